@@ -2,7 +2,7 @@
 """Medusa's plug-in for vLLM: full decode graphs and KV capacity come from an artifact, and nothing is compiled before serving.
 
 vLLM calls register() in every process that it starts (entry point "vllm.general_plugins"). Without a preloaded Medusa
-library register() does nothing. A failure of the plug-in leaves vLLM as it is, and is logged.
+library register() does nothing. When the plug-in fails, it logs the failure, and vLLM runs as it does without the plug-in.
 """
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def register() -> None:
 
         from . import hooks
 
-        # The API server never imports a worker.
+        # The API server never imports a worker, so it is not changed.
         for name, hook in ((WORKER, hooks.hook_worker), (GRAPHS, hooks.hook_graphs), (FIRST, hooks.hook_first)):
             after_import(name, hook, log.name)
     except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
-        log.exception("medusa: vLLM is left as it is")
+        log.exception("medusa: the plug-in could not be registered: vLLM is left as it is")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What medusa-vllm.pth calls when Python starts with a Medusa library preloaded: waits for vLLM's command line."""
+"""medusa-vllm.pth calls begin() when Python starts with a Medusa library preloaded: hooks wait for vLLM's command line."""
 from __future__ import annotations
 
 import gc
@@ -7,14 +7,14 @@ import os
 import sys
 from typing import Any, List
 
-FIRST = "vllm.version"  # is imported before all else of vLLM, and before PyTorch
+FIRST = "vllm.version"  # imported before every other module of vLLM, and before PyTorch
 COMMAND_LINE = "vllm.entrypoints.serve.utils.api_utils"
-resting: List[bool] = []  # holds an element while the garbage collector rests
+resting: List[bool] = []  # holds an element while this module keeps the garbage collector off
 SERVERS = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 
 
 def begin() -> None:
-    """Loads neither PyTorch nor vLLM; a program that never imports vLLM's server never hears of this."""
+    """Loads neither PyTorch nor vLLM, and has no effect on a program that never imports vLLM's server."""
     from medusa._imports import after_import
 
     after_import(COMMAND_LINE, _hook_command_line, "vllm.medusa")  # settings are read when a server starts
@@ -23,7 +23,7 @@ def begin() -> None:
 
 
 def _hook_first(module: Any) -> None:
-    """What is imported stays, and looking at it again and again is a tenth of the imports. Ends with imported()."""
+    """Switches the garbage collector off until imported(): imported objects stay, and collections take a tenth of the imports' time."""
     from . import fit
 
     if gc.isenabled() and str(module.__version__).startswith(fit.VERSIONS) and os.environ.get("MEDUSA_VLLM") != "0":
@@ -32,7 +32,7 @@ def _hook_first(module: Any) -> None:
 
 
 def imported() -> None:
-    """vLLM's command line has imported what it imports, or an engine is being made."""
+    """Called when vLLM's command line has finished its imports, or when an engine is being made."""
     if resting:
         resting.clear()
         gc.enable()

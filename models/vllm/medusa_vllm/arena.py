@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory of vLLM's pieces: their graph pool is filled before they are captured, so that all of it can be bound by name.
 
-A graph pool takes memory from the device as graphs need it; by then bindings have been told. So the pool gets as much as all sizes need,
-once. What lies where in it may differ from capture to capture: notes say for each graph. A guard at the beginning of each segment keeps
-addresses of tensors off the border between two bindings.
+A graph pool takes memory from the device when a graph needs it, which is too late: bindings are made before graphs are captured. Therefore
+the pool gets, once and in advance, as much memory as all sizes need. Tensors may lie elsewhere in the pool in each capture; the note of
+each graph says where. A guard at the beginning of each segment keeps addresses of tensors off the border between two bindings.
 """
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from medusa.torch import outputs
 SMALL = 1 << 20  # bytes: PyTorch takes smaller requests from segments of twice this size
 GUARD = 512  # bytes: the least that PyTorch hands out
 GRAIN = 2 << 20
-ROOM = 1.5  # times what was live at once: blocks of a pool are not packed
-SPARE = 40 << 20  # a matrix library's workspace, should it come from the arena
+ROOM = 1.5  # factor on the bytes that were live at once, because a pool does not pack its blocks
+SPARE = 40 << 20  # bytes for a matrix library's workspace, which may come from the arena
 
 
 class Unfit(Exception):
@@ -26,7 +26,7 @@ class Unfit(Exception):
 
 
 def most_at_once(forwards: Iterable[Callable[[], Any]]) -> Tuple[int, int]:
-    """Bytes that one of these forwards has had in large and in small requests at the same time, at most."""
+    """The most bytes that any of these forwards had at the same time, in large and in small requests."""
     most = {"large_pool": 0, "small_pool": 0}
     for forward in forwards:
         before = torch.cuda.memory_stats()
@@ -58,22 +58,22 @@ def _free_blocks(address: int, pool: Any) -> List[Any]:
 
 
 class Arena:
-    """All memory of a pool, from which pieces are captured on one stream. The pool lives as long as the process."""
+    """The memory of a graph pool, from which pieces are captured on one stream. The pool lives as long as the process."""
 
     def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
         self._pool, self._stream = pool, stream
         self._factor, self._product = (torch.ones(GUARD, GUARD, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         self._kept: List[torch.Tensor] = []
-        self._place: List[torch.Tensor] = []  # of the workspace, until it is taken
+        self._place: List[torch.Tensor] = []  # keep the workspace's memory free until take_workspace()
         self._apart: Dict[int, Any] = {}  # segments that are not bound
         self.tensors: List[torch.Tensor] = []
 
     def fill(self, large: int, small: int) -> None:
-        """From now on `tensors` are its segments, each of which is free but for its guard."""
+        """Afterwards `tensors` are the pool's segments, each of which is free except for its guard."""
         if torch.cuda.get_allocator_backend() != "native":
-            raise Unfit(f"the allocator {torch.cuda.get_allocator_backend()}")
+            raise Unfit(f"PyTorch's allocator is {torch.cuda.get_allocator_backend()}, and pieces need the native one (PYTORCH_CUDA_ALLOC_CONF)")
         if _segments(self._pool):
-            raise Unfit("vLLM's graph pool is in use already")
+            raise Unfit("vLLM's graph pool is in use already, and pieces need an empty one")
         with self._allocating():
             self._keep_a_place()
             fillers = [tensor for _ in range(-int(-small * ROOM // (2 * SMALL)) + 1) for tensor in self._small_segment()]
@@ -83,14 +83,14 @@ class Arena:
             del fillers
         segments = {address: segment for address, segment in _segments(self._pool).items() if address not in self._apart}
         if any(segment.get("is_expandable") for segment in segments.values()):
-            raise Unfit("expandable segments (PYTORCH_CUDA_ALLOC_CONF)")
-        # Of equal free blocks PyTorch takes the lowest one: in this order names mean the same in each capture.
+            raise Unfit("PyTorch uses expandable segments, and pieces need fixed ones (PYTORCH_CUDA_ALLOC_CONF)")
+        # PyTorch takes the lowest of equal free blocks. In this order, a name means the same memory in each capture.
         order = sorted(segments, key=lambda address: (-segments[address]["total_size"], address))
         self.tensors = [outputs.over(address, segments[address]["total_size"], None, torch.cuda.current_device()) for address in order]
 
     @contextlib.contextmanager
     def _allocating(self) -> Iterator[None]:
-        """What is allocated comes from the pool, which is not released: it keeps its segments."""
+        """Allocations come from the pool, which is never released, so that it keeps its segments."""
         device = torch.cuda.current_device()
         with torch.cuda.stream(self._stream):
             torch._C._cuda_beginAllocateCurrentThreadToPool(device, self._pool)
@@ -104,10 +104,10 @@ class Arena:
         self._kept.append(_bytes(GUARD))
         return [_bytes(SMALL), _bytes(SMALL - GUARD)]
 
-    # ---- the matrix libraries' workspace: only graphs use it, and nobody binds it ----
+    # ---- the matrix libraries' workspace: only graphs use it, and it is not bound ----
 
     def _keep_a_place(self) -> None:
-        """The workspace is dropped whenever a full graph is captured, and no tensor of a piece may take its memory."""
+        """Keeps memory free for the workspace: capturing a full graph drops it, and no tensor of a piece may take its memory."""
         self._multiply()
         sizes = [block["size"] for block in self._blocks("active_allocated")]
         torch._C._cuda_clearCublasWorkspaces()
@@ -118,32 +118,32 @@ class Arena:
             self._fill_up([block["size"] for block in _free_blocks(segment["address"], self._pool)], most)
 
     def _fill_up(self, sizes: List[int], most: int) -> None:
-        """Leaves nothing of free blocks that a tensor could take."""
+        """Takes the parts of free blocks that a tensor could take."""
         for size in sizes:
             while size > 0 and (size > SMALL or most == SMALL):
                 self._kept.append(_bytes(min(size, most)))
                 size -= most
 
     def _multiply(self) -> None:
-        """Makes PyTorch take a workspace for the current stream, and nothing else."""
+        """Makes PyTorch allocate a workspace for the current stream, and nothing else."""
         torch.mm(self._factor, self._factor, out=self._product)
 
     def _blocks(self, state: str) -> List[Any]:
         return [block for segment in _segments(self._pool).values() for block in segment["blocks"] if block["state"] == state]
 
     def take_workspace(self) -> None:
-        """For the captures that follow; nothing else is multiplied on their stream."""
+        """Allocates the workspace of the captures that follow. Their stream multiplies nothing else."""
         torch._C._cuda_clearCublasWorkspaces()
         with self._allocating():
             self._place.clear()
             self._multiply()
 
     def outgrown(self) -> int:
-        """Bytes that the pool has taken from the device since it was filled: no binding covers them."""
+        """Bytes that the pool has taken from the device since fill(); no binding covers them."""
         known = {*self._apart, *(tensor.data_ptr() for tensor in self.tensors)}
         return sum(segment["total_size"] for address, segment in _segments(self._pool).items() if address not in known)
 
 
 def again(sizes: Iterable[int]) -> List[torch.Tensor]:
-    """The same memory in a restored engine."""
+    """Memory of the same sizes in a restored engine."""
     return [_bytes(size) for size in sizes]

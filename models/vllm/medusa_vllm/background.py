@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a restored start: vLLM's own compiled model and piecewise graphs, made while the engine serves, take over from eager layers."""
+"""After a restored start, vLLM's own compiled model and piecewise graphs take over from eager layers, while the engine serves."""
 from __future__ import annotations
 
 import atexit
@@ -33,7 +33,7 @@ def _wish() -> str:
 
 
 def _begin_after() -> float:
-    """Seconds without a step, after the first one, until what may make a request wait begins."""
+    """Seconds without a step, after the first one, until work begins that may make a request wait."""
     try:
         return max(float(os.environ[AFTER]), 0.0)
     except (KeyError, ValueError):
@@ -51,7 +51,7 @@ def unfit(takeover: Any) -> str:
 
 
 def start(takeover: Any) -> Optional["Background"]:
-    """Called when a restored engine is ready; None if there is nothing to do, or if it can't be done."""
+    """Called when a restored engine is ready. None if there is nothing to take over, or if it can't be taken over."""
     if _wish() == "0" or not (takeover.interim.waiting or takeover.pieces()):
         return None
     why = unfit(takeover)
@@ -64,7 +64,7 @@ def start(takeover: Any) -> Optional["Background"]:
 
 
 class Background:
-    """One thread, and the engine's steps, in turns."""
+    """The take-over's thread, which takes turns with the engine's steps."""
 
     def __init__(self, takeover: Any) -> None:
         self._takeover, self._worker = takeover, takeover.worker
@@ -78,7 +78,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """The engine ends, and the work before it."""
+        """Called when the engine ends: ends the work first."""
         self.turns.stop()
         self.join(JOIN_S)
 
@@ -135,12 +135,12 @@ class Background:
             log.info("medusa: the compiled model has taken over after %.1f s, %d piecewise graphs; %s",
                      time.monotonic() - began, graphs, self.turns.told())
         except Stopped:
-            log.info("medusa: the take-over by the compiled model was ended; %s", self.turns.told())
+            log.info("medusa: the take-over by the compiled model was stopped; %s", self.turns.told())
         except compiled.Missing as error:
             log.warning("medusa: batches with prefills stay eager and without graphs: %s; %s=compile compiles it in the first idle "
                         "moment, and requests wait for that", error, SWITCH)
-        except BaseException:  # pylint: disable=broad-except  # of a thread nobody else hears
-            log.exception("medusa: batches with prefills stay as they are; %s", self.turns.told())
+        except BaseException:  # pylint: disable=broad-except  # nobody else would log an exception of this thread
+            log.exception("medusa: the take-over failed, so batches with prefills stay as they are; %s", self.turns.told())
         finally:
             self.turns.give()
             self._unguard()
@@ -165,7 +165,7 @@ class Background:
             self._compile()
         else:
             self._use(loaded)
-        interim.spare_imports()  # what was loaded stays, too
+        interim.spare_imports()  # loaded objects stay, too
         turns.give("the first forward")
 
     def _point(self, frame: Any) -> None:
@@ -178,7 +178,7 @@ class Background:
         self.turns.point(frame.f_code, pauses)
 
     def _use(self, loaded: List[Tuple[Any, Any]]) -> None:
-        """The compiled model from the next step on, if one forward of it runs."""
+        """Puts the compiled model in place from the next step on, if one forward of it succeeds."""
         takeover = self._takeover
         torch.cuda.synchronize()
         planned = takeover.plans.remove() if takeover.plans is not None else None
@@ -210,7 +210,7 @@ class Background:
             torch.set_rng_state(host_state)
 
     def _graphs(self) -> int:
-        """vLLM's piecewise graphs, one batch size in each turn."""
+        """Captures vLLM's piecewise graphs, one batch size in each turn. Returns their number."""
         takeover, turns, made = self._takeover, self.turns, 0
         pieces = takeover.pieces()
         capturing = Capturing(takeover.runner.device) if pieces else None
@@ -230,7 +230,7 @@ class Background:
         return made
 
     def _hand_over(self, desc: Any) -> bool:
-        """Restored pieces stay in use, and need not be captured."""
+        """Hands restored pieces of a batch size to vLLM's wrappers. False: the pieces have to be captured."""
         takeover = self._takeover
         if takeover.plans is None or not takeover.plans.hand_over(self._wrappers, desc.num_tokens, takeover.batch_descriptor(desc)):
             return False

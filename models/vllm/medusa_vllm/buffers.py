@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's static buffers, wherever they hang: tensors, their lists, and pairs of a pinned and a device tensor."""
+"""Finds vLLM's static buffers among the attributes of its objects: tensors, lists of tensors, pairs of a pinned and a device tensor."""
 from __future__ import annotations
 
 from typing import Any, Dict, List
@@ -8,7 +8,7 @@ import torch
 
 
 def own_tensors(holder: Any) -> Dict[str, Any]:
-    """Tensors that hang right in an object, in its lists or in its dictionaries."""
+    """Tensors that are attributes of an object, or elements of its lists or dictionaries."""
     found: Dict[str, Any] = {}
     for name, value in vars(holder).items():
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
@@ -19,7 +19,7 @@ def own_tensors(holder: Any) -> Dict[str, Any]:
 
 
 def pairs(holder: Any) -> Dict[str, torch.Tensor]:
-    """The device's side of each of vLLM's CpuGpuBuffers in an object."""
+    """The device tensor of each of vLLM's CpuGpuBuffers in an object."""
     return {
         name.lstrip("_"): value.gpu
         for name, value in vars(holder).items()
@@ -28,5 +28,5 @@ def pairs(holder: Any) -> Dict[str, torch.Tensor]:
 
 
 def builders(runner: Any) -> List[Any]:
-    """Of attention metadata: each has buffers that graphs read."""
+    """The builders of attention metadata, each of which has buffers that graphs read."""
     return [builder for groups in runner.attn_groups for group in groups for builder in group.metadata_builders]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory vLLM's KV cache may have: measured by vLLM's own profiling in a capture, answered by the artifact after it."""
+"""How much memory vLLM's KV cache may have: a capture measures it by vLLM's own profiling, a restore takes it from the artifact."""
 from __future__ import annotations
 
 import logging
@@ -11,11 +11,11 @@ from . import facts
 
 log = logging.getLogger("vllm.medusa")
 
-GRAIN = 64 << 20  # bytes: starts measure some MiB apart, and KV caches must be equal
+GRAIN = 64 << 20  # bytes: measurements of two starts differ by some MiB, and their KV caches must be equal
 
 
 def determine(takeover: Any, profile: Callable[[], int]) -> int:
-    """Stands in for Worker.determine_available_memory; bytes for the KV cache. What profile() raises passes through."""
+    """Replaces Worker.determine_available_memory: bytes for the KV cache. Exceptions of profile() pass through."""
     worker = takeover.worker
     measured: List[int] = []
     raised: List[BaseException] = []
@@ -38,5 +38,5 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
     if answer.from_profile:
         takeover.postpone_compiling()
         log.info("medusa: %.2f GiB for the KV cache, from the artifact: no profiling", answer.bytes / (1 << 30))
-    worker.available_kv_cache_memory_bytes = answer.bytes  # what is stored: a cache of another size would refuse all graphs
+    worker.available_kv_cache_memory_bytes = answer.bytes  # with a KV cache of another size all graphs would be refused
     return answer.bytes

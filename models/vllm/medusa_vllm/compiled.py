@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's compiled model from vLLM's own cache, loaded without being run: vLLM itself does both in the model's first forward."""
+"""Loads vLLM's compiled model from vLLM's own cache without running it; vLLM itself does both in the model's first forward."""
 from __future__ import annotations
 
 import contextlib
@@ -12,8 +12,8 @@ from unittest import mock
 
 DECORATORS = "vllm.compilation.decorators"
 LOAD, PARAMETERS = "_try_load_aot_compiled_fn", ["model", "aot_compilation_path"]
-COMPILE = ("torch._inductor.compile_fx", "fx_codegen_and_compile")  # called for what is in no cache, Inductor's own included
-LOCKING = ("<frozen importlib", "/logging/__init__.py")  # functions of these hold locks that a step may wait for
+COMPILE = ("torch._inductor.compile_fx", "fx_codegen_and_compile")  # called for code that is in no cache, not even in Inductor's own
+LOCKING = ("<frozen importlib", "/logging/__init__.py")  # functions of these files hold locks that a step may wait for
 
 
 class Missing(Exception):
@@ -21,7 +21,7 @@ class Missing(Exception):
 
 
 class _Loaded(BaseException):
-    """Ends vLLM's call between loading and running; no handler of Exception may catch it."""
+    """Ends vLLM's call between loading and running. A BaseException, so that no handler of Exception catches it."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -29,13 +29,13 @@ class _Loaded(BaseException):
 
 
 class _Incomplete(BaseException):
-    """A piece is in no cache: vLLM would compile it now."""
+    """A piece is in no cache, so vLLM would compile it now."""
 
 
 def load(module: Any, point: Callable[[Any], None]) -> Any:
-    """What vLLM would call in place of module.forward(). The module stays as it is.
+    """Returns the function that vLLM would call instead of module.forward(). The module is not changed.
 
-    point(frame) is called at every call of a Python function: there the work can be interrupted.
+    point(frame) is called at every call of a Python function; the work can be interrupted there.
     """
     from vllm import envs
 
@@ -51,7 +51,7 @@ def load(module: Any, point: Callable[[Any], None]) -> Any:
 
     twin = copy.copy(module)  # shares everything, and is compiled
     twin.do_not_compile = False
-    vars(twin).pop("forward", None)  # of restored pieces; vLLM's key of the compiled model is made of the class's own
+    vars(twin).pop("forward", None)  # set for restored pieces; vLLM makes its key of the compiled model from the class's forward
     try:
         with mock.patch.object(decorators, LOAD, load_alone), _nothing_compiled(), _interrupted(point):
             twin()
@@ -65,7 +65,7 @@ def load(module: Any, point: Callable[[Any], None]) -> Any:
 
 
 def outermost(modules: List[Any]) -> List[Any]:
-    """Without those inside of another one, which are compiled as parts of it."""
+    """The modules that are in no other module of the list: inner modules are compiled as parts of outer ones."""
     parts = {id(part) for module in modules for part in module.modules() if part is not module}
     return [module for module in modules if id(module) not in parts]
 
@@ -74,7 +74,7 @@ def outermost(modules: List[Any]) -> List[Any]:
 def _interrupted(point: Callable[[Any], None]) -> Iterator[None]:
     """point(frame) is called at every call of a Python function in this thread.
 
-    It may call pause() before it waits: with a profile function anywhere, Python 3.12 makes calls in all threads slower.
+    point() may call pause() before it waits: while any thread has a profile function, Python 3.12 makes calls in all threads slower.
     """
 
     def at_event(frame: Any, event: str, _: Any) -> None:
@@ -127,7 +127,7 @@ def _find(module: str, path: str) -> Tuple[Any, str]:
 
 
 def use(loaded: List[Tuple[Any, Any]]) -> None:
-    """From the next forward on; what vLLM notes beside its own loading."""
+    """The modules run the loaded functions from the next forward on. Sets what vLLM's own loading sets."""
     for module, function in loaded:
         module.aot_compiled_fn, module.was_aot_compile_fn_loaded_from_disk = function, True
 

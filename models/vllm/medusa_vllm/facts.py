@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM's graphs depend on and no tensor shows: its version, configuration, environment and attention backends."""
+"""Facts of the fingerprint: vLLM's version, configuration, environment and attention backends, on which graphs depend beside tensors."""
 from __future__ import annotations
 
 import hashlib
 import json
 from typing import Any, Dict, List
 
-# Attributes of vLLM's modules that tell how far compiling has come, or where a cache lies; not what is computed.
+# Attributes of vLLM's modules that say how far compiling has come, or where a cache lies, and not what is computed.
 PROGRESS = frozenset((
     "compiled", "do_not_compile", "first_compile", "evaluate_guards", "was_aot_compile_fn_loaded_from_disk", "aot_compiled_fn",
     "_aot_compilation_path", "_aot_cache_dir", "_compile_prefix",
@@ -14,17 +14,17 @@ PROGRESS = frozenset((
 
 
 def is_setting(name: str, value: Any) -> bool:
-    """Whether an attribute of a module decides what it computes: vLLM's configuration objects are hashed by vLLM itself."""
+    """Whether an attribute of a module decides what the module computes. vLLM itself hashes its configuration objects."""
     return name not in PROGRESS and not type(value).__module__.startswith("vllm.config")
 
 
 def configuration_hash(config: Any) -> str:
-    """vLLM's own hash of all that decides the computation, without what the start itself writes there."""
+    """vLLM's own hash of the settings that decide the computation. It leaves out values that the start itself writes."""
     return str(config.compute_hash())
 
 
 def _environment() -> str:
-    """vLLM's environment variables that go into its own key for compiled code."""
+    """Hash of those environment variables that vLLM puts into its own key for compiled code."""
     from vllm import envs
 
     factors = json.dumps(envs.compile_factors(), sort_keys=True, default=str)

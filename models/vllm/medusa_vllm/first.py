@@ -18,11 +18,11 @@ log = logging.getLogger("vllm.medusa")
 
 
 class _NotHere(Exception):
-    """A live graph is made after all, by a dummy run of vLLM's."""
+    """The graph cannot be restored, and has to be made live by a dummy run of vLLM's."""
 
 
 class First(Takeover):
-    """vLLM captures pieces first: they wait until it is known what becomes of the full graphs."""
+    """The first runner captures pieces first. They are put off until it is known whether the full graphs can be restored."""
 
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
@@ -30,7 +30,7 @@ class First(Takeover):
         self._left_out: List[Tuple[Any, Dict[str, Any]]] = []
 
     def capture(self, original: Callable[..., None], descriptors: List[Any], mode: Any, options: Dict[str, Any]) -> None:
-        """Stands in for GPUModelRunner._capture_cudagraphs, which is called once for pieces and once for full graphs."""
+        """Replaces GPUModelRunner._capture_cudagraphs, which is called once for pieces and once for full graphs."""
         from vllm.config.compilation import CUDAGraphMode
 
         full = self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.FULL]
@@ -42,9 +42,9 @@ class First(Takeover):
             why = f"cudagraph_mode {self.runner.compilation_config.cudagraph_mode.name} has no full graphs"
         by_label = {self._label(desc): desc for desc in descriptors}
         if self.attempt(by_label, why, lambda: self._make_all(descriptors)):
-            # Nobody made the pieces: batches with prefills run without graphs.
+            # The pieces were not made, so batches with prefills run without graphs.
             self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE].clear()
-            prefills.restore(self, None)  # says that these are not covered, if they were wished for
+            prefills.restore(self, None)  # logs that pieces of this runner are not supported, if MEDUSA_VLLM_PIECES asks for them
             return
         getattr(self.runner.model, "concrete_cudagraph_entries", {}).clear()
         for earlier, earlier_options in self._left_out:
@@ -63,7 +63,7 @@ class First(Takeover):
         self.runner._dummy_run(most, cudagraph_runtime_mode=CUDAGraphMode.NONE, skip_eplb=True, remove_lora=False)
 
     def make_piece(self, desc: Any) -> None:
-        """vLLM's dummy run looks for the batch size among those that are published."""
+        """Publishes the batch size first, because vLLM's dummy run looks for it among the published ones."""
         from vllm.config.compilation import CUDAGraphMode
 
         self.publish_piece(desc)
@@ -144,7 +144,7 @@ class First(Takeover):
         return made[0]
 
     def _dummy_run(self, desc: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
-        """As vLLM warms up and captures, with call(forward) where it would capture forward()."""
+        """Warms up and captures as vLLM does, but calls call(forward) where vLLM would capture forward()."""
         from vllm.config.compilation import CUDAGraphMode
 
         runner, model = self.runner, self.runner.model
@@ -156,7 +156,7 @@ class First(Takeover):
 
 
 class _Caller:
-    """Stands before vLLM's CUDAGraphWrapper while a graph is captured, and is in all else what it stands before."""
+    """Takes the place of vLLM's CUDAGraphWrapper while a graph is captured, and forwards everything else to the wrapper."""
 
     def __init__(self, wrapper: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._wrapper, self._call = wrapper, call
@@ -174,7 +174,7 @@ class _Caller:
 
 
 class Randomizer:
-    """Fills the static buffers as a decoding batch would, with random requests; the KV cache may hold anything."""
+    """Fills the static buffers with a random decoding batch. The contents of the KV cache do not matter."""
 
     def __init__(self, runner: Any, descriptors: Dict[Any, Any]) -> None:
         self._runner, self._descriptors = runner, descriptors
@@ -195,7 +195,7 @@ class Randomizer:
         self._attention(desc, requests, tokens, int(each.max()))
 
     def _lengths(self, long: torch.Tensor, each: torch.Tensor) -> None:
-        """On both sides: vLLM's builders of attention metadata read the host's."""
+        """Sets lengths on the device and on the host, because vLLM's builders of attention metadata read those of the host."""
         runner, requests = self._runner, len(long)
         runner.optimistic_seq_lens_cpu[:requests] = long.cpu()
         runner.optimistic_seq_lens_cpu[requests:].fill_(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the take-over stands on: versions of vLLM, methods with their parameters, and configurations."""
+"""Checks whether vLLM is as the plug-in knows it: its version, methods with their parameters, and configuration."""
 from __future__ import annotations
 
 import inspect
@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, Dict, List
 
-VERSIONS = ("0.26.",)  # those that were tried; MEDUSA_VLLM_ANY_VERSION=1 tries others
+VERSIONS = ("0.26.",)  # versions that were tried; MEDUSA_VLLM_ANY_VERSION=1 permits others
 
 WORKER: Dict[str, List[str]] = {"determine_available_memory": ["self"], "compile_or_warm_up_model": ["self"]}
 MANAGER: Dict[str, List[str]] = {
@@ -39,7 +39,7 @@ def unfit_module(owner: type, needs: Dict[str, List[str]]) -> str:
             return f"{owner.__name__} has no {name}"
         found = list(inspect.signature(method).parameters)
         if found != parameters:
-            return f"{owner.__name__}.{name} takes {found}, not {parameters}"
+            return f"{owner.__name__}.{name} has the parameters {found}, not {parameters}"
     return ""
 
 
@@ -61,16 +61,16 @@ def _unfit_configuration(config: Any, runner: Any, is_second: bool) -> str:
         ("LoRA on two streams (VLLM_LORA_ENABLE_DUAL_STREAM)", config.lora_config and _flag("VLLM_LORA_ENABLE_DUAL_STREAM")),
     ):
         if there:
-            return f"{what}: not restored yet"
+            return f"no support yet for {what}"
     return ""
 
 
 def unfit_version() -> str:
-    """Why this version of vLLM is left alone; "" if it is one that was tried."""
+    """Why this version of vLLM is left alone; "" if it was tried."""
     version = _version()
     if version.startswith(VERSIONS) or os.environ.get("MEDUSA_VLLM_ANY_VERSION") == "1":
         return ""
-    return f"vLLM {version} was never tried with Medusa (tried: {', '.join(VERSIONS)}*); MEDUSA_VLLM_ANY_VERSION=1 tries it"
+    return f"vLLM {version} was never tried with Medusa (tried: {', '.join(VERSIONS)}*); set MEDUSA_VLLM_ANY_VERSION=1 to try it"
 
 
 def unfit(worker: Any) -> str:
@@ -82,7 +82,7 @@ def unfit(worker: Any) -> str:
     parallel = config.parallel_config
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"):
         if getattr(parallel, name, 1) != 1:
-            return f"{name} is {getattr(parallel, name)}, and one GPU is restored"
+            return f"{name} is {getattr(parallel, name)}, and only engines on one GPU are restored"
     is_second = bool(getattr(worker, "use_v2_model_runner", False))
     return (
         _unfit_configuration(config, runner, is_second)
@@ -116,12 +116,12 @@ def _unfit_first_configuration(runner: Any, parallel: Any) -> str:
         ("balancing of experts", getattr(parallel, "enable_eplb", False)),
     ):
         if there:
-            return f"{what}: not restored yet"
+            return f"no support yet for {what}"
     return ""
 
 
 def unfit_first(runner: Any) -> str:
-    """The same for the first runner, once the KV cache is there."""
+    """Why graphs of the first runner are left to vLLM; "" if they can be taken over. Called when the KV cache exists."""
     for name in FIRST_HAS:
         if not hasattr(runner, name):
             return f"the model runner has no {name}"
@@ -130,15 +130,15 @@ def unfit_first(runner: Any) -> str:
     for group in runner.kv_cache_config.kv_cache_groups:
         kind = type(group.kv_cache_spec).__name__
         if kind not in ATTENTION:
-            return f"a KV cache of {kind}: not restored yet"
+            return f"no support yet for a KV cache of {kind}"
     return ""
 
 
 def unfit_second(runner: Any, manager: Any) -> str:
-    """The same for the second runner, once the KV cache and the graph manager are there."""
+    """Why graphs of the second runner are left to vLLM; "" if not. Called when the KV cache and the graph manager exist."""
     for name in SECOND_HAS:
         if not hasattr(runner, name):
             return f"the model runner has no {name}"
     if manager.use_breakable_cg:
-        return "breakable graphs (VLLM_USE_BREAKABLE_CUDAGRAPH): not restored yet"
+        return "no support yet for breakable graphs (VLLM_USE_BREAKABLE_CUDAGRAPH)"
     return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of vLLM that are wrapped, and nothing else: two of the worker, one of each model runner's graphs."""
+"""Wraps the methods of vLLM at which the plug-in takes over: two of the worker, and one of each model runner."""
 from __future__ import annotations
 
 import functools
@@ -15,7 +15,7 @@ from .takeover import nothing_to_come
 
 log = logging.getLogger("vllm.medusa")
 
-ATTRIBUTE = "_medusa_takeover"  # of a worker, and of its graph manager or model runner
+ATTRIBUTE = "_medusa_takeover"  # set on a worker, and on its graph manager or model runner
 
 
 def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -34,7 +34,7 @@ def _fits(owner: type, needs: Dict[str, List[str]]) -> bool:
 
 
 def hook_worker(module: Any) -> None:
-    """vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
+    """Wraps vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
     if _fits(module.Worker, fit.WORKER):
         _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
         _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
@@ -43,19 +43,19 @@ def hook_worker(module: Any) -> None:
 
 
 def hook_graphs(module: Any) -> None:
-    """vllm.v1.worker.gpu.cudagraph_utils, of the second runner: the loop over graphs to capture."""
+    """Wraps vllm.v1.worker.gpu.cudagraph_utils, of the second runner: the loop over graphs to capture."""
     if _fits(module.CudaGraphManager, fit.MANAGER):
         _wrap(module.CudaGraphManager, "capture", _capture)
 
 
 def hook_first(module: Any) -> None:
-    """vllm.v1.worker.gpu_model_runner, the first runner: the same loop."""
+    """Wraps vllm.v1.worker.gpu_model_runner, the first runner: the loop over graphs to capture."""
     if _fits(module.GPUModelRunner, fit.FIRST):
         _wrap(module.GPUModelRunner, "_capture_cudagraphs", _capture_cudagraphs)
 
 
 def takeover_of(worker: Any) -> Any:
-    """The worker's take-over; None where vLLM is left as it is, which is logged once, with the reason."""
+    """The worker's take-over; None if vLLM is left as it is, for a reason that is logged once."""
     if not hasattr(worker, ATTRIBUTE):
         takeover = None
         try:
@@ -65,7 +65,7 @@ def takeover_of(worker: Any) -> Any:
             else:
                 takeover = (Second if worker.use_v2_model_runner else First)(worker)
         except Exception:  # pylint: disable=broad-except
-            log.exception("medusa: all graphs are captured live")
+            log.exception("medusa: all graphs are captured live, because the plug-in failed")
         setattr(worker, ATTRIBUTE, takeover)
     return getattr(worker, ATTRIBUTE)
 
@@ -84,7 +84,7 @@ def _end_capture() -> None:
     try:
         nothing_to_come()
     except Exception:  # pylint: disable=broad-except
-        log.exception("medusa: the capture does not end here")
+        log.exception('medusa: the mark "complete" failed, so the capture does not end by itself')
 
 
 def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process inherits from the one that starts it, beside memory, environment and descriptors: noted, compared, set."""
+"""Reads, compares and sets what a process inherits from its parent, apart from memory, environment and descriptors."""
 from __future__ import annotations
 
 import ctypes
@@ -38,7 +38,7 @@ def _status() -> Dict[str, str]:
 
 
 def fixed() -> Dict[str, str]:
-    """By name, what another process cannot take over afterwards, or not without rights."""
+    """By name: properties that another process cannot take over later, or not without privileges."""
     status = _status()
     found = {name: status.get(name, "") for name in STATUS}
     found.update({"namespace " + name: _link("/proc/self/ns/" + name) for name in NAMESPACES})
@@ -47,13 +47,13 @@ def fixed() -> Dict[str, str]:
 
 
 def place() -> Dict[str, str]:
-    """What else a child that was forked earlier may lack."""
+    """By name: further properties in which a child that was forked earlier may differ from one that is spawned now."""
     return {"cgroup": _read("/proc/self/cgroup"), "out-of-memory score": _read("/proc/self/oom_score_adj"),
             "process group": f"{os.getpgrp()} in session {os.getsid(0)}"}
 
 
 def settings() -> Dict[str, Any]:
-    """What can be set in another process of the same user: JSON values."""
+    """Properties that another process of the same user can set for itself, as JSON values."""
     return {"folder": os.getcwd(), "umask": int(_status().get("Umask", "022"), 8),
             "limits": {name: list(resource.getrlimit(getattr(resource, name))) for name in LIMITS},
             "processors": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
@@ -61,7 +61,7 @@ def settings() -> Dict[str, Any]:
 
 
 def apply(wanted: Dict[str, Any]) -> None:
-    """Raises OSError or ValueError where it cannot be set."""
+    """Sets what settings() has read in another process. Raises OSError or ValueError if a value cannot be set."""
     if os.getcwd() != wanted["folder"]:
         os.chdir(wanted["folder"])
     os.umask(wanted["umask"])
@@ -81,7 +81,7 @@ def ignored() -> List[int]:
 
 
 def set_signals(to_ignore: Iterable[int]) -> None:
-    """As Python has them after a start: ignored ones stay so, SIGINT raises KeyboardInterrupt, the others have their default."""
+    """Sets signals as Python's start does: ignored ones stay ignored, SIGINT raises KeyboardInterrupt, others have their default."""
     signal.set_wakeup_fd(-1)
     to_ignore = set(to_ignore)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -92,7 +92,7 @@ def set_signals(to_ignore: Iterable[int]) -> None:
 
 
 def difference(before: Dict[str, Any], now: Dict[str, Any]) -> str:
-    """The first name whose value is another one; "" if there is none."""
+    """The first name whose values differ; "" if there is none."""
     for name in sorted(set(before) | set(now)):
         if before.get(name) != now.get(name):
             return name
@@ -100,12 +100,12 @@ def difference(before: Dict[str, Any], now: Dict[str, Any]) -> str:
 
 
 def tasks() -> int:
-    """Threads of this process, those of C libraries included."""
+    """The number of threads of this process, including those of C libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def die_with_parent(number: int) -> None:
-    """The signal that this process gets when its parent ends; 0: none."""
+    """Sets the signal that this process gets when its parent ends; 0: none."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
@@ -129,19 +129,19 @@ def _loaded(name: str) -> Any:
 
 
 def draw_anew() -> None:
-    """Python seeds its own numbers in a forked process; NumPy does not."""
+    """Seeds NumPy's random numbers. In a forked process Python seeds its own, and NumPy does not."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         numpy.random.seed()
 
 
 def peer(connection: Any) -> Any:
-    """Process, user and group of the other side of a Unix socket."""
+    """Process, user and group ids of the other side of a Unix socket."""
     return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
 
 
 def is_open(number: int) -> bool:
-    """Whether this process has a descriptor of that number."""
+    """Whether this process has a descriptor of this number."""
     try:
         os.fstat(number)
     except OSError:

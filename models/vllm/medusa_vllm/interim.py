@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A restored start until something has to be compiled: the model runs eagerly, and what only compilers need waits.
+"""Runs the model eagerly in a restored start, and puts off work for compilers, until something has to be compiled.
 
-Of a start whose graphs came from an artifact, most of the time went into work for compilers that nobody used: each operation
-that vLLM leaves to Inductor was compiled by itself in the first eager forward, Inductor made its patterns, and each garbage
-collection looked at all that importing compilers had left.
+When graphs come from an artifact, most of a start went into work for compilers that were not used: each operation that vLLM
+leaves to Inductor was compiled by itself in the first eager forward, Inductor made its patterns, and each garbage collection
+looked at all objects that importing the compilers had left.
 """
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger("vllm.medusa")
 
 COMPILER = "vllm.compilation.compiler_interface"
 LAZY_INIT = "trigger_inductor_lazy_init"
-# Operations whose own CUDA kernel computes the same; vLLM uses these, too, where it compiles nothing (--enforce-eager).
+# Operations whose own CUDA kernel computes the same. vLLM also uses these kernels where it compiles nothing (--enforce-eager).
 WITH_KERNEL = frozenset(("SiluAndMul", "RotaryEmbedding", "Llama3RotaryEmbedding"))
 
 
 def spare_imports() -> None:
-    """What was imported stays; vLLM collects garbage several times while it starts, and then need not look at it."""
+    """Hides imported objects, which stay, from the garbage collections that vLLM makes while it starts."""
     gc.freeze()
 
 
@@ -31,10 +31,10 @@ class Interim:
     """Between begin() and end() the model compiles nothing. Both may be called again, and in any order."""
 
     def __init__(self) -> None:
-        self._modules: List[Any] = []  # that compile at their first forward, and were told not to
-        self._operations: List[Tuple[Any, Any]] = []  # with the method that they had
-        self._lazy_init: Any = None  # vLLM's function, while another one stands in its place
-        self._skipped: List[Tuple[Tuple[Any, ...], Dict[str, Any]]] = []  # what it was called with meanwhile
+        self._modules: List[Any] = []  # modules that would compile at their first forward, and were told not to
+        self._operations: List[Tuple[Any, Any]] = []  # operations, each with its own method
+        self._lazy_init: Any = None  # vLLM's function, while another one takes its place
+        self._skipped: List[Tuple[Tuple[Any, ...], Dict[str, Any]]] = []  # arguments of the calls meanwhile
 
     def begin(self, model: Any) -> None:
         for module in model.modules():
@@ -54,7 +54,7 @@ class Interim:
         return list(self._modules)
 
     def end(self, inductor: bool = True) -> bool:
-        """Whether something was postponed, which the next forward compiles; inductor: Inductor is initialized for that."""
+        """Whether compiling was postponed, so that the next forward compiles; inductor: initialize Inductor for that."""
         modules, self._modules = self._modules, []
         operations, self._operations = self._operations, []
         for module in modules:
@@ -71,7 +71,7 @@ class Interim:
             if len(inspect.signature(original).parameters) > 1:
                 return
         except (ImportError, AttributeError, ValueError) as error:
-            log.debug("medusa: Inductor is initialized as ever: %s", error)
+            log.debug("medusa: Inductor is initialized at once, as without Medusa: %s", error)
             return
 
         def later(*arguments: Any, **options: Any) -> None:
@@ -90,7 +90,7 @@ class Interim:
 
 
 def _eager_method(module: Any) -> Any:
-    """How an operation that vLLM leaves to Inductor computes without it; None for all others."""
+    """The method by which an operation that vLLM leaves to Inductor computes without Inductor; None for other operations."""
     method, native = getattr(module, "_forward_method", None), getattr(module, "forward_native", None)
     if method is None or native is None:
         return None

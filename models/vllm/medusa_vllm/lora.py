@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters: their stacked weights, the tables of pointers to them, and which token has which adapter.
+"""Binds the memory of adapters: their stacked weights, the tables of pointers to them, and which token has which adapter.
 
-Adapters are loaded and unloaded while vLLM serves, so all of this is state of the engine.
+Adapters are loaded and unloaded while vLLM serves, so all of this memory is state of the engine.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from medusa.torch import State
 from .buffers import own_tensors
 
 WEIGHTS = ("lora_a_stacked", "lora_b_stacked")
-SCALE = 0.02  # of random weights: they must change a sum, and not drown it
+SCALE = 0.02  # of random weights: large enough to change a sum, small enough not to dominate it
 
 
 def _manager(runner: Any) -> Any:
@@ -34,7 +34,7 @@ def _layers(runner: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _tables(module: Any) -> List[torch.Tensor]:
-    """Where a layer has several slices, kernels read the addresses of their weights from tables, which vLLM makes once."""
+    """The tables, made once by vLLM, from which kernels read the addresses of weights if a layer has several slices."""
     from vllm.lora.ops.triton_ops import utils
 
     first, second = (_stacked(getattr(module, weights)) for weights in WEIGHTS)
@@ -46,7 +46,7 @@ def _tables(module: Any) -> List[torch.Tensor]:
 
 
 def bindings(runner: Any) -> Dict[str, Any]:
-    """All that graphs read of adapters; {} without LoRA."""
+    """All memory of adapters that graphs read; {} without LoRA."""
     manager = _manager(runner)
     if manager is None:
         return {}
@@ -63,7 +63,7 @@ def bindings(runner: Any) -> Dict[str, Any]:
 
 @contextmanager
 def dummies_kept(runner: Any) -> Iterator[None]:
-    """vLLM's profiling removes all adapters at its end; graphs that are captured after it need vLLM's dummies again."""
+    """Makes vLLM's dummy adapters again after vLLM's profiling, which removes all adapters: captures that follow need them."""
     manager = getattr(runner, "lora_manager", None)
     were_there = manager is not None and bool(manager.list_adapters())
     yield
@@ -74,7 +74,7 @@ def dummies_kept(runner: Any) -> Iterator[None]:
 
 @contextmanager
 def selected_by_number(runner: Any) -> Iterator[None]:
-    """While vLLM captures beside a serving engine, whose adapters stay: a graph depends on how many there are in a batch, not on which."""
+    """While vLLM captures beside a serving engine, the loaded adapters stay: a graph depends on their number in a batch alone."""
     manager = _manager(runner)
     if manager is None:
         yield
@@ -96,7 +96,7 @@ def selected_by_number(runner: Any) -> Iterator[None]:
 
 
 def randomize(runner: Any, adapters: int, each: torch.Tensor, numbers: torch.Generator) -> None:
-    """Random weights in all places for adapters, and a random one for each request: at most `adapters`, "none" included."""
+    """Gives each place for an adapter random weights, and each request a random adapter: at most `adapters`, counting "none"."""
     manager = _manager(runner)
     if manager is None or not adapters:
         return
@@ -111,7 +111,7 @@ def randomize(runner: Any, adapters: int, each: torch.Tensor, numbers: torch.Gen
 
 
 def _tell(manager: Any, chosen: torch.Tensor, each: torch.Tensor) -> None:
-    """As vLLM's manager does, for adapters that nobody has loaded; the next request's mapping is told in any case."""
+    """Tells the mapping of tokens as vLLM's manager does, for adapters that are not loaded. vLLM tells the next request's anew."""
     from vllm.lora.layers import LoRAMapping
 
     mapping = LoRAMapping(tuple(chosen.repeat_interleave(each).tolist()), tuple(chosen.tolist()), is_prefill=True)

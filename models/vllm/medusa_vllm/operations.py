@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations between pieces (attention, mostly): seen while a model runs, as JSON, and found again by name."""
+"""Operations between pieces (mostly attention): recorded while a model runs, described as JSON, and found again by name."""
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -9,11 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from medusa.torch.graphs import Graphs, Unsupported
 
-LAYER = "LayerName"  # vLLM's class, by which it hides names of layers from the compiler
+LAYER = "LayerName"  # the class in which vLLM hides names of layers from the compiler
 
 
 class Seeing(TorchDispatchMode):
-    """seen(operation, arguments, options) after each operation that anybody calls."""
+    """Calls seen(operation, arguments, options) after each operation."""
 
     def __init__(self, seen: Callable[[Any, Tuple[Any, ...], Dict[str, Any]], None]) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class Seeing(TorchDispatchMode):
 
 
 def is_view(operation: Any) -> bool:
-    """Computes nothing: what it returns is described where it is used."""
+    """Whether an operation only makes views, which are described where they are used."""
     returned = operation._schema.returns
     return bool(returned) and all(part.alias_info is not None and not part.alias_info.is_write for part in returned)
 
 
 def written(operation: Any, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> List[torch.Tensor]:
-    """The tensors that an operation says to write."""
+    """The tensors that an operation writes according to its schema."""
     names = [argument.name for argument in operation._schema.arguments]
     given = {**dict(zip(names, arguments)), **options}
     writes = {argument.name for argument in operation._schema.arguments if argument.alias_info and argument.alias_info.is_write}
@@ -48,7 +48,7 @@ def _pack(value: Any) -> Optional[dict]:
 
 
 def describe(graphs: Graphs, operation: Any, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> dict:
-    """JSON of one call; Unsupported says what cannot be described."""
+    """One call as JSON. Raises Unsupported, which names the part that cannot be described."""
     try:
         return {"name": operation._schema.name, "overload": operation._overloadname,
                 "arguments": graphs.pack(list(arguments), _pack), "options": graphs.pack(dict(options), _pack)}
@@ -57,13 +57,13 @@ def describe(graphs: Graphs, operation: Any, arguments: Tuple[Any, ...], options
 
 
 class Finding:
-    """Makes calls again; layers are those of this engine."""
+    """Turns descriptions back into calls; layers: those of this engine."""
 
     def __init__(self, graphs: Graphs, layers: Any) -> None:
         self._graphs, self._layers = graphs, layers
 
     def call(self, described: dict) -> Tuple[Any, List[Any], Dict[str, Any]]:
-        """The operation, its arguments and its options; Unsupported names what there is not."""
+        """The operation, its arguments and its options. Raises Unsupported, which names what is missing."""
         return (_operation(described["name"], described["overload"]), self._graphs.unpack(described["arguments"], self._unpack),
                 self._graphs.unpack(described["options"], self._unpack))
 

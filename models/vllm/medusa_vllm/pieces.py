@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's piecewise graphs, captured live beside a serving engine, by vLLM's own wrappers."""
+"""Captures vLLM's piecewise graphs, by vLLM's own wrappers, beside an engine that serves."""
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +13,7 @@ from medusa.torch import live
 
 
 class Capturing:
-    """All captures of a take-over go to one stream, so that they share the allocator's memory."""
+    """Makes all captures of a take-over on one stream, so that they share the allocator's memory."""
 
     def __init__(self, device: torch.device) -> None:
         from vllm.distributed.parallel_state import GraphCaptureContext
@@ -36,7 +36,7 @@ class Capturing:
 
     @contextlib.contextmanager
     def _allowed(self) -> Iterator[None]:
-        """As vLLM prepares a capture; calls of other threads do not break it, and what the engine's allocator keeps is kept."""
+        """Prepares a capture as vLLM does, but calls of other threads do not break it, and the allocator keeps its cached memory."""
         from vllm.compilation import monitor
         from vllm.distributed.parallel_state import graph_capture
         from vllm.platforms import current_platform

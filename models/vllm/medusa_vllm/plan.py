@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A restored engine's prefills: pieces and the operations between them, one after the other, as the notes of the pieces say."""
+"""Prefills of a restored engine: runs pieces, and the operations between them, in the order that the notes of the pieces give."""
 from __future__ import annotations
 
 import functools
@@ -19,12 +19,12 @@ from .recording import kind_of
 
 log = logging.getLogger("vllm.medusa")
 
-PATIENCE_S = 2.0  # until a batch whose pieces are being restored runs eagerly
+PATIENCE_S = 2.0  # how long a batch waits for pieces that are being restored before it runs eagerly
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 
 def _alike(expected: Any, given: Any) -> bool:
-    """Whether an argument of the model is the one that the pieces were captured with: tensors by their place and layout."""
+    """Whether an argument of the model equals that of the capture. Tensors are compared by address and layout."""
     if isinstance(expected, torch.Tensor):
         return (isinstance(given, torch.Tensor) and given.data_ptr() == expected.data_ptr() and given.shape == expected.shape
                 and given.dtype == expected.dtype and given.stride() == expected.stride())
@@ -43,7 +43,7 @@ class Plan:
         self.pieces = [step for step, _ in taken]
         for number, (_, more) in enumerate(taken):
             if more["of"] != len(taken):
-                raise Unsupported(f"piece {number} is one of {more['of']}, and not of {len(taken)}")
+                raise Unsupported(f"the note of piece {number} says that there are {more['of']} pieces, not {len(taken)}")
         self._steps = [(step.replay, [finding.call(described) for described in more["then"]]) for step, more in taken]
         self._arguments = graphs.unpack(taken[0][1]["arguments"])
         self._result = graphs.unpack(taken[-1][1]["result"])
@@ -60,7 +60,7 @@ class Plan:
 
 
 class Plans:
-    """Of a restored engine, each made when the first batch of its size comes. What does not fit runs eagerly, and is logged once."""
+    """The plans of a restored engine, each made when the first batch of its size comes. Batches without a plan run eagerly."""
 
     def __init__(self, takeover: Any, remark: dict) -> None:
         self._takeover, self._graphs = takeover, takeover.graphs
@@ -74,7 +74,7 @@ class Plans:
     # ---- instead of the module's forward ----
 
     def install(self, module: Any) -> None:
-        """The module computes by plans where there is one."""
+        """Makes the module run batches by their plans, where there is one."""
         original = module.forward
 
         @functools.wraps(original)
@@ -86,7 +86,7 @@ class Plans:
         self._takeover.publish_pieces([size for size in self._sizes if self._made.get(size, self) is not None])
 
     def remove(self) -> Any:
-        """The module, if it has computed by plans. vLLM's own wrappers have no graphs of these sizes yet."""
+        """Ends install(), and returns its module, or None. These sizes are withdrawn, since vLLM's own wrappers have no graphs of them yet."""
         module, self._module = self._module, None
         if module is not None:
             vars(module).pop("forward", None)
@@ -106,7 +106,7 @@ class Plans:
 
     @staticmethod
     def _tokens_now() -> int:
-        """Of a batch that vLLM runs on pieces; 0 of all others."""
+        """The size of the current batch if vLLM runs it on pieces, else 0."""
         from vllm.config.compilation import CUDAGraphMode
         from vllm.forward_context import get_forward_context, is_forward_context_available
 
@@ -131,7 +131,7 @@ class Plans:
             except Unsupported as error:
                 self._give_up(tokens, str(error))
             except BROKEN as error:
-                self._give_up(tokens, f"their notes can't be read: {error!r}")
+                self._give_up(tokens, f"the notes of pieces can't be read: {error!r}")
         return self._made[tokens]
 
     def _make(self, tokens: int) -> Plan:
@@ -152,7 +152,7 @@ class Plans:
     # ---- the compiled model takes over ----
 
     def hand_over(self, wrappers: List[Any], tokens: int, descriptor: Any) -> int:
-        """vLLM's own wrappers replay the restored pieces from now on; how many, 0 if they must capture their own."""
+        """Makes vLLM's own wrappers replay the restored pieces. Returns their number; 0: the wrappers must capture pieces."""
         from vllm.compilation.cuda_graph import CUDAGraphEntry
 
         plan = self.of(tokens)

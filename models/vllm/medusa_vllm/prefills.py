@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's pieces in an artifact: whether they are wished for and fit, and an engine that goes on without them when they fail."""
+"""vLLM's pieces in an artifact: decides whether they are recorded or restored, and goes on without them when they fail."""
 from __future__ import annotations
 
 import logging
@@ -28,14 +28,14 @@ def _unfit(takeover: Any, modules: List[Any]) -> str:
         ("cudagraph_copy_inputs", getattr(compilation, "cudagraph_copy_inputs", False)),
     ):
         if there:
-            return f"{what}: not recorded yet"
+            return f"no support yet for {what}"
     if not takeover.pieces():
         return "this cudagraph_mode has no piecewise graphs"
-    return "" if len(modules) == 1 else f"{len(modules)} modules are compiled, and not one"
+    return "" if len(modules) == 1 else f"the model has {len(modules)} compiled modules, and only models with one are supported"
 
 
 def _try(what: str, call: Callable[[], Any]) -> Any:
-    """None, and the reason in the log, if it fails."""
+    """What call() returns. If it fails: None, and the reason in the log."""
     try:
         return call()
     except Exception as error:  # pylint: disable=broad-except  # an engine can do without pieces
@@ -50,7 +50,7 @@ def _compiled_modules(takeover: Any) -> List[Any]:
 
 
 def prepare(takeover: Any) -> Optional[Recording]:
-    """Before full graphs are bound, in a capture or a verification: the memory of pieces is there from now on."""
+    """Called in a capture or a verification before full graphs are bound; allocates the memory of pieces."""
     if os.environ.get(SWITCH, "0") == "0" or _api.mode() not in ("capture", "verify"):
         return None
     modules = _compiled_modules(takeover)
@@ -68,21 +68,21 @@ def prepare(takeover: Any) -> Optional[Recording]:
 
 
 def capture(takeover: Any) -> None:
-    """When full graphs are made. A piece that is not launched in the test is in no artifact."""
+    """Called when full graphs are made. A piece that is not launched in the test does not get into the artifact."""
     recording = takeover.recording
     if recording is not None:
-        _try("the rest of the pieces is not recorded", recording.capture)
-        takeover.graphs.on_ready(lambda: _try("the rest of the pieces is not tested", recording.test))
+        _try("the remaining pieces are not recorded", recording.capture)
+        takeover.graphs.on_ready(lambda: _try("the remaining pieces are not tested", recording.test))
 
 
 def restore(takeover: Any, remark: Any) -> Optional[Plans]:
-    """When full graphs are restored; remark: what the first of them says of pieces."""
+    """Called when full graphs are restored; remark: what the first of them says about pieces."""
     modules = compiled.outermost(takeover.interim.waiting)
     if os.environ.get(SWITCH, "0") == "0" or _api.mode() != "restore" or not modules:
         return None
     why = _unfit(takeover, modules)
     if not why and not remark:
-        why = f"the artifact has none (it was captured without {SWITCH}=1)"
+        why = f"the artifact has no pieces (it was captured without {SWITCH}=1)"
     if why:
         log.warning("medusa: batches with prefills run eagerly, without pieces: %s", why)
         return None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine core's process, forked by `vllm serve` when it has imported everything and has no threads yet.
+"""The engine core's process, forked by `vllm serve` when the server has imported everything and has no threads yet.
 
-vLLM's command line spawns the engine core, which imports all again that the server has just imported. Here the server
-forks a process before it does anything, which imports what only the engine core needs and waits. When vLLM starts the
-engine core, this process becomes it, with all that a spawned one is given: it is a child of the server, as that one is.
-Whatever is unusual, or fails, leaves vLLM to spawn.
+vLLM's command line spawns the engine core, which repeats all imports of the server. With this module, the server forks a
+process before it does anything else. That process imports the modules that only the engine core needs, and waits. When vLLM
+starts the engine core, the waiting process becomes it, and is given all that a spawned one would be given. If anything is
+unusual, or fails, vLLM spawns the engine core.
 """
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ log = logging.getLogger("vllm.medusa")
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 CORE = ("vllm.v1.engine.core", "EngineCoreProc.run_engine_core")
-SERVERS = ("vllm.entrypoints.openai.api_server",)  # main modules that serve without the word
-WAIT = 20.0  # seconds for an answer: a core that has not come by then costs more than one that is spawned
+SERVERS = ("vllm.entrypoints.openai.api_server",)  # main modules that serve without the word "serve"
+WAIT = 20.0  # seconds for an answer: waiting longer costs more than spawning
 
 
 def hook_command_line(module: Any) -> None:
-    """Around vLLM's cli_env_setup, which its command line calls when all is imported, before it reads its arguments."""
+    """Wraps vLLM's cli_env_setup, which its command line calls after all imports and before it reads its arguments."""
     original = module.cli_env_setup
 
     @functools.wraps(original)
@@ -46,7 +46,7 @@ def hook_command_line(module: Any) -> None:
         try:
             begin(chosen)
         except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
-            log.exception("medusa: the engine core's process is spawned")
+            log.exception("medusa: the engine core's process is spawned, because the plug-in failed")
         return answer
 
     module.cli_env_setup = cli_env_setup
@@ -84,7 +84,7 @@ def begin(chosen: Optional[str] = None) -> None:
 
 
 def _wanted() -> bool:
-    """Not by default until it has run on a GPU. Who starts an engine from a template wants it."""
+    """Whether to fork. Off by default until it has run on a GPU, but on for engines from a template."""
     return os.environ.get("MEDUSA_VLLM_PREFORK", "1" if "MEDUSA_TEMPLATE" in os.environ else "0") == "1"
 
 
@@ -96,7 +96,7 @@ def _unusual(chosen: Optional[str]) -> str:
         (f"{METHOD} is set to {chosen}", chosen is not None),
         (f"this process has threads ({', '.join(others)})", bool(others)),
         ("not the main thread", threading.current_thread() is not threading.main_thread()),
-        ("it runs as another program", os.fsdecode(spawn.get_executable()) != sys.executable),
+        ("multiprocessing starts another program than this one", os.fsdecode(spawn.get_executable()) != sys.executable),
     ):
         if there:
             return why
@@ -109,7 +109,7 @@ def _is_core(process_obj: Any) -> bool:
 
 
 def _unfit(process_obj: Any) -> str:
-    """Why this engine core is none that a single server has to itself; "" if it is."""
+    """Why this engine core is not the only one of its server; "" if it is."""
     parallel = process_obj._kwargs["vllm_config"].parallel_config
     for name in ("data_parallel_size", "world_size", "nnodes"):
         if getattr(parallel, name, 1) != 1:
@@ -121,7 +121,7 @@ def _unfit(process_obj: Any) -> str:
 
 
 def _start_core(core: "Core", process_obj: Any) -> Any:
-    """The engine core's process; None: it is to be spawned."""
+    """The engine core's process, forked; None if vLLM has to spawn it."""
     try:
         why = _unfit(process_obj) or core.changed()
         if not why:
@@ -139,15 +139,15 @@ def _start_core(core: "Core", process_obj: Any) -> Any:
 
 
 class Core:
-    """The process that waits. unusual: why it cannot be used, "" if it can."""
+    """The process that waits to become the engine core. unusual: why it cannot be used; "" if it can."""
 
     def __init__(self) -> None:
         self._environment, self._fixed, self._place = dict(os.environ), inherited.fixed(), inherited.place()
         self._socket, theirs = socket.socketpair()
         util._flush_std_streams()
-        gc.freeze()  # what was imported stays; the collector need not copy its pages
+        gc.freeze()  # imported objects stay; a collection would write to their pages, and so copy them
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads, which are counted below
+            warnings.simplefilter("ignore")  # warnings of threads, which are counted below
             server = os.getpid()
             self.pid = os.fork()
         if self.pid == 0:
@@ -161,18 +161,18 @@ class Core:
             self.drop()
 
     def changed(self) -> str:
-        """What a spawned process would have, and this one lacks; "" if nothing."""
+        """The first property in which a spawned process would differ from this one; "" if there is none."""
         for what, before, now in (("the environment variable ", self._environment, dict(os.environ)),
                                   ("", self._fixed, inherited.fixed()), ("", self._place, inherited.place())):
             name = inherited.difference(before, now)
             if name:
-                return f"{what}{name} has changed since it was forked"
+                return f"{what}{name} has changed since the fork"
         if os.fsdecode(spawn.get_executable()) != sys.executable:
-            return "it runs as another program"
+            return "multiprocessing starts another program than this one"
         return ""
 
     def ask(self, request: Dict[str, Any], descriptors: List[int]) -> None:
-        """Returns when the process has taken over all of it."""
+        """Returns when the process has taken over the request and the descriptors."""
         self._socket.settimeout(WAIT)
         data = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(self._socket, [data], descriptors)
@@ -182,7 +182,7 @@ class Core:
         while not answer.endswith(b"\n"):
             part = self._socket.recv(4096)
             if not part:
-                raise ChildProcessError(f"process {self.pid} has ended")
+                raise ChildProcessError(f"the forked process {self.pid} has ended")
             answer += part
         if answer != b"ready\n":
             raise ChildProcessError(answer.decode(errors="replace").strip())
@@ -203,7 +203,7 @@ class Core:
 
 
 class Popen(popen_fork.Popen):  # type: ignore[name-defined]
-    """As multiprocessing's own for "spawn", but for the process, which is there already."""
+    """Like multiprocessing's own class for "spawn", but for a process that exists already."""
 
     method = "spawn"
     DupFd = popen_forkserver._DupFd
@@ -256,7 +256,7 @@ def _be_core(server: socket.socket, parent: int) -> None:
     code = 1
     try:
         inherited.die_with_parent(signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the server, too, which decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends SIGINT to the server, too, which decides
         if os.getppid() == parent:
             _import_until_asked(server)
             code = _serve(server)
@@ -281,7 +281,7 @@ def _asked(server: socket.socket) -> bool:
 
 
 def _import_until_asked(server: socket.socket) -> None:
-    """As vLLM does: plug-ins first. What fails here fails again in the engine core, which says so."""
+    """Imports as vLLM does, plug-ins first. An import that fails here fails again in the engine core, which reports it."""
     import importlib
 
     try:
@@ -292,7 +292,7 @@ def _import_until_asked(server: socket.socket) -> None:
             importlib.import_module(name)
         gc.freeze()
     except Exception:  # pylint: disable=broad-except
-        log.debug("medusa: the forked engine core imports later", exc_info=True)
+        log.debug("medusa: an import before the engine core starts has failed; the engine core repeats it", exc_info=True)
 
 
 def _serve(server: socket.socket) -> int:
@@ -329,10 +329,10 @@ def _receive(server: socket.socket) -> Any:
 
 
 def _become(request: Dict[str, Any], descriptors: List[int]) -> int:
-    """All that a spawned process would have inherited; returns where the process object comes from."""
+    """Takes over all that a spawned process would have inherited. Returns the descriptor from which the process object comes."""
     count = 3 + len(request["standard"]) + request["more"]
     if len(descriptors) != count:
-        raise ValueError(f"{len(descriptors)} descriptors came, not {count}")
+        raise ValueError(f"the request has {len(descriptors)} descriptors instead of {count}")
     reader, _sentinel, tracker, *others = descriptors  # the sentinel stays open until this process ends
     for number in (0, 1, 2):
         if number in request["standard"]:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random batch that is valid for a graph: how long its requests are, and where their tokens lie in the KV cache."""
+"""Random batches that are valid for a graph: lengths of requests, and places of their tokens in the KV cache."""
 from __future__ import annotations
 
 import torch
 
-MOST_TOKENS = 4096  # of a request: long enough for every way in which attention splits its work
+MOST_TOKENS = 4096  # length of a request: enough for every way in which attention splits its work
 
 
 def counts(requests: int, tokens: int, device: torch.device) -> torch.Tensor:
-    """Tokens of each request in this step, as vLLM's dummy batches have them: the last one takes the rest."""
+    """Tokens of each request in this step, divided as in vLLM's dummy batches: the last request takes the rest."""
     each = torch.full((requests,), tokens // requests, dtype=torch.int64, device=device)
     each[-1] += tokens % requests
     return each
 
 
 def lengths(each: torch.Tensor, blocks: int, block_size: int, most: int, numbers: torch.Generator) -> torch.Tensor:
-    """Tokens of each request, those of this step included; all of them together have distinct blocks."""
+    """Random lengths of requests in tokens, including those of this step, for which there are enough distinct blocks."""
     room = (blocks - 1) // max(1, len(each)) * block_size
     least = int(each[0])
     drawn = torch.randint(least, max(least, min(most, room, MOST_TOKENS)) + 1, (len(each),), generator=numbers,
@@ -24,7 +24,7 @@ def lengths(each: torch.Tensor, blocks: int, block_size: int, most: int, numbers
 
 
 def positions(long: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
-    """Of each token in its request: the last ones of each."""
+    """The position of each token in its request; the tokens of this step are the last ones."""
     first = (long - each).repeat_interleave(each)
     starts = (torch.cumsum(each, 0) - each).repeat_interleave(each)
     return first + torch.arange(int(each.sum()), device=long.device) - starts
@@ -37,7 +37,7 @@ def token_ids(count: int, vocabulary: int, numbers: torch.Generator) -> torch.Te
 def places(
     table: torch.Tensor, slots: torch.Tensor, where: torch.Tensor, each: torch.Tensor, size: int, blocks: int, numbers: torch.Generator
 ) -> None:
-    """Fills a block table and the slots of this step's tokens. Block 0 is vLLM's null block; no two requests share one."""
+    """Fills a block table and the slots of this step's tokens. Block 0 is vLLM's null block. No two requests share a block."""
     requests, most = table.shape[0], blocks - 1
     columns = min(table.shape[1], most // requests)
     order = torch.randperm(most, generator=numbers, device=numbers.device)[: requests * columns] + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A capture's pieces: vLLM captures them, and each gets a label and a note from which a restored engine makes its plan."""
+"""Records pieces in a capture: vLLM captures them; each gets a label, and a note from which a restored engine makes its plan."""
 from __future__ import annotations
 
 import contextlib
@@ -21,8 +21,8 @@ from .pieces import Capturing
 
 log = logging.getLogger("vllm.medusa")
 
-ROUNDS = 3  # on which a verification compares each piece, as it does with full graphs
-SPREAD = 1.0  # of random results of operations between pieces
+ROUNDS = 3  # a verification compares each piece on so many random inputs, as it does with full graphs
+SPREAD = 1.0  # standard deviation of random results of operations between pieces
 
 
 def kind_of(number: int) -> str:
@@ -31,7 +31,7 @@ def kind_of(number: int) -> str:
 
 @contextlib.contextmanager
 def wrappers_called(called: Callable[[Any, Callable[[], Any], Tuple[Any, ...]], Any]) -> Iterator[None]:
-    """called(wrapper, original, arguments) stands for each call of a piece."""
+    """Replaces each call of a piece by called(wrapper, original, arguments)."""
     from vllm.compilation.cuda_graph import CUDAGraphWrapper
     from vllm.config.compilation import CUDAGraphMode
 
@@ -61,7 +61,7 @@ def wrappers_of(forward: Callable[[], Any]) -> List[Any]:
 
 
 class _Between:
-    """seen(operation, arguments, options) after each operation between two of `count` pieces."""
+    """Calls seen(operation, arguments, options) after each operation between two of `count` pieces."""
 
     def __init__(self, count: int, seen: Callable[..., None]) -> None:
         self._count, self._seen, self.at = count, seen, 0
@@ -99,7 +99,7 @@ class _Forward(_Between):
     def __init__(self, graphs: Any, module: Any, count: int) -> None:
         super().__init__(count, self._operation)
         self._graphs, self._module = graphs, module
-        self.pieces: List[Tuple[Any, Any]] = []  # graph and what it leaves
+        self.pieces: List[Tuple[Any, Any]] = []  # each graph with its outputs
         self.between: List[List[dict]] = []
         self.arguments: Optional[dict] = None
         self.result: Optional[dict] = None
@@ -110,7 +110,7 @@ class _Forward(_Between):
         result = run()
         made = [entry for key, entry in wrapper.concrete_cudagraph_entries.items() if key not in before]
         if len(made) != 1 or made[0].cudagraph is None:
-            raise Unfit(f"piece {self.at} was not captured: vLLM's wrapper has made {len(made)} entries")
+            raise Unfit(f"piece {self.at} was not captured: vLLM's wrapper made {len(made)} entries instead of one with a graph")
         self.pieces.append((made[0].cudagraph, made[0].output))
         self.between.append([])
         return result
@@ -145,7 +145,7 @@ class _Forward(_Between):
                 self.why = self.why or f"the model's {name}: {error}"
 
     def more(self, number: int) -> dict:
-        """What the note of one piece says of the plan."""
+        """The part of a piece's note from which the plan is made."""
         told: Dict[str, Any] = {"of": self._count, "then": self.between[number]}
         if number == 0:
             told["arguments"] = self.arguments
@@ -155,7 +155,7 @@ class _Forward(_Between):
 
 
 class Recording:
-    """Of one worker. prepare() before full graphs are bound, capture() when they are made, test() when all graphs are made."""
+    """The pieces of one worker. Call prepare() before full graphs are bound, capture() after they are made, and test() at the end."""
 
     def __init__(self, takeover: Any, module: Any) -> None:
         self._takeover, self._module = takeover, module
@@ -179,7 +179,7 @@ class Recording:
         self.arena.fill(*most_at_once(forwards))
 
     def remark(self) -> dict:
-        """What each full graph tells a restored engine."""
+        """What the note of each full graph tells a restored engine about pieces."""
         return {"pieces": len(self._wrappers), "sizes": [desc.num_tokens for desc in self._sizes],
                 "arena": [tensor.numel() for tensor in self.arena.tensors]}
 
@@ -202,12 +202,12 @@ class Recording:
 
     def _outgrown(self) -> str:
         grown = self.arena.outgrown()
-        return f"their memory is {grown} bytes larger than was prepared" if grown else ""
+        return f"their graph pool has grown by {grown} bytes that no binding covers" if grown else ""
 
     # ---- tests ----
 
     def test(self) -> None:
-        """All pieces are launched on random inputs, in their order; a verification compares each with its restored one."""
+        """Launches all pieces in order on random inputs. A verification compares each piece with the restored one."""
         rounds = ROUNDS if _api.mode() == "verify" else 1
         device = torch.cuda.current_device()
         for desc in self._sizes:

@@ -18,15 +18,15 @@ log = logging.getLogger("vllm.medusa")
 
 
 class Second(Takeover):
-    """`manager` is vLLM's CudaGraphManager, from the capture on."""
+    """The take-over of vLLM's second runner. `manager` is vLLM's CudaGraphManager; it is set when the capture begins."""
 
     manager: Any = None
-    pieces_between_steps = True  # each step fills all static buffers anew
+    pieces_between_steps = True  # possible because each step fills all static buffers anew
     _create_forward_fn: Any = None
-    _candidates: Dict[Any, List[Any]] = {}  # vLLM's own, of which those with a graph are in use
+    _candidates: Dict[Any, List[Any]] = {}  # vLLM's own list; candidates with a graph are published
 
     def capture(self, manager: Any, create_forward_fn: Callable[..., Any]) -> bool:
-        """Stands in for CudaGraphManager.capture."""
+        """Replaces CudaGraphManager.capture."""
         from vllm.config.compilation import CUDAGraphMode
 
         self.manager, self._create_forward_fn = manager, create_forward_fn
@@ -38,7 +38,7 @@ class Second(Takeover):
         if not self.attempt(by_label, why, lambda: self._make_all(descriptors, create_forward_fn)):
             manager.graphs.clear()
             return False
-        # The others are pieces: batches with prefills run without graphs, unless pieces are restored.
+        # The other candidates are pieces: unless they are restored, batches with prefills run without graphs.
         self._candidates, self._published = manager._candidates, set(descriptors)
         self._publish()
         self.plans = prefills.restore(self, self._remark())
@@ -51,7 +51,7 @@ class Second(Takeover):
         }
 
     def _remark(self) -> Any:
-        """What a restored full graph says of pieces."""
+        """What a restored full graph says about pieces."""
         return next((step.remark for step in self.manager.graphs.values() if step.remark), None)
 
     # ---- pieces ----
@@ -114,7 +114,7 @@ class Second(Takeover):
 
     @contextlib.contextmanager
     def _beside_the_engine(self) -> Iterator[None]:
-        """vLLM's warm-ups write their result into the full graphs' output, which has no room for the largest pieces."""
+        """Takes the full graphs' output away for a while: vLLM's warm-ups would write into it, and it is too small for the largest pieces."""
         outputs, self.manager.hidden_states = self.manager.hidden_states, None
         try:
             with lora.selected_by_number(self.runner):
@@ -129,7 +129,7 @@ class Second(Takeover):
     # ---- what graphs use ----
 
     def bindings(self) -> Dict[str, Any]:
-        """All that the engine owns and that full graphs use."""
+        """All memory that the engine owns and that full graphs use, by name."""
         runner, tables = self.runner, self.runner.block_tables
         self._make_hidden_states()
         return {
@@ -146,7 +146,7 @@ class Second(Takeover):
         }
 
     def _make_hidden_states(self) -> None:
-        """vLLM makes this buffer in the warm-up of its largest graph, which a restore does not run."""
+        """Makes the output buffer that vLLM makes in the warm-up of its largest graph; a restore runs no warm-up."""
         from vllm.config.compilation import CUDAGraphMode
 
         manager, config = self.manager, self.runner.model_config
@@ -172,7 +172,7 @@ class Second(Takeover):
         tell(restored, len(descriptors))
 
     def _make(self, desc: Any, create_forward_fn: Callable[..., Any]) -> Any:
-        """As vLLM does: attention state is made anew between warm-up and capture."""
+        """Makes one graph. As in vLLM, attention state is made anew between warm-up and capture."""
         from vllm.config.compilation import CUDAGraphMode
 
         assert self.graphs is not None
@@ -182,7 +182,7 @@ class Second(Takeover):
             forward[:] = [create_forward_fn(desc, warmup=False)]
 
         def run() -> None:
-            if not forward:  # the warm-up: a live graph is made after all
+            if not forward:  # the warm-up of a graph that has to be captured live
                 self.compile_now()
                 forward.append(create_forward_fn(desc, warmup=True))
             forward[0](CUDAGraphMode.NONE)
@@ -196,7 +196,7 @@ def _label(desc: Any) -> Tuple[str, int]:
 
 
 class Randomizer:
-    """Fills the static buffers as a decoding batch would, with random requests; the KV cache may hold anything."""
+    """Fills the static buffers with a random decoding batch. The contents of the KV cache do not matter."""
 
     def __init__(self, runner: Any, descriptors: Dict[Any, Any]) -> None:
         self._runner, self._descriptors = runner, descriptors

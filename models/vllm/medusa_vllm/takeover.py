@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's graphs: full graphs restored, else captured live; the rest of the model runs without graphs meanwhile."""
+"""The graphs of one worker: restores full graphs, or captures them live; the model runs without piecewise graphs meanwhile."""
 from __future__ import annotations
 
 import logging
@@ -18,20 +18,20 @@ log = logging.getLogger("vllm.medusa")
 
 
 class Takeover:
-    """What both model runners have in common. Made before the KV cache is; `graphs` is there from the capture on."""
+    """What both model runners have in common. Made before the KV cache; `graphs` is set when graphs are to be made."""
 
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
         self.interim = Interim()
-        self.recording: Any = None  # of pieces, in a capture
-        self.plans: Any = None  # of restored pieces
-        self.background: Any = None  # from the end of a restored start on
+        self.recording: Any = None  # records pieces, in a capture
+        self.plans: Any = None  # run restored pieces
+        self.background: Any = None  # set at the end of a restored start
 
     @property
     def runner(self) -> Any:
         return self.worker.model_runner
 
-    # ---- what a runner's class says ----
+    # ---- what the class of a runner defines ----
 
     def bindings(self) -> Dict[str, Any]:
         raise NotImplementedError
@@ -44,7 +44,7 @@ class Takeover:
 
     # ---- pieces, which are made when vLLM's compiled model is there ----
 
-    pieces_between_steps = False  # else while no request is there
+    pieces_between_steps = False  # whether pieces may be captured between steps, or only while the engine is idle
 
     def pieces(self) -> List[Any]:
         """Descriptors of the piecewise graphs that a start has left out, the largest first."""
@@ -65,7 +65,7 @@ class Takeover:
     # ---- pieces of an artifact ----
 
     def layers(self) -> Any:
-        """Layers by the names that operations between pieces are given."""
+        """Layers by the names that are arguments of operations between pieces."""
         return self.worker.vllm_config.compilation_config.static_forward_context
 
     def warm_piece(self, desc: Any) -> None:
@@ -89,43 +89,43 @@ class Takeover:
         raise NotImplementedError
 
     def batch_descriptor(self, desc: Any) -> Any:
-        """By which vLLM's wrappers of pieces know a batch size."""
+        """The key by which vLLM's wrappers of pieces find a batch size."""
         raise NotImplementedError
 
     # ---- compiling ----
 
     def postpone_compiling(self) -> None:
-        """Until graphs are asked for that have to be captured: prefills run eagerly."""
+        """Prefills run eagerly until a graph has to be captured."""
         if os.environ.get("MEDUSA_VLLM_PREFILL", "eager") != "eager":
             self.runner.profile_run()
             return
         self.interim.begin(self.runner.get_model())
         if workspace.is_needed(self.runner):
-            log.info("medusa: one eager forward, which gives vLLM's workspace its size")
+            log.info("medusa: one eager forward sets the size of vLLM's workspace")
             self.runner.profile_run()
-            torch.cuda.empty_cache()  # the KV cache comes next, and takes most of what is free
+            torch.cuda.empty_cache()  # the KV cache, which is allocated next, takes most of the free memory
 
     def compile_now(self) -> None:
-        """As vLLM's profiling does it: at the largest batch."""
+        """Compiles the model at the largest batch, as vLLM's profiling does."""
         if self.plans is not None:
             self.plans.remove()
         if self.interim.end():
-            log.info("medusa: the model is compiled after all")
+            log.info("medusa: the model is compiled now, because not all graphs come from the artifact")
             with lora.dummies_kept(self.runner):
                 self.runner.profile_run()
 
     # ---- graphs ----
 
-    @torch.inference_mode()  # vLLM makes some buffers in it, which nobody may change outside
+    @torch.inference_mode()  # vLLM makes some buffers in this mode, and they may not be changed outside of it
     def attempt(self, descriptors: Dict[Tuple[str, int], Any], why: str, make_all: Callable[[], None]) -> bool:
-        """Binds, and makes all graphs. False: nothing was done, and vLLM captures as it always does."""
+        """Binds memory, and makes all graphs. False: vLLM has to capture its graphs as it does without Medusa."""
         try:
             why = why or self._open(descriptors)
             if not why:
                 make_all()
                 prefills.capture(self)
-        except Exception as error:  # pylint: disable=broad-except  # of the engine's own errors vLLM's capture tells again
-            log.exception("medusa: a failure while graphs were made")
+        except Exception as error:  # pylint: disable=broad-except  # vLLM's own capture meets the engine's own errors again
+            log.exception("medusa: making the graphs failed")
             why = repr(error)
         if not why:
             return True
@@ -135,7 +135,7 @@ class Takeover:
         return False
 
     def _open(self, by_label: Dict[Tuple[str, int], Any]) -> str:
-        """Binds all that graphs use; why nothing can be restored, or ""."""
+        """Binds all memory that graphs use. Returns why nothing can be restored, or ""."""
         wanted: Dict[str, List[int]] = {}
         for kind, batch in sorted(by_label):
             wanted.setdefault(kind, []).append(batch)
@@ -156,25 +156,25 @@ class Takeover:
 
     @torch.inference_mode()
     def ready(self) -> None:
-        """Everything is captured or restored, and vLLM has warmed up."""
+        """Called when all graphs are captured or restored, and vLLM has warmed up."""
         try:
             if self.graphs is not None:
                 self.graphs.complete()
             else:
-                self.compile_now()  # nobody has asked for graphs
+                self.compile_now()  # vLLM has not asked for graphs
                 nothing_to_come()
         except Exception:  # pylint: disable=broad-except
-            log.exception("medusa: the capture does not end here")
+            log.exception("medusa: completing the graphs failed, so a capture does not end by itself")
 
     def serve(self) -> None:
-        """The engine is ready, and what was left out of its start can begin beside it."""
+        """Called when the engine is ready: work that was left out of its start begins beside it."""
         try:
             if self.graphs is not None and _api.mode() == "restore":
                 from . import background
 
                 self.background = background.start(self)
         except Exception:  # pylint: disable=broad-except
-            log.exception("medusa: batches with prefills stay as they are")
+            log.exception("medusa: the take-over could not start, so batches with prefills stay as they are")
 
     def _close(self) -> None:
         if self.graphs is not None:
@@ -183,12 +183,12 @@ class Takeover:
 
 
 def nothing_to_come() -> None:
-    """Of an engine that is left alone a capture gets no graph with a name, however long a server runs."""
+    """Ends a capture: an engine that is left alone labels no graph, however long its server runs."""
     _api.mark("complete")
 
 
 def tell(restored: int, of: int) -> None:
-    """What has become of the full graphs."""
+    """Logs how the full graphs were made."""
     if _api.mode() == "restore":
         log.info("medusa: %d of %d full graphs restored", restored, of)
     else:
@@ -196,6 +196,6 @@ def tell(restored: int, of: int) -> None:
 
 
 def label_of(queries: Optional[int], tokens: int, loras: int) -> Tuple[str, int]:
-    """Kind and batch of a graph: "full" takes any mix of requests, "decode.N" N tokens of each; ".loraN": N adapters."""
+    """Kind and batch of a graph. "full": any mix of requests; "decode.N": N tokens of each request; ".loraN": N adapters."""
     kind = "full" if queries is None else f"decode.{queries}"
     return (f"{kind}.lora{loras}" if loras else kind), tokens

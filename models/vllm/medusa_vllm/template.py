@@ -27,7 +27,7 @@ class Options:
 
 
 def parse(arguments: List[str]) -> Options:
-    """By hand: argparse costs a client a fifth of its start."""
+    """Parses by hand, because argparse costs a client a fifth of its start."""
     options, rest = Options(), list(arguments)
     if rest[:1] == ["run"]:
         options.run = bool(rest.pop(0))
@@ -45,7 +45,7 @@ def parse(arguments: List[str]) -> Options:
     if not options.socket:
         raise Usage("--socket PATH is missing")
     if options.run != bool(options.command):
-        raise Usage("run needs -- and the command behind it" if options.run else "a command needs the word run: run --socket PATH -- CMD")
+        raise Usage("run needs -- and a command behind it" if options.run else "a command needs the word run: run --socket PATH -- CMD")
     return options
 
 
@@ -55,7 +55,7 @@ def _option(rest: List[str], run: bool) -> Tuple[str, str]:
     if name == "--require" and run and not equals:
         return name, ""
     if name not in (("--socket",) if run else ("--socket", "--import", "--leave-out", "--vary")):
-        raise Usage(f"{word} is no option")
+        raise Usage(f"{word} is not an option" + (" of run" if run else ""))
     if not equals:
         if not rest:
             raise Usage(f"{name} needs a value")
@@ -71,7 +71,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     try:
         options = parse(arguments)
     except Usage as error:
-        print(f"{NAME}: {error}; {NAME} --help says more", file=sys.stderr)
+        print(f"{NAME}: {error}; see {NAME} --help", file=sys.stderr)
         return FAILED
     if options.run:
         from . import template_client

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that stands for an engine from a template: hands over what a start has, passes signals on, ends as the engine does.
+"""The client of a template: hands over what the engine inherits, passes signals on to the engine, and ends as the engine does.
 
-It imports little, since its own start is part of the engine's. Where the template cannot be had, or refuses, it becomes the
-engine itself, from nothing, and says why.
+The client imports little, since its own start is part of the engine's. If there is no template, or if the template refuses,
+the client starts the command itself, without the template, and says why.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 
 
 class Refused(Exception):
-    """Why there is no engine from the template."""
+    """Why the template cannot provide this engine."""
 
 
 def _say(text: str) -> None:
@@ -47,12 +47,12 @@ def _interpreter(path: str) -> str:
         first = file.readline(4096)
     words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
     if len(words) != 1:
-        raise Refused(f"{path} is no script of vLLM's Python")
+        raise Refused(f"{path} is not a script whose first line is #! and the path of a Python")
     return words[0]
 
 
 def start_of(command: List[str]) -> Dict[str, Any]:
-    """What Python would be told by the kernel: its path, its arguments, and which script or module it runs."""
+    """What the kernel would tell Python: its path and arguments; also the script or module that it runs."""
     path = _find(command[0])
     if os.path.basename(path) == "vllm":
         return {"python": _interpreter(path), "arguments": [_interpreter(path), path, *command[1:]], "script": path, "rest": command[1:]}
@@ -77,7 +77,7 @@ class Connection:
             self.socket.connect(path)
             _, uid, _ = inherited.peer(self.socket)
             if uid != os.geteuid():
-                raise Refused(f"{path}: user {uid} listens there")
+                raise Refused(f"{path}: user {uid} listens there, not user {os.geteuid()}")
         except OSError as error:
             raise Refused(f"{path}: {error.strerror or error}") from None
 
@@ -88,7 +88,7 @@ class Connection:
             self.socket.sendall(data[sent:])
 
     def receive(self) -> Optional[Dict[str, Any]]:
-        """None: the other side has closed."""
+        """The next message; None if the other side has closed."""
         while b"\n" not in self._data:
             part = self.socket.recv(4096) if len(self._data) < ANSWER_MOST else b""
             if not part:
@@ -100,7 +100,7 @@ class Connection:
 
 
 def begin(options: Options) -> Connection:
-    """Returns when the engine has been forked and runs."""
+    """Returns when the engine has been forked, and waits for the word to run."""
     try:
         request = request_of(options.command)
     except OSError as error:
@@ -110,7 +110,7 @@ def begin(options: Options) -> Connection:
         connection.send(request, request["standard"])
         answer = connection.receive()
         if answer is None:
-            raise Refused("the template has ended")
+            raise Refused(f"{options.socket}: the template closed the connection without an answer")
         if "refused" in answer:
             raise Refused(str(answer["refused"]))
     except (OSError, ValueError) as error:
@@ -132,7 +132,7 @@ def _pass_on(connection: Connection) -> None:
 
 
 def _end_by(number: int) -> NoReturn:
-    """As the engine did; without a core file, which would be this process's."""
+    """Ends by the signal that ended the engine, without a core file, which would show this process."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -143,12 +143,12 @@ def _end_by(number: int) -> NoReturn:
 
 
 def follow(connection: Connection) -> int:
-    """Until the engine ends; its exit code."""
+    """Waits until the engine ends, and returns its exit code."""
     answer = connection.receive()
     if answer is not None and "ended_by" in answer:
         _end_by(int(answer["ended_by"]))
     if answer is None or "exit" not in answer:
-        _say("the process that watched the engine was killed; the engine is told to end")
+        _say("the process that watches the engine was killed, so the engine is told to end")
         return FAILED
     return int(answer["exit"])
 
@@ -158,9 +158,9 @@ def run(options: Options) -> int:
         connection = begin(options)
     except Refused as why:
         if options.require:
-            _say(f"no engine: {why}")
+            _say(f"no engine from the template: {why}")
             return FAILED
-        _say(f"started from nothing: {why}")
+        _say(f"starts without the template: {why}")
         return _become(options.command)
     _pass_on(connection)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that was forked from a template: who watches it, and how it becomes what its command would have started."""
+"""An engine from a template: the process that watches it, and how it becomes what its command would have started."""
 from __future__ import annotations
 
 import atexit
@@ -34,10 +34,10 @@ def _write(connection: socket.socket, message: Dict[str, Any]) -> None:
 
 def watch(connection: socket.socket, descriptors: List[int], request: Dict[str, Any], imports: Imports,
           template: int) -> Optional["Engine"]:
-    """Returns in the engine alone; the watcher ends here, when the engine has."""
+    """Forks the engine, and returns in the engine alone. The watcher ends here, after the engine."""
     connection.setblocking(True)
     signal.set_wakeup_fd(-1)
-    os.setsid()  # what a terminal sends to the template's group is not for engines
+    os.setsid()  # signals that a terminal sends to the template's group are not for engines
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     told, tells = socket.socketpair()
@@ -80,7 +80,7 @@ class Watcher:
         return None
 
     def _follow(self) -> None:
-        """The engine runs when the client says so; it gets the client's signals, and ends with the client."""
+        """Lets the engine run when the client says so, passes the client's signals on, and ends the engine with the client."""
         patience: Optional[float] = None
         watched = [self._connection, self._ended]
         while True:
@@ -100,12 +100,12 @@ class Watcher:
         _write(self._connection, {"ended_by": ended_by} if ended_by else {"exit": os.waitstatus_to_exitcode(status)})
 
     def _kill(self, number: int) -> None:
-        """The engine is not reaped yet, so its number is its own."""
+        """Sends a signal to the engine's group. The engine has not been reaped yet, so its process id is still its own."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._engine, number)
 
     def _listen(self) -> bool:
-        """False when the client has gone, or says what no client says."""
+        """False if the client has gone, or has sent a message that no client sends."""
         try:
             part = self._connection.recv(4096)
             self._data += part
@@ -118,25 +118,25 @@ class Watcher:
 
     def _obey(self, message: Any) -> None:
         if not isinstance(message, dict):
-            raise ValueError("no object")
+            raise ValueError("the client's message is not a JSON object")
         if message.get("go") is True:
             self._told.send(b"g")
         elif isinstance(message.get("signal"), int) and message["signal"] in set(signal.valid_signals()):
             os.kill(self._engine, message["signal"])
         else:
-            raise ValueError("an unknown message")
+            raise ValueError("the client's message has neither go nor a valid signal")
 
 
 # ---- the engine ----
 
 
 def joined(arguments: List[str]) -> str:
-    """As the library hands them on in MEDUSA_ARGUMENTS."""
+    """Arguments as the restore library passes them on in MEDUSA_ARGUMENTS."""
     return "".join(text.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for text in arguments)
 
 
 def say_imported(before: Set[str]) -> None:
-    """What a template could import, too."""
+    """Logs the modules that this engine imported, which the template might import for all engines."""
     log.debug("medusa: imported since the fork: %s", " ".join(sorted(set(sys.modules) - before)))
 
 
@@ -145,7 +145,7 @@ class Engine:
         self._descriptors, self._request, self._imports, self._template = descriptors, request, imports, template
 
     def begin(self, watcher: socket.socket) -> "Engine":
-        """Takes over what the request holds, says so, and waits for the word; never returns without it."""
+        """Takes over what the request holds, reports it, and waits for the client's word; without the word it never returns."""
         try:
             os.setsid()
             inherited.die_with_parent(signal.SIGTERM)
@@ -176,7 +176,7 @@ class Engine:
         self._set_environment()
         inherited.apply(request["settings"])
         inherited.draw_anew()
-        multiprocessing.current_process().authkey = os.urandom(32)  # the template made it for itself
+        multiprocessing.current_process().authkey = os.urandom(32)  # the inherited key is the template's
 
     def _set_environment(self) -> None:
         wanted = self._imports.environment(self._request["environment"])
@@ -187,7 +187,7 @@ class Engine:
         os.environ.update(wanted)
 
     def run(self) -> int:
-        """As Python runs a script or a module."""
+        """Runs the script or module as Python does."""
         start = self._request["start"]
         sys.orig_argv = list(start["arguments"])
         main = types.ModuleType("__main__")

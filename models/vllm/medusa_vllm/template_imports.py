@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the template has imported, from which files, and under which environment: what a start of its own would have found."""
+"""What the template has imported, from which files and under which environment; compared with what a new start would find."""
 from __future__ import annotations
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import inherited
 
-# All that a server and its engine core import on their way to the first answer; one that a version lacks is left out.
+# Modules that a server and its engine core import before the first answer. A module that this version lacks is left out.
 MODULES = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.benchmark.main", "vllm.entrypoints.cli.collect_env",
     "vllm.entrypoints.cli.launch", "vllm.entrypoints.cli.openai", "vllm.entrypoints.cli.run_batch", "vllm.entrypoints.cli.serve",
@@ -24,7 +24,7 @@ MODULES = (
     "vllm.entrypoints.launcher", "medusa_vllm.hooks",
 )
 NEEDED = MODULES[0]
-# C libraries read these when they are loaded, which Python does not see.
+# C libraries read variables with these prefixes when they are loaded, and Python does not see it.
 READ_IN_C = ("LD_", "GLIBC_", "MALLOC_", "GCONV_", "LC_", "LANG", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "GOTO_", "MKL_", "BLIS_", "TORCH",
              "PYTORCH_", "ATEN_", "CUDA_", "RUST_", "RAYON_", "PYTHON")
 DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -32,7 +32,7 @@ Stamp = Tuple[int, int, int]
 
 
 class Unforkable(Exception):
-    """Name of a module after whose import this process cannot be forked, and why."""
+    """The name of a module after whose import this process cannot be forked, and the reason."""
 
 
 def fork() -> int:
@@ -40,25 +40,25 @@ def fork() -> int:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads, which are counted
+        warnings.simplefilter("ignore")  # warnings of threads, which are counted
         return os.fork()
 
 
 def unforkable() -> str:
-    """Why a fork of this process could not become an engine; "" if it can."""
+    """Why a fork of this process could not become an engine; "" if it could."""
     child = fork()
     if child == 0:
         os._exit(0)
-    count = inherited.tasks()  # a library that ends its threads before a fork, and starts them again when it is used, has none now
+    count = inherited.tasks()  # right after a fork, without threads that a library ends before it and restarts later
     os.waitpid(child, 0)
     return inherited.device_in_use() or (f"{count - 1} threads of libraries are running" if count > 1 else "")
 
 
 @contextlib.contextmanager
 def recorded(names: Set[str]) -> Iterator[None]:
-    """Names of variables that Python code asks os.environ for go into names; not those of a copy of all of them."""
+    """Adds to names each variable that Python code asks os.environ for, except when it copies all variables."""
     kind = type(os.environ)
-    copied: List[str] = []  # names that who walks over all of them asks for next, in this order
+    copied: List[str] = []  # names that a walk over all variables will ask for next, in this order
 
     class Recorded(kind):  # type: ignore[valid-type, misc]
         def __iter__(self) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _stamp(path: str) -> Optional[Stamp]:
 
 
 def _kinds_of_devices() -> int:
-    """Of NVIDIA GPUs on this machine, without a driver call."""
+    """The number of different models among this machine's NVIDIA GPUs, without a driver call."""
     found, folder = set(), "/proc/driver/nvidia/gpus"
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
         with contextlib.suppress(OSError), open(f"{folder}/{name}/information", encoding="utf-8", errors="replace") as file:
@@ -98,18 +98,18 @@ def _kinds_of_devices() -> int:
 
 
 class Imports:
-    """What was imported, once it was; then whether it is still what a process of its own would import."""
+    """The imports of the template, and whether a new process would still import the same."""
 
     def __init__(self, vary: List[str]) -> None:
         self._vary = set(vary) | ({DEVICES} if _kinds_of_devices() < 2 else set())
         self._read: Set[str] = set()
         self._before: Dict[str, str] = dict(os.environ)
-        self._set: Dict[str, Optional[str]] = {}  # by imports; None: removed
+        self._set: Dict[str, Optional[str]] = {}  # variables that imports have set; None: removed
         self._stamps: Dict[str, Stamp] = {}
         self.missing: List[str] = []
 
     def load(self, more: List[str], leave_out: List[str]) -> None:
-        """Raises ImportError for vLLM itself, for a module that was asked for; Unforkable for another one."""
+        """Raises ImportError if vLLM itself or a module of `more` cannot be imported, and Unforkable for another module."""
         with recorded(self._read):
             for name in [name for name in (*MODULES, *more) if name not in leave_out]:
                 self._load_one(name, name == NEEDED or name in more)
@@ -120,13 +120,13 @@ class Imports:
     def _load_one(self, name: str, needed: bool) -> None:
         try:
             importlib.import_module(name)
-        except Exception as error:  # pylint: disable=broad-except  # an engine that needs it says so
+        except Exception as error:  # pylint: disable=broad-except  # an engine that needs the module reports the failure
             if needed:
                 raise ImportError(f"{name}: {type(error).__name__}: {error}") from error
             self.missing.append(name)
         why = unforkable()
         if why and needed:
-            raise ImportError(f"{name} cannot be in a template, because it cannot be forked: {why}")
+            raise ImportError(f"{name} cannot be in a template, which cannot be forked after this import: {why}")
         if why:
             raise Unforkable(name, why)
 
@@ -141,14 +141,14 @@ class Imports:
         return len(self._stamps)
 
     def stale(self) -> str:
-        """A file that is another one now, "" if there is none."""
+        """An imported file that has changed since; "" if there is none."""
         for path, stamp in self._stamps.items():
             if _stamp(path) != stamp:
                 return path
         return ""
 
     def differs(self, environment: Dict[str, str]) -> str:
-        """A variable with which a start of its own would have imported otherwise; "" if there is none."""
+        """A variable whose value could make a new start import something else; "" if there is none."""
         for name in sorted(set(environment) | set(self._before)):
             if environment.get(name) == self._before.get(name) or name in self._vary:
                 continue
@@ -157,6 +157,6 @@ class Imports:
         return ""
 
     def environment(self, given: Dict[str, str]) -> Dict[str, str]:
-        """As it would be after the imports of a start of its own."""
+        """The environment as a new start would have it after its imports."""
         now: Dict[str, Any] = {**given, **self._set}
         return {name: value for name, value in now.items() if value is not None}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template: imports, waits at a socket, and forks an engine for each request that fits.
 
-Each engine has a watcher, a process between it and the template, which tells the client how the engine has ended: so a
-template may end, and its engines go on.
+Between the template and each engine there is a process, the watcher, which tells the client how the engine has ended. So
+the template may end while its engines go on.
 """
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .template import FAILED, NAME, Options
 from .template_client import PROTOCOL
 from .template_imports import Imports, Unforkable, fork
 
-REQUEST_MOST = 4 << 20  # bytes; the kernel passes on 2 MiB of arguments and environment at most, and JSON escapes them
-SECONDS = 5.0  # for a client to say what it wants
-CLIENTS_MOST = 64  # that have not said so yet
+REQUEST_MOST = 4 << 20  # bytes; the kernel passes at most 2 MiB of arguments and environment to a process, and JSON escapes them
+SECONDS = 5.0  # until a client's request must be whole
+CLIENTS_MOST = 64  # clients at a time whose request is not whole
 
 
 class Failed(Exception):
@@ -44,7 +44,8 @@ def listen(path: str) -> socket.socket:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     info = os.stat(folder)
     if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
-        raise Failed(f"{folder}: others may use this folder (mode {stat.S_IMODE(info.st_mode):o}); chmod 700, or name another one")
+        raise Failed(f"{folder}: others may use this folder (mode {stat.S_IMODE(info.st_mode):o} of user {info.st_uid}); "
+                     f"make it mode 700 of user {os.geteuid()}, or name another folder")
     _remove_dead(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(path)
@@ -57,7 +58,7 @@ def listen(path: str) -> socket.socket:
 def _remove_dead(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise Failed(f"{path}: there is a file that is no socket")
+            raise Failed(f"{path}: this file exists and is not a socket; remove it, or name another path")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
             asked.settimeout(1)
             try:
@@ -65,7 +66,7 @@ def _remove_dead(path: str) -> None:
             except ConnectionRefusedError:
                 os.unlink(path)
             else:
-                raise Failed(f"{path}: another template listens there")
+                raise Failed(f"{path}: another template listens there; end it, or name another path")
 
 
 # ---- requests ----
@@ -76,7 +77,7 @@ class Refused(Exception):
 
 
 class Client:
-    """One connection until its request is whole."""
+    """A connection whose request is not whole yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.descriptors = connection, []  # type: socket.socket, List[int]
@@ -84,7 +85,7 @@ class Client:
         connection.setblocking(False)
 
     def read(self) -> Optional[Dict[str, Any]]:
-        """The request, when it is whole."""
+        """The request if it is whole, else None."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.connection, 1 << 18, 16)
         except BlockingIOError:
@@ -96,13 +97,13 @@ class Client:
         if not data:
             raise ConnectionError("the client has closed")
         if len(self._data) > REQUEST_MOST or len(self.descriptors) > 3:
-            raise Refused("the request is too large")
+            raise Refused(f"the request is too large: at most {REQUEST_MOST} bytes and 3 descriptors are read")
         if b"\n" not in self._data:
             return None
         try:
             request = json.loads(self._data.split(b"\n", 1)[0])
         except (ValueError, RecursionError) as error:
-            raise Refused(f"the request is no JSON: {error}") from None
+            raise Refused(f"the request is not JSON: {error}") from None
         return check(request, len(self.descriptors))
 
     def close(self) -> None:
@@ -138,30 +139,31 @@ FIELDS = {"start": _is_start, "environment": _is_environment, "settings": _is_se
 
 
 def check(request: Any, descriptors: int) -> Dict[str, Any]:
-    """Raises Refused unless it is a request as the client makes it."""
+    """Raises Refused unless the request has the fields that template_client.py sends."""
     if not isinstance(request, dict) or request.get("version") != PROTOCOL:
-        raise Refused(f"the request has not version {PROTOCOL}")
+        raise Refused(f"the request's version is not {PROTOCOL}: start the template anew after an update of the plug-in")
     for name, fits in FIELDS.items():
         if not fits(request.get(name)):
-            raise Refused(f"the request's {name} is not what it has to be")
+            raise Refused(f"the request's {name} is missing or of a wrong type")
     if len(request["standard"]) != descriptors:
-        raise Refused(f"{descriptors} descriptors came, not {len(request['standard'])}")
+        raise Refused(f"the request has {descriptors} descriptors, and its standard names {len(request['standard'])}")
     return request
 
 
 def unfit(request: Dict[str, Any], imports: Imports) -> str:
-    """Why an engine from this template would not be what the command starts; "" if it would."""
+    """Why an engine from this template would differ from one that the command starts; "" if it would not."""
     python = request["start"]["python"]
     if os.path.abspath(python) != os.path.abspath(sys.executable):
         return f"{python} is not the template's Python, {sys.executable}"
     name = inherited.difference(inherited.fixed(), request["fixed"])
     if name:
-        return f"the client's {name} is another one than the template's"
+        return f"the client's {name} differs from the template's"
     name = imports.differs(request["environment"])
     if name:
-        return f"the environment variable {name} was read by what the template has imported, and had another value there; --vary {name} permits it"
+        return (f"the environment variable {name} was read while the template imported, and had another value then; "
+                f"a template with --vary {name} permits that")
     path = imports.stale()
-    return f"{path} is not the file any more that the template has imported: start the template anew" if path else ""
+    return f"{path} has changed since the template imported it: start the template anew" if path else ""
 
 
 # ---- serving ----
@@ -177,7 +179,7 @@ class Template:
             end.setblocking(False)
 
     def serve(self) -> Optional[template_engine.Engine]:
-        """Until a signal ends the template; in a process that is to become an engine: that engine."""
+        """Serves until a signal ends the template. Returns None there, and the engine in a process that is to become one."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -236,7 +238,7 @@ class Template:
             with contextlib.suppress(OSError):
                 client.connection.send(answer)
         except OSError as error:
-            say(f"a client was left alone: {error}")
+            say(f"a client gets no engine: {error}")
         if engine is None:
             self._drop(client, selector)
         return engine
@@ -274,14 +276,14 @@ def _check_start() -> None:
 
     given = os.environ.get("MEDUSA_ARTIFACT")
     if given:
-        raise Failed("MEDUSA_ARTIFACT is set: an artifact is an engine's; start the template without one")
+        raise Failed("MEDUSA_ARTIFACT is set: start the template without an artifact, and give one to each engine (medusa-restore)")
     why = fit.unfit_version()
     if why:
         raise Failed(why)
 
 
 def _preload() -> None:
-    """Becomes the same command with the restore library preloaded, if one is installed beside medusa-restore."""
+    """Starts this command anew with the restore library preloaded, if the library is installed beside medusa-restore."""
     if "libmedusa" in os.environ.get("LD_PRELOAD", ""):
         return
     for folder in os.environ.get("PATH", "").split(os.pathsep):
@@ -300,7 +302,7 @@ def run(options: Options) -> int:
         listening, imports = _prepare(options)
     except Unforkable as unforkable:
         name, why = unforkable.args
-        say(f"leaves out {name} and starts anew: after its import {why}")
+        say(f"starts anew without {name}: after its import {why}")
         os.execv(sys.executable, [*sys.orig_argv, "--leave-out", name])
     except (Failed, ImportError, OSError) as error:
         say(str(error))

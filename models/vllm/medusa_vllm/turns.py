@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's steps and work beside them, in another thread: one of the two at a time, and the engine waits little.
+"""The engine's steps, and work in another thread, take turns: only one of them runs at a time, and the engine waits little.
 
-A cold start is made because a request waits, so the work begins after the first step. It goes on while the engine is idle,
-or, if the engine is never idle, between two steps now and then.
+The work begins after the first step, because a cold start is made when a request waits. It goes on while the engine is
+idle, or, if the engine is never idle, now and then between two steps.
 """
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any, Callable, Optional
 
 log = logging.getLogger("vllm.medusa")
 
-LATE_S = 10.0  # after the start, if no step comes at all
-IDLE_S = 0.1  # without a step: nobody is waiting for an answer
-PATIENCE_S = 10.0  # of an engine that is never idle; then the work goes on between steps
-SHARE = 0.2  # of the time, at most, that steps wait for it
-LIMIT_S = 20.0  # then a step goes on, whatever the work does
-STUCK_S = 2.0  # then a step may wait for something that interrupted work holds, and the work goes on beside it
-FREE_S = 0.5  # for that long
+LATE_S = 10.0  # the work begins so long after the start if no step comes at all
+IDLE_S = 0.1  # the engine counts as idle so long after a step
+PATIENCE_S = 10.0  # if the engine is never idle, the work waits so long until it goes on between steps
+SHARE = 0.2  # at most this part of the time do steps wait for the work
+LIMIT_S = 20.0  # a step waits so long, and then goes on whatever the work does
+STUCK_S = 2.0  # a step that runs for so long may wait for something that the interrupted work holds: the work goes on beside it
+FREE_S = 0.5  # how long the work goes on beside such a step
 
 
 class Stopped(BaseException):
-    """The engine ends; no handler of Exception keeps the work alive."""
+    """Raised in the work when it has to end. A BaseException, so that no handler of Exception keeps the work alive."""
 
 
 class Turns:
-    """enter() and leave() are called round the engine's steps, by one thread; take(), point() and give() by the work's thread."""
+    """The engine's thread calls enter() and leave() around each step; the work's thread calls take(), point() and give()."""
 
     def __init__(self, limit: Optional[float] = LIMIT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit, self._change = clock, limit, threading.Condition()
         self._stepping = self._working = self._work_waits = self._stopped = False
-        self.engine_waits = False  # read without the lock: a point that comes a little later will do
+        self.engine_waits = False  # read without the lock, because a later point also serves
         self._may_interrupt = self._granted = False  # granted: the engine lets the work go first, once
         self._last_step = clock() + LATE_S
         self._first, self._due, self._free_until = True, float("inf"), 0.0
         self._step_began, self._taken, self._at = 0.0, 0.0, 0.0
         self._name: Any = ""
         self.waits, self.longest_wait, self.waited = 0, 0.0, 0.0
-        self.longest_part, self._longest = 0.0, ("nothing", "nothing")  # without a point: what a step may have to wait
+        self.longest_part, self._longest = 0.0, ("nothing", "nothing")  # the longest time between two points
 
     # ---- the engine's side ----
 
@@ -66,7 +66,7 @@ class Turns:
         took = self._clock() - began
         self.waits, self.longest_wait, self.waited = self.waits + 1, max(self.longest_wait, took), self.waited + took
         if not in_time:
-            log.error("medusa: a step has waited for %.0f s: the take-over is given up, and the engine goes on without it", took)
+            log.error("medusa: a step has waited for the take-over for %.0f s: the take-over is given up, and the engine goes on without it", took)
             self._stopped, self._working, self._granted = True, False, False
 
     def leave(self) -> None:
@@ -76,7 +76,7 @@ class Turns:
             self._change.notify_all()
 
     def stop(self) -> None:
-        """The work ends at its next point."""
+        """Makes the work end at its next point."""
         with self._change:
             self._stopped = True
             self._change.notify_all()
@@ -84,8 +84,8 @@ class Turns:
     # ---- the work's side ----
 
     def take(self, may_interrupt: bool = True, idle_s: float = 0.0, patience: Optional[float] = None) -> bool:
-        """Waits for a turn: until no step has run for idle_s (at least IDLE_S), or, if the work may interrupt the engine, until
-        it has waited for long enough. False when one step runs for `patience` seconds."""
+        """Waits for a turn: until no step has run for idle_s (at least IDLE_S), or, if the work may go between steps, until it
+        has waited for long enough. False if one step runs for `patience` seconds."""
         with self._change:
             self._work_waits, self._may_interrupt = True, may_interrupt
             try:
@@ -122,7 +122,7 @@ class Turns:
         return now
 
     def point(self, name: Any, may_pause: Optional[Callable[[], bool]] = None) -> None:
-        """The work could be interrupted here: it is, if a step waits. Called often; `name` is a text, or code."""
+        """The work lets a waiting step run here. Called often; `name` is a text, or code."""
         if self._stopped:
             raise Stopped
         if self.engine_waits or not self._working:
@@ -135,7 +135,7 @@ class Turns:
             self._worked(name)
 
     def told(self) -> str:
-        """What the engine has waited for."""
+        """How long the engine has waited, and the longest part of the work that could not be interrupted."""
         names = [getattr(name, "co_qualname", None) or getattr(name, "co_name", name) for name in self._longest]
-        return (f"{self.waits} steps have waited for it, the longest {self.longest_wait * 1000:.0f} ms, all of them "
-                f"{self.waited * 1000:.0f} ms; its longest part took {self.longest_part * 1000:.0f} ms, from {names[0]} to {names[1]}")
+        return (f"{self.waits} steps have waited for it, {self.waited * 1000:.0f} ms in all and {self.longest_wait * 1000:.0f} ms at most; its "
+                f"longest uninterrupted part took {self.longest_part * 1000:.0f} ms, from {names[0]} to {names[1]}")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's workspace: memory that layers of experts share, in graphs and outside. The first large forward gives it its size."""
+"""vLLM's workspace: memory that layers of experts share, in graphs and outside. The first large forward sets its size."""
 from __future__ import annotations
 
 from typing import Any, List
 
 
 def tensors() -> List[Any]:
-    """What there is of it; one for each microbatch, of which there is one."""
+    """The tensors of the workspace: one for each microbatch, of which there is one."""
     from vllm.v1.worker import workspace
 
     if not workspace.is_workspace_manager_initialized():
@@ -15,7 +15,7 @@ def tensors() -> List[Any]:
 
 
 def is_needed(runner: Any) -> bool:
-    """A restore runs no profile, and vLLM forbids the workspace to grow later."""
+    """Whether a restore, which does not profile, has to set the workspace's size; vLLM forbids it to grow later."""
     config = runner.model_config
     return bool(getattr(config, "is_moe", False) or getattr(config, "use_mla", False))
 
@@ -23,5 +23,5 @@ def is_needed(runner: Any) -> bool:
 def unexpected(runner: Any) -> str:
     """Why graphs are left to vLLM: a restore would not know that this model needs a workspace."""
     if tensors() and not is_needed(runner):
-        return "this model has a workspace without experts or latent attention: not restored yet"
+        return "no support yet for a workspace without experts or latent attention"
     return ""

@@ -50,10 +50,10 @@ class FirstRunner(starts.Starts):
     def test_pieces_are_named_as_not_covered(self):
         os.environ["MEDUSA_VLLM_PIECES"] = "1"
         _, artifact = self.record()
-        self.assertIn("medusa: pieces are not recorded: the first model runner: not recorded yet", self.said)
+        self.assertIn("medusa: pieces are not recorded: no support yet for the first model runner", self.said)
         worker, _ = self.process("restore", artifact)
         self.assertEqual(self.restored(worker), {1: True, 2: True, 4: True})
-        self.assertIn("medusa: batches with prefills run eagerly, without pieces: the first model runner: not recorded yet", self.said)
+        self.assertIn("medusa: batches with prefills run eagerly, without pieces: no support yet for the first model runner", self.said)
 
     def test_each_graph_is_warmed_up_by_vllm_and_then_captured(self):
         worker, _ = self.record()
@@ -221,7 +221,7 @@ class FirstRunner(starts.Starts):
             def _warmup_and_capture(self, desc, mode):
                 pass
 
-        self.assertIn("Other._warmup_and_capture takes", fit.unfit_module(Other, fit.FIRST))
+        self.assertIn("Other._warmup_and_capture has the parameters", fit.unfit_module(Other, fit.FIRST))
 
     def test_without_a_library_nothing_is_touched(self):
         worker, _ = self.process("none")

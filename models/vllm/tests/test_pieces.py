@@ -235,7 +235,7 @@ class Pieces(starts.Starts):
         with mock.patch.object(Arena, "grown", 4096):
             _, library = self.process("capture")
         self.assertEqual({key[0] for key in library.artifact if key != "kv"}, {"decode.1"})
-        self.assert_said("their memory is 4096 bytes larger than was prepared")
+        self.assert_said("their graph pool has grown by 4096 bytes that no binding covers")
 
     def test_random_numbers_refuse_pieces(self):
         replay = Graph.replay
@@ -311,7 +311,7 @@ class Pieces(starts.Starts):
             return note["more"]["then"][0]
 
         for reason, label, change in (
-            ("piece 1 is one of 5, and not of 3", "piece.1", lambda note: note["more"].update(of=5)),
+            ("the note of piece 1 says that there are 5 pieces, not 3", "piece.1", lambda note: note["more"].update(of=5)),
             ("this model has no layer layers.7", "piece.1", lambda note: first(note)["arguments"]["list"].__setitem__(1, {"layer": "layers.7"})),
             ("no operation standin_vllm::nothing.default", "piece.0", lambda note: first(note).update(name="standin_vllm::nothing")),
             ("not recorded by this version", "piece.2", lambda note: note.update(adopted=99)),
@@ -369,7 +369,7 @@ class Pieces(starts.Starts):
         del os.environ[prefills.SWITCH]
         _, artifact = self.record()
         os.environ[prefills.SWITCH] = "1"
-        self.eager(artifact, "the artifact has none (it was captured without MEDUSA_VLLM_PIECES=1)")
+        self.eager(artifact, "the artifact has no pieces (it was captured without MEDUSA_VLLM_PIECES=1)")
 
     def test_it_is_off_unless_it_is_switched_on(self):
         _, artifact = self.record()
@@ -390,8 +390,8 @@ class Pieces(starts.Starts):
 
     def test_what_is_not_covered_is_named(self):
         for change, reason in (
-            (lambda worker: setattr(worker.vllm_config, "lora_config", object()), "adapters (LoRA): not recorded yet"),
-            (lambda worker: setattr(worker, "use_v2_model_runner", False), "the first model runner: not recorded yet"),
+            (lambda worker: setattr(worker.vllm_config, "lora_config", object()), "no support yet for adapters (LoRA)"),
+            (lambda worker: setattr(worker, "use_v2_model_runner", False), "no support yet for the first model runner"),
             (lambda worker: setattr(worker.vllm_config.compilation_config, "use_inductor_graph_partition", True), "Inductor's own partitions"),
             (lambda worker: setattr(worker.vllm_config.compilation_config, "cudagraph_copy_inputs", True), "cudagraph_copy_inputs"),
         ):

@@ -49,7 +49,7 @@ class Register(unittest.TestCase):
         for name in ("medusa", "medusa._imports"):
             with self.subTest(name), mock.patch.dict(sys.modules, {name: None}), self.assertLogs("vllm.medusa", "ERROR") as said:
                 self.assertEqual(self.waits("restore"), [])
-            self.assertIn("medusa: vLLM is left as it is", said.output[0])
+            self.assertIn("medusa: the plug-in could not be registered: vLLM is left as it is", said.output[0])
 
     def test_a_failing_hook_is_logged_and_not_raised(self):
         worker = types.ModuleType(medusa_vllm.WORKER)

@@ -313,7 +313,7 @@ class TakeOver(starts.Starts):
 
         with mock.patch.object(turns, "PATIENCE_S", 100):
             self.restore(serve)
-        self.assert_said("its longest part took")
+        self.assert_said("its longest uninterrupted part took")
 
     def test_a_step_is_not_interrupted_before_its_tokens_are_sampled(self):
         def serve(worker):
@@ -338,7 +338,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(worker.log[-1], "shut down")
 
         self.restore(serve)
-        self.assert_said("was ended")
+        self.assert_said("was stopped")
 
 
 class TurnTaking(unittest.TestCase):

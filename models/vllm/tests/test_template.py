@@ -228,14 +228,14 @@ def children(pid):
 
 
 class Refusals(Templates):
-    def assert_from_nothing(self, run, why):
+    def assert_without(self, run, why):
         self.assertEqual(run.code, 0, run)
-        self.assertIn("started from nothing: " + why, run.said, run)
+        self.assertIn("starts without the template: " + why, run.said, run)
         self.assertIn("core", run.found, run)
 
     def test_no_template(self):
         self.socket = os.path.join(self.folder, "none")
-        self.assert_from_nothing(self.run_one(require=False), self.socket + ": No such file or directory")
+        self.assert_without(self.run_one(require=False), self.socket + ": No such file or directory")
         run = self.run_one()
         self.assertEqual(run.code, 125, run)
 
@@ -250,7 +250,7 @@ class Refusals(Templates):
                 out.seek(0)
                 said = out.read()
             self.assertEqual(code, 6, said)
-            self.assertIn(f"started from nothing: {self.socket}: timed out", said)
+            self.assertIn(f"starts without the template: {self.socket}: timed out", said)
         finally:
             os.kill(template.pid, signal.SIGCONT)
         self.assertEqual(self.run_one().code, 0)
@@ -260,14 +260,14 @@ class Refusals(Templates):
         path = os.path.join(self.folder, "site/vllm/many/m7.py")
         with open(path, "a", encoding="utf-8") as file:
             file.write("# changed\n")
-        self.assert_refused(self.run_one(), f"{path} is not the file any more")
-        self.assert_from_nothing(self.run_one(require=False), path)
+        self.assert_refused(self.run_one(), f"{path} has changed since the template imported it")
+        self.assert_without(self.run_one(require=False), path)
 
     def test_a_removed_file_is_named(self):
         self.template()
         path = os.path.join(self.folder, "site/vllm/many/m7.py")
         os.unlink(path)
-        self.assert_refused(self.run_one(), f"{path} is not the file any more")
+        self.assert_refused(self.run_one(), f"{path} has changed since the template imported it")
 
     def test_a_variable_that_imports_have_read_is_named(self):
         with open(os.path.join(self.folder, "site/vllm/many/m7.py"), "a", encoding="utf-8") as file:
@@ -306,9 +306,9 @@ class Refusals(Templates):
         self.assertEqual(run.code, 125, run)
 
     def test_usage(self):
-        for arguments, why in (([], "--socket PATH is missing"), (["--socket"], "--socket needs a value"), (["--what"], "--what is no option"),
+        for arguments, why in (([], "--socket PATH is missing"), (["--socket"], "--socket needs a value"), (["--what"], "--what is not an option"),
                                (["run", "--socket", "x"], "run needs --"), (["--socket", "x", "--", "vllm"], "needs the word run"),
-                               (["--socket", "x", "--require"], "--require is no option")):
+                               (["--socket", "x", "--require"], "--require is not an option")):
             done = subprocess.run([*COMMAND, *arguments], env=self.environment, capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 125)
             self.assertIn(why, done.stderr)
@@ -322,7 +322,7 @@ class NoTemplate(Templates):
 
     def test_a_folder_that_others_may_use(self):
         os.mkdir(os.path.join(self.folder, "run"), 0o755)
-        self.assert_none("others may use this folder (mode 755)")
+        self.assert_none("others may use this folder (mode 755 of user")
 
     def test_a_second_one(self):
         first = self.template()
@@ -341,7 +341,7 @@ class NoTemplate(Templates):
     def test_a_file_that_is_no_socket(self):
         os.mkdir(os.path.join(self.folder, "run"), 0o700)
         open(os.path.join(self.folder, "run/socket"), "w", encoding="utf-8").close()
-        self.assert_none("there is a file that is no socket")
+        self.assert_none("this file exists and is not a socket")
 
     def test_an_artifact(self):
         self.assert_none("MEDUSA_ARTIFACT is set", MEDUSA_ARTIFACT="/x.medusa", LD_PRELOAD=LIBRARY)
@@ -349,14 +349,14 @@ class NoTemplate(Templates):
     def test_threads(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
             file.write("import _thread, time\n_thread.start_new_thread(time.sleep, (5,))\n")
-        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, because it cannot be forked: 1 threads of libraries are running",
+        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, which cannot be forked after this import: 1 threads of libraries are running",
                          "--import", "vllm.entrypoints.cli.serve")
 
     @unittest.skipUnless(os.path.exists(IMAGE), "no hostcuda")
     def test_a_device_in_use(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
             file.write("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
-        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, because it cannot be forked: cuInit was called",
+        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, which cannot be forked after this import: cuInit was called",
                          "--import", "vllm.entrypoints.cli.serve")
 
     def test_what_cannot_be_forked_is_left_out(self):
@@ -417,7 +417,7 @@ class Hostile(Templates):
         template = self.template()
         limits = {"settings": {"folder": "/", "umask": 0, "nice": 0, "processors": [0], "ignored": [], "blocked": [], "limits": {"RLIMIT_NOFILE": "x"}}}
         for data, why in (
-            (b"\n", "no JSON"), (b"{}\n", "version"), (b"[1]\n", "version"), (b"[" * 100000 + b"\n", "no JSON"), (b"\xff\xfe\n", "no JSON"),
+            (b"\n", "not JSON"), (b"{}\n", "version"), (b"[1]\n", "version"), (b"[" * 100000 + b"\n", "not JSON"), (b"\xff\xfe\n", "not JSON"),
             (self.whole(version=2), "version"), (self.whole(start={}), "start"), (self.whole(environment={"a": 1}), "environment"),
             (self.whole(environment={"a=b": "1"}), "environment"), (self.whole(environment={"a": "\0"}), "environment"),
             (self.whole(settings={}), "settings"), (self.whole(fixed=[]), "fixed"), (self.whole(standard=[0]), "descriptors"),
@@ -533,7 +533,7 @@ class Users(Templates):
             self.addCleanup(listener.kill)
             self.assertEqual(listener.stdout.readline(), "ready\n")
             run = self.run_one()
-            self.assert_refused(run, f"{self.socket}: user {OTHER} listens there")
+            self.assert_refused(run, f"{self.socket}: user {OTHER} listens there, not user 0")
             self.assertEqual(listener.stdout.readline(), "0\n")
 
 

@@ -152,7 +152,7 @@ class Plugin(starts.Starts):
             def capture(self, forward):
                 pass
 
-        self.assertIn("Other.capture takes ['self', 'forward']", fit.unfit_module(Other, fit.MANAGER))
+        self.assertIn("Other.capture has the parameters ['self', 'forward']", fit.unfit_module(Other, fit.MANAGER))
         self.assertIn("has no run_fullgraph", fit.unfit_module(Other, {"run_fullgraph": ["self"]}))
 
     def test_a_failure_of_the_plug_in_is_not_the_engines(self):
