@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills memory in the background: submits chunks, in order or because somebody waits, and notes what has come. */
+/* Fills memory in the background: submits chunks, in order or because a call waits, and notes which have come. */
 #define MD_LOG_DOMAIN "swap"
 
 #include "swap/arrival.h"
@@ -14,7 +14,7 @@
 #include "swap/physical.h"
 
 #define CHUNK_BLOCKS 16u /* 32 MiB */
-#define AHEAD 4u         /* chunks that are submitted before they are wanted */
+#define AHEAD 4u         /* chunks of a flow that are submitted and not yet copied */
 
 _Atomic(uint32_t) md_swap_arriving;
 pthread_mutex_t md_swap_arrival_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,7 +81,7 @@ static enum md_status add_part(struct md_swap_arrival *a, const struct md_swap_p
 
 static enum md_status no_memory(struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of what is on its way");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of memory that comes back");
 }
 
 static enum md_status fill_in(struct md_swap_arrival *a, const struct md_swap_leads *leads, struct md_error *err)
@@ -128,7 +128,7 @@ enum md_status md_swap_arrival_begin(const struct md_swap_contents *contents, st
 
 /* ---- submitting ---- */
 
-/* The links belong to the exchange's thread; what copies need of them does not change meanwhile. */
+/* The links belong to the exchange's thread, which does not change the parts that copies use. */
 static enum md_status copy_chunk(const struct md_swap_arrival *a, const struct md_swap_arrival_flow *flow, size_t from,
 				 size_t to, struct md_error *err) MD_REQUIRES(md_swap_arrival_lock)
 {
@@ -154,7 +154,7 @@ static enum md_status mark(const struct md_cuda *driver, struct md_swap_arrival_
 	return status;
 }
 
-/* A chunk of which a part was copied before an error is copied again: nobody has been told that it is there. */
+/* A chunk that was copied in part before an error is copied again: no call has been told that it has come. */
 static enum md_status submit_chunk(struct md_swap_arrival_part *part, struct md_error *err)
     MD_REQUIRES(md_swap_arrival_lock)
 {
@@ -168,7 +168,7 @@ static enum md_status submit_chunk(struct md_swap_arrival_part *part, struct md_
 	return MD_OK;
 }
 
-/* Whatever context is current, and whatever another thread captures. */
+/* Works with any current context, and while another thread captures. */
 static enum md_status submit_in_context(struct md_swap_arrival_part *part, bool whole, struct md_error *err)
     MD_REQUIRES(md_swap_arrival_lock)
 {
@@ -186,13 +186,13 @@ static enum md_status submit_in_context(struct md_swap_arrival_part *part, bool 
 	return status;
 }
 
-/* Fails closed: a call that needs what cannot be copied gets this error, and is not made. */
+/* Fails closed: a call that needs memory that cannot be copied gets this error, and is not made. */
 CUresult md_swap_arrival_submit(struct md_swap_arrival_part *part)
 {
 	struct md_error err = {0};
 	if (part->next == part->end || submit_in_context(part, true, &err) == MD_OK)
 		return CUDA_SUCCESS;
-	md_warn("memory at %#llx (%llu bytes) does not come back, and a call that needs it fails: %s",
+	md_warn("memory at %#llx (%llu bytes) could not be copied back, and a call that needs it fails: %s",
 		(unsigned long long)part->address, (unsigned long long)part->bytes, err.message);
 	return CUDA_ERROR_MAP_FAILED;
 }
@@ -308,7 +308,7 @@ CUresult md_swap_arrival_settle_all(void)
 	return md_swap_arrival_settle(0, UINT64_MAX);
 }
 
-/* Threads that wait for an event end soon, because all is submitted. */
+/* Waits for threads that wait for an event. They are done soon, because all chunks have been submitted. */
 CUresult md_swap_arrival_finish(void)
 {
 	struct md_swap_arrival *a = &md_swap_arrival;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is mapped again and whose bytes come while the engine runs: a call waits for those that it may touch. */
+/* Copies memory back while the engine runs: a call of the engine waits for the bytes that it may touch. */
 #ifndef MD_SWAP_ARRIVAL_H
 #define MD_SWAP_ARRIVAL_H
 
@@ -14,44 +14,46 @@
 #include "swap/physical.h"
 
 /*
- * Copies are made in chunks, one after the other on one stream of each context: the flow. A chunk that is submitted needs
- * nobody's help any more, so a stream of the engine that waits for it waits on the device alone. Chunks are submitted in
- * the order of addresses, a little ahead of the copies; a call that needs others submits these at once.
+ * Copies are made in chunks, one after the other, on one stream of each context, which is called the flow. The device
+ * needs no help with a chunk that is submitted, so a stream of the engine can wait for the chunk on the device. Chunks are
+ * submitted in the order of addresses, a few ahead of the copies. A call that needs other chunks submits these at once.
  */
 
-/* Not 0 while bytes are on their way. Set before the gate opens, so that whoever has passed the gate sees it. */
+/*
+ * Not 0 while bytes are on their way. Set before the gate opens, so that every call that has passed the gate sees it.
+ */
 extern _Atomic(uint32_t) md_swap_arriving;
 
 struct md_swap_arrival_counts {
 	uint64_t launches_free, launches_some,
-	    launches_all;  /* waited for nothing, for some memory, for all that was left */
+	    launches_all;  /* launches that waited for nothing, for some memory, for everything */
 	uint64_t left;     /* bytes that have not come */
 	uint64_t at_first; /* bytes that had come when the first launch was made; UINT64_MAX: none was made */
-	uint64_t unknown;  /* bytes that nobody has looked through for addresses: they may lead anywhere */
+	uint64_t unknown;  /* bytes that have not been searched for addresses, and may hold any address */
 };
 
 /* ---- for exchange.c, whose thread calls them ---- */
 
 /*
- * The parts of the contents that are empty are filled from now on; nothing is copied yet. The contents, the links and
- * the leads must stay until md_swap_arrival_carry says that all is there.
+ * Begins to fill the empty parts of the contents; no copy is made yet. The contents, the links and the leads must stay
+ * until md_swap_arrival_carry says that everything has come.
  */
 enum md_status md_swap_arrival_begin(const struct md_swap_contents *contents, struct md_swap_links *links,
 				     const struct md_swap_leads *leads, struct md_error *err);
 /*
- * Submits what is next, and notes what has come; hurry: submits all. *over: all is there, and what begin was given may
- * go. An error: that copy could not be submitted, and the next call tries again.
+ * Submits the next chunks (hurry: all chunks), and notes which have come. *over: everything has come, and the arguments
+ * of begin may be freed. An error: a copy could not be submitted; the next call tries again.
  */
 enum md_status md_swap_arrival_carry(bool hurry, bool *over, struct md_error *err);
 void md_swap_arrival_count(struct md_swap_arrival_counts *counts);
 
 /* ---- for the layer ---- */
 
-/* Waits until all is there, or what lies in the range. The caller may hold md_swap_memory_lock. */
+/* Waits until the bytes in the range have come. The caller may hold md_swap_memory_lock. */
 CUresult md_swap_arrival_settle(uint64_t address, uint64_t bytes);
-/* The same for everything. */
+/* Waits until everything has come. */
 CUresult md_swap_arrival_settle_all(void);
-/* The same before a context ends: nothing of it is used any more then. */
+/* Waits until everything has come, and ends the arrival: called before a context ends. */
 CUresult md_swap_arrival_finish(void);
 
 /* ---- for arrival.c and reach.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* While memory is on its way: what each call waits for. A call that is being captured is not made, and waits for nothing. */
+/* What each call waits for while memory is on its way. A call that is being captured waits for nothing. */
 #include "swap/gate.h"
 #include "swap/graph_words.h"
 #include "swap/kernel_words.h"
@@ -102,7 +102,7 @@ CUresult md_swap_await_cuGraphLaunch_ptsz(CUgraphExec hGraph, CUstream hStream)
 
 /* ---- copies ---- */
 
-/* What is read may be an address that a kernel follows in the place to which it was copied. */
+/* The bytes that are read may be addresses, which a kernel follows at the place to which they are copied. */
 static void wish_copy(uint64_t to, uint64_t from, size_t bytes)
 {
 	md_swap_wish_begin();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the gate which streams are being captured: nobody may wait for the device meanwhile. */
+/* Tells the gate which streams are being captured, because no thread may wait for the device meanwhile. */
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/memory_ordered.h"

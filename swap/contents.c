@@ -86,7 +86,7 @@ static enum md_status hash_in(struct md_swap_links *links, CUcontext context, st
 	return md_device_hash(&link->hasher, link->streams[0], hashes, count, &failed, err);
 }
 
-/* Neighbours of one context are hashed together. */
+/* Hashes neighbouring parts of one context by one call. */
 enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err)
 {
@@ -100,7 +100,7 @@ enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct m
 	return MD_OK;
 }
 
-/* Copies the hashes of a part, so that those that are known stay. */
+/* Hashes into a copy, so that the known hashes of the part stay. */
 static enum md_status verify_part(const struct md_swap_contents *contents, const struct md_swap_part *part,
 				  struct md_swap_links *links, struct md_error *err)
 {
@@ -130,7 +130,7 @@ enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, 
 
 /* ---- places in the pool ---- */
 
-/* Blocks that are there are held first: a fresh block must not evict one of them. */
+/* Holds the blocks that the pool has, before fresh ones are taken, which must not evict them. */
 static void find_all(struct md_swap_contents *contents, struct md_swap_pool *pool, const struct md_hash *zeros)
 {
 	for (size_t i = 0; i < contents->block_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine has in its device memory: parts, divided into blocks, each with its hash and its place in the pool. */
+/* The contents of an engine's device memory: parts, divided into blocks, each with a hash and a place in the pool. */
 #ifndef MD_SWAP_CONTENTS_H
 #define MD_SWAP_CONTENTS_H
 
@@ -33,14 +33,17 @@ struct md_swap_contents {
 	uint64_t resident; /* bytes that stay */
 };
 
-/* What the engine has now. Resident ranges are counted only. */
+/* Lists what the engine has now. Resident ranges are only counted. */
 enum md_status md_swap_contents_gather(const struct md_swap_below *below, struct md_swap_contents *contents,
 				       struct md_error *err);
 /* Gives the blocks back to the pool. */
 void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_pool *pool);
 enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err);
-/* A block of the pool for each block that is not zero (zeros: the hash of such a block): one that has these bytes, or a fresh one. MD_ERR_NO_MEMORY names what is missing. */
+/*
+ * Finds a block of the pool for each block that is not zero (zeros: the hash of a zero block): one that has these bytes, or
+ * a fresh one. MD_ERR_NO_MEMORY says how many bytes are missing.
+ */
 enum md_status md_swap_contents_reserve(struct md_swap_contents *contents, struct md_swap_pool *pool,
 					const struct md_hash *zeros, struct md_error *err);
 
@@ -59,7 +62,10 @@ void md_swap_contents_settle(const struct md_swap_contents *contents, struct md_
 /* Locks the pages of the pool from which parts that are empty are filled; *ns_lock of the report is the time. */
 enum md_status md_swap_contents_lock(const struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_swap_report *report, struct md_error *err);
-/* Whether what came back into parts that were empty is what went: MD_ERR_CORRUPT names the first block that differs. */
+/*
+ * Compares the bytes of parts that have been filled with the hashes from before. MD_ERR_CORRUPT names the first block
+ * that differs.
+ */
 enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, struct md_swap_links *links,
 				       struct md_error *err);
 

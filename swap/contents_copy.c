@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies the blocks of the contents over the links, part by part; all contexts are waited for at the end. */
+/* Copies the blocks of the contents over the links, part by part, and waits for all contexts at the end. */
 #include "base/clock.h"
 #include "swap/contents.h"
 
@@ -64,7 +64,7 @@ enum md_status md_swap_contents_lock(const struct md_swap_contents *contents, st
 	return MD_OK;
 }
 
-/* Also after a failure: no copy is under way when this returns. */
+/* Called after a failure, too: no copy is under way when this returns. */
 static enum md_status wait_for_all(const struct md_swap_contents *contents, struct md_swap_links *links,
 				   struct md_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that talks to medusa-swap run: says who is there, does what is asked, makes ready what will be needed. */
+/* The thread that talks to medusa-swap run: announces the process, obeys commands, and prepares the next swap. */
 #define MD_LOG_DOMAIN "swap"
 
 #include "swap/control.h"
@@ -29,11 +29,11 @@
 #include "swap/wire.h"
 
 #define HELLO_MS 10000
-#define BUSY_TICK_MS 5 /* between two steps of making ready */
+#define BUSY_TICK_MS 5 /* between two steps of preparation */
 #define IDLE_TICK_MS 100
 #define ARRIVAL_TICK_MS 1
 #define ARRIVAL_TELL 32 /* ticks between two messages that say how much is still to come */
-#define RETRY_S 1       /* between two tries to take the memory back when nobody else can say so */
+#define RETRY_S 1       /* between two tries to bring the memory back after medusa-swap run has ended */
 
 static const struct md_swap_below below = {
     .driver = &md_swap_real,
@@ -60,7 +60,7 @@ struct control {
 static struct control control;
 static atomic_bool started;
 
-/* The child has no such thread, and no pool; what the connection is to its parent, it must not keep open. */
+/* The child has neither the thread nor the pool, and must not keep its parent's connection open. */
 static void renew(void)
 {
 	if (md_descriptor_is_ours(&control.kept))
@@ -146,7 +146,7 @@ static enum md_status tell(struct control *c, struct md_error *err)
 
 /* ---- what is asked ---- */
 
-/* swap/leave.h says why a process that is ending must not be in the middle of this. */
+/* Not while the process ends: swap/leave.h says why. */
 static enum md_status swap(struct control *c, bool out, const struct md_swap_settings *settings,
 			   struct md_swap_report *report, struct md_error *err)
 {
@@ -203,8 +203,8 @@ static enum md_status obey(struct control *c, const struct md_swap_message *mess
 	else if (!strcmp(wish, "release"))
 		status = do_release(c, &settings, &report, &why);
 	else
-		status =
-		    md_error_set(&why, MD_ERR_UNSUPPORTED, "do is \"%.40s\", which this library does not know", wish);
+		status = md_error_set(&why, MD_ERR_UNSUPPORTED,
+				      "do is \"%.40s\", which this libmedusa-swap.so does not know", wish);
 	return answer(c, md_swap_message_number(message, "id"), status, &report, &why, err);
 }
 

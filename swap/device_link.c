@@ -65,7 +65,7 @@ enum md_status md_swap_links_get(struct md_swap_links *links, CUcontext context,
 		*link = &links->list[at];
 		return MD_OK;
 	}
-	/* The objects of a context that has gone have gone with it. */
+	/* Objects of a destroyed context were destroyed with it. */
 	if (at == links->count && !MD_ARRAY_EXTEND(links->list, links->count))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the link to a device");
 	enum md_status status = open_link(links, &made, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way between a device and the pool: streams of a context, the kernel that hashes, page-locked parts of the pool. */
+/* A link between a device and the pool: streams of a context, the kernel that hashes, page-locked parts of the pool. */
 #ifndef MD_SWAP_DEVICE_LINK_H
 #define MD_SWAP_DEVICE_LINK_H
 
@@ -37,8 +37,8 @@ void md_swap_links_finish(struct md_swap_links *links);
 enum md_status md_swap_links_get(struct md_swap_links *links, CUcontext context, struct md_swap_link **link,
 				 struct md_error *err);
 /*
- * Locks the pages of a block's chunk, if that can be done: 36 ms a GB. The current context must be that of a link.
- * Where it cannot be done, copies are slow, and a warning says so once.
+ * Locks the pages of a block's chunk, which takes 36 ms a GB. The current context must be that of a link. If the pages
+ * cannot be locked, copies are slow, and one warning says so.
  */
 void md_swap_links_lock(struct md_swap_links *links, const struct md_swap_link *link, uint32_t block);
 

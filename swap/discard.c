@@ -7,7 +7,7 @@
 
 static struct md_interval_index said MD_GUARDED_BY(md_swap_memory_lock);
 
-/* Behind the end of a large allocation, up to the end of its memory, lies nothing of anybody's. */
+/* Nothing lies behind the end of a large allocation, up to the end of its physical memory. */
 static uint64_t end_of_memory(uint64_t end) MD_REQUIRES(md_swap_memory_lock)
 {
 	const struct md_swap_mapping *mapping = md_swap_mapping_at(end - 1);

@@ -5,11 +5,14 @@
 
 #include "swap/physical.h"
 
-/* Until the engine says otherwise, or is given this memory anew. MD_ERR_NO_MEMORY: all is as needed as before. */
+/*
+ * The contents may be lost until the engine says otherwise, or allocates this memory anew. MD_ERR_NO_MEMORY: nothing has
+ * changed.
+ */
 enum md_status md_swap_discard_say(uint64_t address, uint64_t bytes, bool discardable, struct md_error *err);
-/* Nothing has been said of memory that the engine has just been given. */
+/* Forgets statements about memory that has just been allocated. */
 void md_swap_discard_forget(uint64_t address, uint64_t bytes) MD_REQUIRES(md_swap_memory_lock);
-/* Whether all of these bytes may be lost; bytes behind the end of an allocation, which nobody has, may. Takes the lock. */
+/* Whether all of these bytes may be lost. Bytes behind the end of an allocation may. Takes the lock. */
 bool md_swap_discard_covers(uint64_t address, uint64_t bytes);
 
 #endif

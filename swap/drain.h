@@ -9,7 +9,7 @@
 
 /*
  * begun: the time from which deadline_ns counts. MD_ERR_TIMEOUT: the work goes on, and a thread of Medusa waits for it;
- * nothing can be drained before that thread is back.
+ * until that thread has returned, every further call fails.
  */
 enum md_status md_swap_drain(uint64_t begun, uint64_t deadline_ns, struct md_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps a list of the host memory that the engine has locked, and looks at what is known of other memory. */
+/* Lists host memory that the engine has locked, and tells other memory that stays from memory that goes. */
 #include "swap/elsewhere.h"
 
 #include "base/interval.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that the device can read and that does not go with the rest: who follows an address into it is lost. */
+/* Memory that the device can read and that stays when the rest goes: it has not been searched for addresses. */
 #ifndef MD_SWAP_ELSEWHERE_H
 #define MD_SWAP_ELSEWHERE_H
 

@@ -111,7 +111,7 @@ static bool look(struct md_swap_exchange *x, uint64_t bytes)
 	return x->looked < contents->block_count;
 }
 
-/* Words that point to where there is memory now are addresses. */
+/* Words that point to memory that exists now are addresses. */
 static void note_regions(struct md_swap_exchange *x)
 {
 	for (size_t i = 0; i < x->contents.part_count; i++)
@@ -130,7 +130,7 @@ bool md_swap_exchange_look(struct md_swap_exchange *exchange)
 
 /* ---- in ---- */
 
-/* What was mapped, and has not got its bytes, is unmapped again. */
+/* Unmaps memory that was mapped and has not got its bytes. */
 static void retreat(struct md_swap_exchange *x)
 {
 	struct md_error err = {0};
@@ -146,7 +146,7 @@ static void retreat(struct md_swap_exchange *x)
 	}
 }
 
-/* Says how much of a device's memory is missing. */
+/* Sets an error that says how much memory is missing on a device. */
 static enum md_status explain(struct md_swap_exchange *x, const struct md_swap_range *range, const struct md_error *why,
 			      struct md_error *err)
 {
@@ -248,9 +248,10 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 {
 	uint64_t began = md_clock_ns();
 	if (settings->overlap && settings->verify)
-		return md_error_set(err, MD_ERR_INVALID,
-				    "what comes back cannot be verified while the engine uses it: ask for one, verify "
-				    "or overlap");
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "memory cannot be verified while the engine uses it: ask for verify or for overlap, "
+		    "not for both");
 	if (settings->overlap)
 		look(x, LOOK_AT_IN);
 	MD_FORWARD(map_all(x, report, err));
@@ -305,7 +306,7 @@ enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64
 
 /* ---- out ---- */
 
-/* What may be lost is taken for zeros. */
+/* Takes blocks that may be lost for blocks of zeros. */
 static uint64_t discard(struct md_swap_exchange *x)
 {
 	uint64_t bytes = 0;
@@ -333,7 +334,7 @@ static enum md_status save(struct md_swap_exchange *x, struct md_swap_report *re
 		if (x->contents.fresh[i])
 			md_swap_pool_filled(x->pool, x->contents.blocks[i]);
 	report->ns_copy = md_clock_ns() - hashed - report->ns_lock;
-	/* Zeros that are needed may be among these. */
+	/* Discarded blocks were counted as zeros, beside blocks of zeros that are needed. */
 	report->zero -= report->discarded;
 	return MD_OK;
 }
@@ -352,7 +353,7 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 	return MD_OK;
 }
 
-/* Part of the memory is away, and the rest does not go: what is away comes back, if it can. */
+/* Part of the memory is out, and the rest could not go: brings back the part that is out, if possible. */
 static void turn_back(struct md_swap_exchange *x)
 {
 	const struct md_swap_settings settings = {0};

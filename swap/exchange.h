@@ -33,7 +33,7 @@ struct md_swap_report {
 	uint64_t copied;       /* of these, between device and host */
 	uint64_t hashed_equal; /* the pool had them already; out only */
 	uint64_t zero;         /* nothing but zeros: neither copied nor kept */
-	uint64_t discarded;    /* need not come back: they are zero afterwards, or anything */
+	uint64_t discarded;    /* need not come back: afterwards their contents are arbitrary, often zero */
 	uint64_t resident;     /* stay on the device */
 	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
@@ -45,33 +45,33 @@ struct md_swap_exchange;
 /* Neither below nor the pool is owned; both must outlive it. */
 enum md_status md_swap_exchange_create(const struct md_swap_below *below, struct md_swap_pool *pool,
 				       struct md_swap_exchange **exchange, struct md_error *err);
-/* When the memory is in, and nothing is arriving. NULL is allowed. */
+/* May be called when the memory is in and nothing is arriving. NULL is allowed. */
 void md_swap_exchange_destroy(struct md_swap_exchange *exchange);
 bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange);
 /* Whether bytes are on their way while the engine runs. */
 bool md_swap_exchange_is_arriving(const struct md_swap_exchange *exchange);
 /*
- * One step of filling the memory in the background; to be called again soon while it is arriving. An error: a copy could
+ * One step of filling the memory in the background; call it again soon while memory is arriving. An error: a copy could
  * not be made; calls of the engine that need it fail, and the next step tries again.
  */
 enum md_status md_swap_exchange_carry(struct md_swap_exchange *exchange, struct md_error *err);
-/* Waits until all has come. MD_ERR_TIMEOUT says how much is missing after deadline_ns. */
+/* Waits until everything has come. MD_ERR_TIMEOUT says how much is missing after deadline_ns. */
 enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64_t deadline_ns, struct md_error *err);
 /*
- * One step of looking through what is out for addresses, which an overlapped in needs. False: there is nothing left.
+ * One step of searching the memory that is out for addresses, which an overlapped in needs. False: everything was searched.
  */
 bool md_swap_exchange_look(struct md_swap_exchange *exchange);
 /*
- * In the background, while the engine runs: makes ready in a context what the first swap would have to wait for, a
- * kernel and page-locked memory. False when there is nothing to do now, for this many bytes in the pool. The context
- * must stay meanwhile.
+ * Called in the background, while the engine runs: prepares in a context what the first swap would have to wait for, a
+ * kernel and page-locked memory for this many bytes of the pool. False: nothing is left to prepare now. The context must
+ * stay meanwhile.
  */
 bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext context, uint64_t bytes);
 
 /*
- * Takes away all memory that can be. On failure nothing has changed and the engine runs on: MD_ERR_TIMEOUT (its work
- * did not end), MD_ERR_NO_MEMORY (the pool is too small; the message says by how much), MD_ERR_DRIVER. When not even
- * the way back worked, md_swap_exchange_is_out() says so, and md_swap_in() can be tried again.
+ * Takes away all memory that can go. After a failure nothing has changed and the engine runs on: MD_ERR_TIMEOUT (its work
+ * did not end), MD_ERR_NO_MEMORY (the pool is too small; the message says by how much), MD_ERR_DRIVER. If bringing memory
+ * back after a failure has failed, too, md_swap_exchange_is_out() is true, and md_swap_in() can be tried again.
  */
 enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
 			   struct md_swap_report *report, struct md_error *err);

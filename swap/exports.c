@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that the layer handles and the restore library does not hook: they lead to the layer. */
+/* Hooks of entry points that the layer handles and the restore library does not hook; they call the layer. */
 #include "driver/hooks.h"
 
 #define FORWARD(symbol, params, args)                                                                                  \

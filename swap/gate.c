@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate: each thread says in a slot of its own that it is inside a call; who closes the gate reads the slots. */
+/* The gate: each thread notes in a slot of its own that it is inside a call; closing the gate reads all slots. */
 #include "swap/gate.h"
 
 #include <errno.h>
@@ -20,8 +20,8 @@
 enum { OPEN = 0, CLOSED = 1, ABANDONED = 2 };
 
 /*
- * While one thread ends the process, others that wait at the gate go on waiting: an error would make them end the
- * process in another way. Should that one wait for them, they get their error after this time.
+ * While one thread ends the process, other threads that wait at the gate go on waiting, because an error could make them
+ * end the process in another way. In case the ending thread waits for them, they get the error after this time.
  */
 #define LINGER_NS 2000000000ull
 static _Atomic(uint64_t) abandoned_until;
@@ -30,7 +30,7 @@ static _Thread_local bool own_leaves __attribute__((tls_model("initial-exec")));
 _Thread_local struct md_swap_slot *md_swap_own_slot __attribute__((tls_model("initial-exec")));
 _Atomic(uint32_t) md_swap_gate_state;
 
-/* Slots are never freed, so that whoever closes reads them without a lock; one whose thread has ended is taken anew. */
+/* Slots are never freed, so that they can be read without a lock. The slot of a thread that has ended is used again. */
 static _Atomic(struct md_swap_slot *) slots;
 static pthread_key_t slot_key;
 static pthread_once_t slot_key_once = PTHREAD_ONCE_INIT;
@@ -220,7 +220,7 @@ static enum md_status await_captures(uint64_t begun, uint64_t deadline_ns, struc
 	return MD_OK;
 }
 
-/* A capture that began before the gate was closed goes on, and the gate is tried again after it. */
+/* A capture that began before the gate closed goes on, and the gate is closed after it. */
 static enum md_status shut(uint64_t begun, uint64_t deadline_ns, struct md_error *err)
 {
 	for (;;) {
@@ -239,7 +239,7 @@ static enum md_status close_locked(uint64_t deadline_ns, struct md_error *err)
 {
 	uint64_t begun = md_clock_ns();
 	if (md_swap_gate_is_closed())
-		return md_error_set(err, MD_ERR_BUSY, "the gate is closed already: the memory is away, or on its way");
+		return md_error_set(err, MD_ERR_BUSY, "the gate is closed already: the memory is out, or on its way");
 	MD_FORWARD(shut(begun, deadline_ns, err));
 	enum md_status status = md_swap_drain(begun, deadline_ns, err);
 	if (status != MD_OK)

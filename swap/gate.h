@@ -18,15 +18,15 @@ enum md_swap_index {
 
 /*
  * Closes the gate: waits until no gated call is inside, and no stream is being captured, and until the work of all
- * contexts of this process has ended. deadline_ns is a duration. MD_ERR_TIMEOUT names what did not end and for how
- * long; MD_ERR_BUSY: the gate is closed already; MD_ERR_DRIVER: a context is broken. The gate is open then, but for
- * MD_ERR_BUSY.
+ * contexts of this process has ended. deadline_ns is a duration. MD_ERR_TIMEOUT names the call or work that did not end,
+ * and for how long; MD_ERR_BUSY: the gate is closed already; MD_ERR_DRIVER: a context is broken. After an error other
+ * than MD_ERR_BUSY the gate is open.
  */
 enum md_status md_swap_gate_close(uint64_t deadline_ns, struct md_error *err);
 void md_swap_gate_open(void);
 bool md_swap_gate_is_closed(void);
 /*
- * For a process that ends while its memory is away: calls that wait, and all that come, return
+ * For a process that ends while its memory is out: waiting calls and all later ones return
  * CUDA_ERROR_DEINITIALIZED, as they do while the driver shuts down. The gate does not open again.
  */
 void md_swap_gate_abandon(void);
@@ -53,7 +53,7 @@ extern _Atomic(uint32_t) md_swap_gate_state; /* 0: open */
 CUresult md_swap_gate_enter_first(enum md_swap_index index);
 CUresult md_swap_gate_wait(struct md_swap_slot *slot, enum md_swap_index index);
 
-/* Another result than CUDA_SUCCESS is the call's, which is not made then. */
+/* If the result is not CUDA_SUCCESS, the call is not made, and returns this result. */
 static inline CUresult md_swap_gate_enter(enum md_swap_index index)
 {
 	struct md_swap_slot *slot = md_swap_own_slot;

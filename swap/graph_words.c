@@ -64,7 +64,7 @@ static void add_kernel(struct words *words, CUgraphNode node)
 	}
 }
 
-/* What the host has at the time of the launch cannot be known here. */
+/* Host memory at the time of the launch cannot be known here. */
 static void add_copy(struct words *words, CUgraphNode node)
 {
 	CUDA_MEMCPY3D params = {0};
@@ -219,7 +219,7 @@ CUresult md_swap_own_cuGraphExecDestroy(CUgraphExec hGraphExec)
 	return md_swap_real.cuGraphExecDestroy(hGraphExec);
 }
 
-/* Whatever came of it: half of an update may have been made. */
+/* Done whether the update succeeded or not, because half of it may have been made. */
 static CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph)
 {
 	if (result == CUDA_SUCCESS)
@@ -242,7 +242,7 @@ CUresult md_swap_own_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph
 	return updated(md_swap_real.cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo), hGraphExec, hGraph);
 }
 
-/* A node of an executable that is changed alone: from then on the graph may touch anything. */
+/* When a single node of an executable is changed, the graph may touch anything from then on. */
 CUresult md_swap_own_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
 						       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {

@@ -5,7 +5,7 @@
 
 #include "driver/cuda_driver.h"
 
-/* Adds all that a launch of the graph may touch to the wish: everything, where that is not known. */
+/* Adds all memory that a launch of the graph may touch to the wish; if that is not known, everything. */
 void md_swap_graph_wish(CUgraphExec exec);
 
 #endif

@@ -12,7 +12,7 @@
 #define MD_SWAP_PARAMETERS_MOST ((size_t)8 << 10) /* bytes; launches with more wait for everything */
 
 /*
- * Copies the parameters; function is a CUfunction or a CUkernel. False: their size is not known, or they are more.
+ * Copies the parameters; function is a CUfunction or a CUkernel. False: their size is unknown or too large.
  */
 bool md_swap_kernel_parameters(CUfunction function, void *const *params, void *const *extra,
 			       uint8_t bytes[MD_SWAP_PARAMETERS_MOST], size_t *size);

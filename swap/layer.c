@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts the gate, and the functions of swap/, between everybody's calls and the driver. */
+/* Puts the gate, and the functions of swap/, between all calls and the driver. */
 #include "swap/layer.h"
 
 #include "driver/cuda_load.h"
@@ -12,7 +12,7 @@
 	{                                                                                                              \
 		return MD_SWAP_GATED(symbol, md_swap_real.symbol args);                                                \
 	}
-/* Where bytes are still on their way, `first` waits for them. */
+/* While bytes are on their way, `first` waits for those that the call needs. */
 #define AFTER(first, call)                                                                                             \
 	({                                                                                                             \
 		CUresult first_ = CUDA_SUCCESS;                                                                        \
@@ -38,7 +38,7 @@
 #define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) DEFINE_##swap(symbol, params, args)
 #include "driver/cuda_api.def"
 
-/* What this driver does not have stays NULL. */
+/* Entry points that this driver lacks stay NULL. */
 #define TAKE_PASS(symbol)
 #define TAKE_GATE(symbol)                                                                                              \
 	if (table->symbol)                                                                                             \

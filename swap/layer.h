@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer between everybody's calls and the driver: the driver's own table, and the functions that stand for it. */
+/* The layer between all calls and the driver: the driver's own table, and the functions that replace its entries. */
 #ifndef MD_SWAP_LAYER_H
 #define MD_SWAP_LAYER_H
 
 #include "driver/cuda_driver.h"
 
-/* The driver itself. Everything in swap/ calls it, and nothing else: md_cuda leads through the gate. */
+/* The driver itself. All of swap/ calls the driver through this table; md_cuda leads through the gate. */
 #define md_swap_real md_cuda_real
 
-/* Puts our functions into a table of the driver's. A program that refers to it has the layer in md_cuda. */
+/* Puts our functions into a table of the driver's. A program that links this function has the layer in md_cuda. */
 void md_swap_layer(struct md_cuda *table);
 
 /*
- * The functions that stand for the driver's in the rows with OWN, and those that wait in the rows with WAIT; they run
- * inside the gate.
+ * The functions that replace the driver's in the rows with OWN, and the functions that wait in the rows with WAIT. All of
+ * them run inside the gate.
  */
 #define MD_SWAP_DECLARE_PASS(symbol, params)
 #define MD_SWAP_DECLARE_GATE(symbol, params)

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 
-/* Addresses are kept by granules: where exactly in one of them an address lies does not matter. */
+/* Addresses are rounded down to granules; the place within a granule does not matter. */
 #define MD_SWAP_GRANULE_SHIFT 16u
 /* Memory is known by regions of 4 GiB, up to 2^49: words that lie in none of them are no addresses. */
 #define MD_SWAP_REGIONS (1u << 17)
@@ -33,9 +33,11 @@ struct md_swap_leads {
 };
 
 void md_swap_leads_finish(struct md_swap_leads *leads);
-/* Words that point there are addresses from now on. Where that is new, all blocks are forgotten. */
+/* Words that point there are addresses from now on. If the region is new, all that is known of blocks is forgotten. */
 void md_swap_leads_add_region(struct md_swap_leads *leads, uint64_t address, uint64_t bytes);
-/* What is known of a content, or NULL. Valid until the next call of another function. */
+/*
+ * The addresses in a block of this hash, or NULL if they are not known. Valid until the next call of another function.
+ */
 const struct md_swap_lead *md_swap_leads_find(const struct md_swap_leads *leads, const struct md_hash *hash);
 /*
  * Looks for addresses at all multiples of 4 bytes. size is a multiple of 4. False: no memory; the block stays unknown.

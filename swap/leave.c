@@ -39,7 +39,7 @@ void md_swap_leave_arm(void)
 	armed = armed || __cxa_atexit(on_exit_of_process, NULL, &owner) == 0;
 }
 
-/* __cxa_finalize runs what it removes. */
+/* __cxa_finalize runs each handler that it removes. */
 void md_swap_leave_disarm(void)
 {
 	if (!armed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuIpcGetMemHandle and its like for memory that the driver has no such handle for: the handle names a descriptor of
- * this process, and the process that opens it, which has this library, too, takes a copy of that descriptor.
+ * cuIpcGetMemHandle and related calls for memory for which the driver has no such handle. The handle names a descriptor
+ * of this process. The process that opens the handle also has this library, and takes a copy of that descriptor.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct token {
 };
 _Static_assert(sizeof(struct token) <= sizeof(CUipcMemHandle), "a token must fit a handle");
 
-/* What this process has opened: the same memory is mapped once. */
+/* Handles that this process has opened: the same memory is mapped once. */
 struct opened {
 	struct token token;
 	CUdeviceptr address; /* of the physical memory */

@@ -19,7 +19,7 @@ extern struct md_swap_managed *md_swap_all_managed MD_GUARDED_BY(md_swap_memory_
 
 /* To the host, or back to the device. */
 CUresult md_swap_managed_move(struct md_swap_managed *managed, bool away) MD_REQUIRES(md_swap_memory_lock);
-/* cuMemFree has freed what is at the address. */
+/* Called when cuMemFree has freed the allocation at the address. */
 void md_swap_managed_freed(CUdeviceptr address);
 void md_swap_managed_context_gone(CUcontext context) MD_REQUIRES(md_swap_memory_lock);
 

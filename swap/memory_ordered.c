@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream-ordered allocations. Memory is there at once; what is freed waits for an event on the freeing stream, and is
- * taken again by the same stream at once and by others after that event.
+ * Stream-ordered allocations. An allocation gets memory at once. Freed memory waits for an event on the freeing stream;
+ * the same stream may use it again at once, other streams only after that event.
  */
 #include "swap/memory_ordered.h"
 
@@ -49,7 +49,7 @@ static struct pool *find_pool(CUmemoryPool handle) MD_REQUIRES(md_swap_memory_lo
 	return at;
 }
 
-/* A destroyed pool of which nothing is left, to be used again. */
+/* A destroyed pool without any allocation, whose entry can be used again. */
 static struct pool *find_dead(void) MD_REQUIRES(md_swap_memory_lock)
 {
 	struct pool *at = pools;

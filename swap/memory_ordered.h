@@ -14,8 +14,8 @@ void md_swap_ordered_stream_gone(CUstream stream);
 /* The pool that the allocation at the address is of; NULL: of none. */
 CUmemoryPool md_swap_ordered_pool(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock);
 /*
- * Gives back what was freed and what the work of its stream has passed, down to what each pool may keep. all: keep
- * nothing. wait: wait for the work. The number of bytes.
+ * Gives back freed memory that the work of its stream has passed, except what each pool may keep (all: everything).
+ * wait: waits for the work first. Returns the number of bytes.
  */
 uint64_t md_swap_ordered_reclaim(bool all, bool wait) MD_REQUIRES(md_swap_memory_lock);
 /* Bytes that are free, but kept by pools, on one device. */

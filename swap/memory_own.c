@@ -18,12 +18,12 @@
 
 #define GRANULARITY MD_SWAP_SLAB_BYTES
 #define SMALL ((uint64_t)1 << 20)
-/* What a process keeps mapped for its next allocations: freeing and allocating again need no call of the driver. */
+/* Bytes that a process keeps mapped, so that freeing and allocating again need no call of the driver. */
 #define KEPT_MOST ((uint64_t)64 << 20)
 #define PITCH 512u
 /*
- * Addresses behind each piece at which nothing is mapped, so that one past the end of an allocation, or some way beside it,
- * belongs to no other one (swap/reach.h).
+ * Bytes of addresses behind each piece at which nothing is mapped, so that an address past the end of an allocation, or
+ * near it, belongs to no other allocation (swap/reach.h).
  */
 #define GAP GRANULARITY
 
@@ -37,7 +37,7 @@ static struct pieces kept_pieces MD_GUARDED_BY(md_swap_memory_lock); /* pieces w
 static uint64_t kept MD_GUARDED_BY(md_swap_memory_lock);             /* their bytes, on all devices */
 static uint64_t last_id MD_GUARDED_BY(md_swap_memory_lock);
 
-/* Freed while a stream was being captured, when nobody may wait for the device. */
+/* Memory that was freed while a stream was being captured, when no thread may wait for the device. */
 static CUdeviceptr *waiting MD_GUARDED_BY(md_swap_memory_lock);
 static size_t waiting_count MD_GUARDED_BY(md_swap_memory_lock), waiting_room MD_GUARDED_BY(md_swap_memory_lock);
 
@@ -61,7 +61,7 @@ static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIR
 	return result;
 }
 
-/* With the right to be shared with other processes, which cuMemAlloc's memory has, where the device can do that. */
+/* The memory may be shared with other processes, as cuMemAlloc's may, if the device supports that. */
 static CUresult create_piece(CUdevice device, uint64_t bytes, struct md_swap_physical **made)
     MD_REQUIRES(md_swap_memory_lock)
 {
@@ -261,7 +261,7 @@ CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes,
 	return result;
 }
 
-/* What was freed during captures is free once the device has done what it had to do then. */
+/* Memory that was freed during captures is free when the device has done the work that it had then. */
 static void await_waiting(void)
 {
 	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
@@ -283,7 +283,7 @@ static void await_waiting(void)
 	pthread_mutex_unlock(&md_swap_memory_lock);
 }
 
-/* What the driver says of a call that may not be made while a stream is being captured. */
+/* The driver's result for a call that may not be made while a stream is being captured. */
 static CUresult ask_capture(void)
 {
 	return md_swap_gate_captures() ? md_swap_real.cuMemFree_v2(0) : CUDA_SUCCESS;
@@ -384,7 +384,7 @@ static CUresult give_later(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
 
 static CUresult give_now(const struct md_swap_allocation *found)
 {
-	/* The driver waits for the work of the device, too, before memory is somebody else's. */
+	/* Waits for the work of the device, as the driver does, before memory can be allocated again. */
 	CUresult result = md_swap_context_drain(found->context);
 	pthread_mutex_lock(&md_swap_memory_lock);
 	md_swap_ordered_freed(found->address);

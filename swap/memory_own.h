@@ -13,9 +13,9 @@ struct md_swap_allocation {
 	struct md_swap_mapping *mapping; /* that it lies in */
 };
 
-/* An allocation in the current context; what the driver says where it refuses. */
+/* An allocation in the current context; if the driver refuses, its result. */
 CUresult md_swap_own_take(uint64_t bytes, CUdeviceptr *address);
-/* The same in a given context; nothing is waited for. */
+/* The same in a given context, without waiting. */
 CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
     MD_REQUIRES(md_swap_memory_lock);
 /* The allocation that holds the address; false if none of ours does. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine asks about its memory: our allocations answer as the driver's own would. */
+/* Answers questions of the engine about its memory, for our allocations as the driver answers for its own. */
 #include "swap/contexts.h"
 #include "swap/layer.h"
 #include "swap/memory_ordered.h"
@@ -13,7 +13,7 @@ static bool find(CUdeviceptr address, struct md_swap_allocation *found)
 	return ours;
 }
 
-/* Memory of ours that nobody has allocated. */
+/* Memory of ours that holds no allocation. */
 static bool is_in_piece(CUdeviceptr address)
 {
 	pthread_mutex_lock(&md_swap_memory_lock);
@@ -36,7 +36,7 @@ CUresult md_swap_own_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, 
 	return CUDA_SUCCESS;
 }
 
-/* Attributes whose answer is another for mapped memory than for an allocation of the driver's. */
+/* Attributes whose value for mapped memory differs from that for an allocation of the driver's. */
 static bool answer(void *data, CUpointer_attribute attribute, const struct md_swap_allocation *found)
 {
 	switch (attribute) {

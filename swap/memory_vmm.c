@@ -11,7 +11,7 @@
 #include "swap/layer.h"
 #include "swap/physical.h"
 
-/* No address and no handle of the driver has these high bits. */
+/* High bits of our names, which no address and no handle of the driver has. */
 #define NAME_BITS 0x5357000000000000u
 #define NAME_MASK 0xffff000000000000u
 
@@ -29,7 +29,7 @@ static struct md_swap_physical *find_named(CUmemGenericAllocationHandle name) MD
 	return is_name(name) && md_map_get(&named, name, &found) ? (struct md_swap_physical *)(uintptr_t)found : NULL;
 }
 
-/* The driver's handle for what the engine holds; false if it holds a name of ours for nothing. */
+/* The driver's handle for a handle or name that the engine holds; false if it is a name of ours without memory. */
 static bool translate(CUmemGenericAllocationHandle *handle, const char *now_resident)
 {
 	bool known = true;
@@ -145,7 +145,7 @@ CUresult md_swap_own_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmem
 	return result;
 }
 
-/* Whether memory in the range stands for allocations of the driver's, which none of these calls may touch. */
+/* Whether the range holds memory that replaces allocations of the driver's, which none of these calls may touch. */
 static bool has_pieces(CUdeviceptr start, size_t size) MD_REQUIRES(md_swap_memory_lock)
 {
 	CUdeviceptr end = size > UINT64_MAX - start ? UINT64_MAX : start + size;

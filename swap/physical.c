@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Physical memory and its mappings: the driver's calls, and what is known of both. */
+/* Physical memory and its mappings: makes the driver's calls, and keeps the list of both. */
 #include "swap/physical.h"
 
 #include <stdlib.h>

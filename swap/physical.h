@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Physical memory, and where it is mapped: what goes away and comes back, whoever allocated it. */
+/* Physical memory and its mappings, which go away and come back, for all families of allocations. */
 #ifndef MD_SWAP_PHYSICAL_H
 #define MD_SWAP_PHYSICAL_H
 
@@ -11,7 +11,7 @@
 #include "driver/cuda_driver.h"
 #include "swap/slab.h"
 
-/* Everything below is under this lock. Calls of the driver are made under it; waits for the device are not. */
+/* Guards everything below. Calls of the driver are made under this lock; waits for the device are not. */
 extern pthread_mutex_t md_swap_memory_lock;
 
 struct md_swap_mapping {
@@ -55,12 +55,12 @@ CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr add
 			      unsigned long long flags) MD_REQUIRES(md_swap_memory_lock);
 /* The mapping ends; its physical memory is released if nothing holds it. */
 CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping) MD_REQUIRES(md_swap_memory_lock);
-/* The same without a call of the driver, which has unmapped it. */
+/* The same for a mapping that the driver has unmapped already. */
 CUresult md_swap_mapping_forget(struct md_swap_mapping *mapping) MD_REQUIRES(md_swap_memory_lock);
-/* Who may reach it: locations that are set already change, others are added. */
+/* Sets who may reach the mapping: rights of known locations change, other locations are added. */
 CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
     MD_REQUIRES(md_swap_memory_lock);
-/* The same without a call of the driver, which knows. */
+/* The same for rights that the driver has already. */
 CUresult md_swap_mapping_note(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
     MD_REQUIRES(md_swap_memory_lock);
 /* The mapping that holds the address, or the first one after it that begins before `end`; NULL if there is none. */
@@ -68,13 +68,13 @@ struct md_swap_mapping *md_swap_mapping_next(CUdeviceptr address, CUdeviceptr en
 /* The mapping that holds the address, or NULL. */
 struct md_swap_mapping *md_swap_mapping_at(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock);
 
-/* Whether allocations that we answer stand on it. */
+/* Whether the physical memory holds allocations that we answer. */
 static inline bool md_swap_is_piece(const struct md_swap_physical *physical)
 {
 	return physical->context != NULL;
 }
 
-/* Away, and back at the same addresses. When either fails, everything is as it was. */
+/* Releases the physical memory, and makes it anew at the same addresses. After a failure, nothing has changed. */
 CUresult md_swap_physical_out(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 CUresult md_swap_physical_in(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 

@@ -13,7 +13,7 @@ static uint32_t *refs_of(struct md_swap_pool *pool, uint32_t owner)
 	return pool->refs + (uint64_t)owner * pool->layout.blocks;
 }
 
-/* The process may be killed between any two writes: what was written before stays before, and after it what comes after. */
+/* The process may be killed between any two writes, so the compiler must not move writes across this point. */
 static void set_state(struct md_swap_pool_block *block, uint8_t state)
 {
 	atomic_signal_fence(memory_order_seq_cst);
@@ -121,7 +121,7 @@ static void count_held(struct md_swap_pool *pool, uint32_t index)
 		block->state = MD_SWAP_BLOCK_FREE;
 }
 
-/* All that can be told from states and references is told anew, because the change of a dead process may be half done. */
+/* Computes the tables anew from states and references, because a dead process may have left a change half done. */
 static void make_anew(struct md_swap_pool *pool)
 {
 	memset(pool->buckets, 0, pool->layout.buckets * sizeof(*pool->buckets));
@@ -188,7 +188,7 @@ static bool find_free(struct md_swap_pool *pool, uint32_t blocks, uint32_t *inde
 	return false;
 }
 
-/* What was given back since the hand last passed is spared once. */
+/* Spares once each block that was given back since the hand last passed. */
 static uint32_t evict(struct md_swap_pool *pool)
 {
 	uint32_t blocks = pool->layout.blocks, at = pool->head->hand % blocks;

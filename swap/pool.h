@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Host memory that holds blocks of device memory by their hash: one memfd, which all processes of an engine map.
- */
+/* Host memory that holds blocks of device memory by their hash: one memfd, mapped by all processes of an engine. */
 #ifndef MD_SWAP_POOL_H
 #define MD_SWAP_POOL_H
 
@@ -17,9 +15,9 @@
 #define MD_SWAP_POOL_BLOCKS (1u << 20) /* of the largest pool: 2 TiB */
 
 /*
- * A process that maps a pool is an owner. A block is held as long as an owner has a reference to it. A filled block
- * that nobody holds is kept as a cache, until its room is needed: an engine whose weights have not changed finds them
- * there. All functions may be called by several processes at once.
+ * A process that maps a pool is an owner. A block is held as long as an owner has a reference to it. A filled block that
+ * is not held is kept as a cache until its room is needed, so that an engine finds weights there that have not changed.
+ * Several processes may call all functions at once.
  */
 struct md_swap_pool;
 
@@ -34,7 +32,9 @@ struct md_swap_pool_counts {
  * most that there can be.
  */
 enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err);
-/* Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_BUSY: too many owners. */
+/*
+ * Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_BUSY: too many owners.
+ */
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err);
 /* Gives back all that this owner holds. NULL is allowed. */
 void md_swap_pool_close(struct md_swap_pool *pool);
@@ -42,26 +42,27 @@ void md_swap_pool_close(struct md_swap_pool *pool);
 /* The filled block with this hash, with one more reference of this owner. False: there is none. */
 bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block);
 /*
- * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh
- * blocks that are taken one after the other lie side by side where there is room. Blocks that have memory are preferred,
- * even to others that are free: a cached block that has been given back for long is evicted before. MD_ERR_NO_MEMORY: all blocks are held.
+ * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh blocks
+ * that are taken one after the other lie side by side if there is room. Blocks that have memory are preferred to free
+ * blocks without memory; for that, cached blocks that were given back long ago are evicted. MD_ERR_NO_MEMORY: all blocks
+ * are held.
  */
 enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
 				 struct md_error *err);
 void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block);
-/* One reference less. A fresh block that was not filled is free then. */
+/* Drops one reference. A fresh block that was not filled becomes free. */
 void md_swap_pool_give(struct md_swap_pool *pool, uint32_t block);
 void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block);
 struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool);
-/* The references of owners that have died go. */
+/* Drops the references of owners that have died. */
 void md_swap_pool_sweep(struct md_swap_pool *pool);
 
 /*
- * Makes the first `blocks` of the pool have memory, with several threads, so that whoever locks their pages later need
- * not wait for that. Stops early when *stop is set. One caller at a time.
+ * Gives the first `blocks` of the pool memory, with several threads, so that locking their pages later is quick. Stops
+ * early when *stop is set. One caller at a time.
  */
 void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop);
-/* How many have it; what is taken may lie behind them, too. */
+/* The number of first blocks that have memory. Blocks that were taken may lie behind them. */
 uint32_t md_swap_pool_populated(const struct md_swap_pool *pool);
 
 #endif

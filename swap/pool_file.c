@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of a pool: made, mapped, given pages; and the processes that map it. */
+/* The memory of a pool: makes and maps the file, gives it pages, and lists the processes that map it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static void *map_aligned(int fd, uint64_t size)
 	return base;
 }
 
-/* A child of the engine, and a core file, need none of it. */
+/* Keeps the pool out of children of the engine and of core files. */
 static enum md_status map_pool(int fd, struct md_swap_pool *pool, struct md_error *err)
 {
 	uint8_t *base = map_aligned(fd, pool->layout.size);
@@ -147,7 +147,7 @@ static bool owner_here(struct md_swap_pool_owner *owner)
 	return read_process(owner->pid, &state, &threads, &owner->started);
 }
 
-/* When in doubt, the owner lives. A zombie whose other threads have ended has no memory any more. */
+/* In doubt, the owner counts as alive. A zombie whose other threads have ended has no memory any more. */
 bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
 {
 	uint64_t started = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies where in a pool's memory; for pool.c and pool_file.c. */
+/* The layout of a pool's memory; for pool.c and pool_file.c. */
 #ifndef MD_SWAP_POOL_LAYOUT_H
 #define MD_SWAP_POOL_LAYOUT_H
 
@@ -39,7 +39,9 @@ struct md_swap_pool_head {
 	uint64_t magic;
 	uint32_t version, blocks;
 	atomic_uint populated;
-	/* Guards all that follows, and the tables. Whoever finds that its holder has died makes the tables anew. */
+	/*
+	 * Guards all that follows, and the tables. A process that finds the lock's holder dead makes the tables anew.
+	 */
 	pthread_mutex_t lock;
 	uint32_t free, cached;
 	uint32_t next_free, hand; /* where the next free block is looked for, and the next one to be evicted */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Follows addresses: from the words of a call to parts, and from what these hold to further ones. */
+/* Follows addresses: from the words of a call to parts, and from the words in these to further parts. */
 #include "swap/reach.h"
 
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static bool add_lead(struct md_swap_arrival_part *part, uint32_t to)
 	return true;
 }
 
-/* An address just outside of an allocation may be meant with an offset that leads into it. */
+/* An address just outside of an allocation may lead into it together with an offset. */
 static bool follow_granule(const struct md_swap_arrival *a, struct md_swap_arrival_part *part, uint64_t granule)
     MD_REQUIRES(md_swap_memory_lock)
 {
@@ -69,7 +69,7 @@ static bool follow_granule(const struct md_swap_arrival *a, struct md_swap_arriv
 	return true;
 }
 
-/* An address of which one half lies at the end of a block, and the other at the beginning of the next. */
+/* An address whose first half lies at the end of a block, and whose second half begins the next block. */
 static bool follow_border(const struct md_swap_arrival *a, struct md_swap_arrival_part *part, uint32_t low,
 			  uint32_t high) MD_REQUIRES(md_swap_memory_lock)
 {
@@ -114,7 +114,7 @@ static bool follow_part(struct md_swap_arrival *a, const struct md_swap_leads *l
 	return true;
 }
 
-/* One reservation of the engine's own may hold one allocation in several pieces. */
+/* A reservation of the engine's own may hold an allocation that consists of several pieces. */
 static bool join_neighbours(struct md_swap_arrival *a)
 {
 	for (uint32_t i = 1; i < a->part_count; i++) {
@@ -176,7 +176,7 @@ static void close_wish(void) MD_LOCKS_UNCHECKED
 	}
 }
 
-/* Other memory: what is younger than the swap holds nothing that was not waited for when it was written. */
+/* Other memory. Memory that is younger than the swap was written only by calls that had waited. */
 static bool is_young(uint64_t word) MD_LOCKS_UNCHECKED
 {
 	const struct md_swap_mapping *mapping = md_swap_mapping_at(word);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call may touch of the memory that is on its way: a wish, and the wait for it. */
+/* A wish: the memory that a call may touch while memory is on its way, and the wait for it. */
 #ifndef MD_SWAP_REACH_H
 #define MD_SWAP_REACH_H
 
@@ -10,26 +10,29 @@
 #include "driver/cuda_driver.h"
 
 /*
- * A wish begins, takes words and ranges, and ends with a wait; the locks of memory and arrival are held from the first
- * to the last. Nothing is waited for where all of it is there.
+ * A wish begins, takes words and ranges, and ends with a wait. The locks of memory and arrival are held from the beginning
+ * to the end. The wait is empty if everything that was wished for has come.
  *
- * What memory holds has been looked through for addresses when it went. A word that points into a part wishes for the
- * part and for all that the words in it lead to. Words that point to other memory that the driver knows wish for
- * everything, because nobody has looked through that.
+ * The contents of memory were searched for addresses when it went out. A word that points into a part wishes for this
+ * part, and for all parts to which words in it lead. A word that points to other memory that the driver knows wishes for
+ * everything, because the contents of that memory have not been searched.
  */
 void md_swap_wish_begin(void);
-/* aligned: the driver is asked about it, too, if it is no address in memory that was out. */
+/* aligned: if the word is not an address in memory that was out, the driver is asked about it. */
 void md_swap_wish_word(uint64_t word, bool aligned);
-/* Parameters, or what is copied to the device: words at all multiples of 4 bytes. */
+/* Adds the words at all multiples of 4 bytes in parameters, or in bytes that are copied to the device. */
 void md_swap_wish_bytes(const void *bytes, size_t size);
-/* leads: what is read there is used as an address, perhaps. */
+/* leads: words that are read there may be used as addresses. */
 void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads);
-/* The range that a copy reads: of the device, or of the host, whose bytes are looked through. */
+/* Adds the range that a copy reads, on the device or on the host. Bytes on the host are searched for addresses. */
 void md_swap_wish_source(uint64_t address, uint64_t bytes);
 void md_swap_wish_all(void);
-/* The stream waits, on the device. launch: counted as one. An error: the caller's call must not be made. */
+/*
+ * Makes the stream wait, on the device. launch: counts the call as a launch. An error: the caller must not make the
+ * call.
+ */
 CUresult md_swap_wish_await(CUstream stream, bool launch);
-/* This thread waits. */
+/* Makes this thread wait. */
 CUresult md_swap_wish_block(void);
 
 /* A host function may write memory that is copied to the device later. */
@@ -38,12 +41,12 @@ void md_swap_reach_unsteady(void);
 void md_swap_reach_renew(void);
 /* Whether the address, or one just beside it, is a word of these bytes. */
 bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);
-/* Memory is read in a way that no address shows (a texture): everything waits for everything from now on. */
+/* Memory is read without a visible address (by a texture): from now on every call waits for everything. */
 void md_swap_reach_hide(void);
 
 /*
- * Whether medusa-swap in --overlap may be asked for (MEDUSA_SWAP_OVERLAP): only then is work done ahead of it. Without
- * that work every call waits for everything.
+ * Whether medusa-swap in --overlap is permitted (MEDUSA_SWAP_OVERLAP). Only then is memory searched in advance; without
+ * that, every call waits for everything.
  */
 bool md_swap_prepares_overlap(void);
 

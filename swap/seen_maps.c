@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensor maps: whether the address in one can be seen in its bytes, as in any other parameter. */
+/* Tensor maps: checks whether the address in a tensor map is a plain word of its bytes, as in other parameters. */
 #include <string.h>
 
 #include "swap/layer.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of what can be taken away, and taking it: over all families of allocations. */
+/* Lists and takes away the memory of all families of allocations. */
 #include "swap/swap_memory.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static bool add(struct list *list, const struct md_swap_range *range)
 	return true;
 }
 
-/* The mapping through which the whole of it can be read and written, or NULL. */
+/* The mapping through which all of the physical memory can be read and written, or NULL. */
 static const struct md_swap_mapping *whole_mapping(const struct md_swap_physical *physical)
 {
 	for (const struct md_swap_mapping *at = physical->mappings; at; at = at->next)

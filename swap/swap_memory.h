@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every device allocation of this process that can be taken away; stable while the gate is closed. */
+/* All device allocations of this process that can be taken away. The list is stable while the gate is closed. */
 #ifndef MD_SWAP_SWAP_MEMORY_H
 #define MD_SWAP_SWAP_MEMORY_H
 
@@ -10,10 +10,12 @@
 
 /* The range stays where it is, and md_swap_memory_unmap refuses it; `why` says why. */
 #define MD_SWAP_RESIDENT 1u
-/* The driver moves what is in the range (managed memory): unmap and map it, but neither hash nor copy it. */
+/*
+ * The driver moves the contents of the range (managed memory): unmap and map the range, but neither hash nor copy it.
+ */
 #define MD_SWAP_MOVES 2u
 
-/* One allocation: no address that is computed from one in it leads to its neighbours. */
+/* One allocation: no address that is computed from an address in it leads to its neighbours. */
 #define MD_SWAP_ALONE 8u
 /* The memory has other addresses, too. */
 #define MD_SWAP_SEVERAL 16u
@@ -28,11 +30,14 @@ struct md_swap_range {
 	void *owner;       /* of swap_memory.c */
 };
 
-/* While the gate is closed; sorted by address. The caller frees *ranges. Memory that is kept for later goes first. */
+/*
+ * Call it while the gate is closed. Sorted by address; the caller frees *ranges. Releases memory that is kept for later
+ * first.
+ */
 enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count, struct md_error *err);
-/* Physical memory is released, the address stays reserved. What is unmapped already is left alone. */
+/* Releases the physical memory; the address stays reserved. Memory that is unmapped already is left alone. */
 enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md_error *err);
-/* New physical memory at the same address, with the same access rights. What is mapped already is left alone. */
+/* Maps new physical memory at the same address, with the same rights. Memory that is mapped already is left alone. */
 enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_error *err);
 
 struct md_swap_totals {

@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 /*
- * Whoever connects sends {"medusa_swap": 1, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
+ * The side that connects sends {"medusa_swap": 1, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
  */
 #define MD_SWAP_PROTOCOL 1u
 #define MD_SWAP_LINE 4096u /* bytes, with the line break */
@@ -29,7 +29,10 @@ struct md_swap_wire {
 void md_swap_wire_init(struct md_swap_wire *wire, int fd);
 /* Closes both descriptors. */
 void md_swap_wire_finish(struct md_swap_wire *wire);
-/* Takes what has come, without waiting. MD_ERR_TRUNCATED: the peer has closed; MD_ERR_TOO_LARGE: a line without an end. */
+/*
+ * Reads the bytes that have come, without waiting. MD_ERR_TRUNCATED: the peer has closed; MD_ERR_TOO_LARGE: a line is
+ * too long.
+ */
 enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err);
 
 struct md_swap_message {
@@ -45,7 +48,7 @@ enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_messa
 enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, struct md_swap_message *message,
 				  struct md_error *err);
 
-/* Of a field that is not there: "" and 0. */
+/* The value of a field; "" and 0 if there is no such field. */
 const char *md_swap_message_text(const struct md_swap_message *message, const char *key);
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key);
 
@@ -59,12 +62,15 @@ struct md_swap_letter {
 };
 
 enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_error *err);
-/* Sends, and frees. passed: a descriptor to go along, or -1. A peer that does not read for 10 s has gone. */
+/*
+ * Sends and frees the letter. passed: a descriptor to send along, or -1. A peer that does not read for 10 s counts as
+ * gone.
+ */
 enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err);
 
 /* ---- connecting ---- */
 
-/* MD_ERR_NOT_FOUND: nobody listens there. A peer of another user, but root, is refused: MD_ERR_INVALID. */
+/* MD_ERR_NOT_FOUND: nobody listens there. MD_ERR_INVALID: the peer belongs to another user, who is not root. */
 enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err);
 enum md_status md_swap_wire_check_peer(int fd, struct md_error *err);
 
