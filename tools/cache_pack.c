@@ -41,7 +41,7 @@ enum md_status md_cache_limit_parse(const char *text, uint64_t *out, struct md_e
 	unsigned shift = suffix ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
 	if (*text < '0' || *text > '9' || errno || (*end && (!suffix || end[1])) || !number ||
 	    number > MD_CACHE_BYTES_MAX >> shift)
-		return md_error_set(err, MD_ERR_INVALID, "\"%s\" is no number of bytes from 1 to 2G", text);
+		return md_error_set(err, MD_ERR_INVALID, "\"%s\" is not a number of bytes from 1 to 2G", text);
 	*out = number << shift;
 	return MD_OK;
 }
@@ -83,7 +83,7 @@ static enum md_status count_file(struct packing *p, const char *path, uint64_t s
 	return MD_OK;
 }
 
-/* A file that may not be read makes a start colder, no more: the capture is worth keeping. */
+/* Leaves out a file that may not be read: a start then has to compile more, but the capture is still worth keeping. */
 static enum md_status add_file(struct packing *p, int at, const char *name, const char *path)
 {
 	struct stat info;
@@ -192,9 +192,10 @@ static enum md_status check_apart(const struct md_caches *caches, struct md_erro
 	for (uint32_t i = 0; i + 1 < caches->folder_count; i++) {
 		const struct md_cache_folder *folder = &caches->folders[i];
 		if (is_around(folder->path, last->path) || is_around(last->path, folder->path))
-			return md_error_set(err, MD_ERR_INVALID,
-					    "%s and %s: one is the other, or lies in it; name the outer one alone",
-					    folder->path, last->path);
+			return md_error_set(
+			    err, MD_ERR_INVALID,
+			    "%s and %s are one folder, or one lies in the other: name only the outer one", folder->path,
+			    last->path);
 		if (!strcmp(folder->name, last->name) && !strcmp(folder->inside, last->inside))
 			return md_error_set(err, MD_ERR_INVALID,
 					    "%s and %s would both be named %s; write VARIABLE=DIR for one of them",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where engines look for their caches: the variables of the environment that tell them, and where they look without. */
+/* Finds the folders of engines' caches: by environment variables that name them, or by the compilers' defaults. */
 #include "tools/cache_place.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static bool vllm_folder(char folder[PATH_MAX])
 	return caches ? snprintf(folder, PATH_MAX, "%s/vllm", caches) < PATH_MAX : below_home(".cache/vllm", folder);
 }
 
-/* As Python's getpass and tempfile have it, which Inductor asks. */
+/* Computed as by Python's getpass and tempfile, which Inductor asks. */
 static bool inductor_folder(char folder[PATH_MAX])
 {
 	static const char *const names[] = {"LOGNAME", "USER", "LNAME", "USERNAME"};
@@ -91,7 +91,7 @@ bool md_cache_place_split(const char *wish, char name[PATH_MAX], const char **fo
 	return true;
 }
 
-/* What `path` adds to `folder`: "" if they are the same, NULL if it lies elsewhere. Both are real paths. */
+/* The part of `path` below `folder`: "" if they are the same, NULL if it lies elsewhere. Both are real paths. */
 static const char *rest_of(const char *path, const char *folder)
 {
 	size_t size = strlen(folder);
@@ -136,7 +136,7 @@ static enum md_status name_folder(const char *variable, struct md_cache_folder *
 	if (!out->name || !out->inside)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its name", out->path);
 	if (out->variable ? !md_cache_variable_valid(out->name) : !*out->name || strchr(out->name, '='))
-		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" is no name for it; write VARIABLE=DIR", out->path,
+		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" cannot be its name; write VARIABLE=DIR", out->path,
 				    out->name);
 	return MD_OK;
 }

@@ -34,7 +34,7 @@ static enum md_status check_owner(int fd, const char *path, struct md_error *err
 			    path, info.st_uid);
 }
 
-/* Above the folder links are the user's own affair: /tmp may be one. */
+/* Links above the folder are allowed, because the user chose the path: /tmp may be a link. */
 static enum md_status make_above(char *path, struct md_error *err)
 {
 	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -84,7 +84,7 @@ static enum md_status step(struct md_cache_walk *walk, const char *name, const c
 		return failed(path, err);
 	MD_AUTO_FD int fd = openat(walk->fd, name, FOLDER_FLAGS | O_NOFOLLOW);
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-		return md_error_set(err, MD_ERR_MISMATCH, "%s is no folder but a link or a file", path);
+		return md_error_set(err, MD_ERR_MISMATCH, "%s is a link or a file, not a folder", path);
 	if (fd < 0)
 		return failed(path, err);
 	MD_FORWARD(check_owner(fd, path, err));

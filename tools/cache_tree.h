@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "format/artifact/caches.h"
 
-/* Opens a folder for the files in it, and makes it if it is not there, with those that it lies in (for the user alone). */
+/* Opens a folder for the files in it. Makes it, with its parents, if it is missing (for the user alone). */
 enum md_status md_cache_tree_open(const char *path, int *fd, struct md_error *err);
 
 /* The folder that was opened last: files come in the order of their folders. */
@@ -20,9 +20,9 @@ struct md_cache_walk {
 
 void md_cache_walk_begin(struct md_cache_walk *walk, int root);
 /*
- * Opens the folder that a file lies in: *fd belongs to the walk, and *name is the file's in it. make: a folder that is
- * missing is made; without, it is MD_ERR_NOT_FOUND. Links, and folders of other users (but root's), are
- * MD_ERR_MISMATCH: who owns a folder decides what the engine finds there.
+ * Opens the folder that a file lies in: *fd belongs to the walk, and *name is the file's name in the folder. A missing
+ * folder is made (make) or MD_ERR_NOT_FOUND. Links, and folders of users other than this one and root, are
+ * MD_ERR_MISMATCH, because the owner of a folder decides what the engine finds there.
  */
 enum md_status md_cache_walk_to(struct md_cache_walk *walk, const char *path, bool make, int *fd, const char **name,
 				struct md_error *err);

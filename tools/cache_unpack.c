@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unpacks the caches of an artifact before an engine starts: whom to trust, where to, and what came of it. */
+/* Unpacks the caches of an artifact before an engine starts: decides whom to trust and where to unpack, and reports. */
 #include "tools/cache_unpack.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ int md_cache_wish_check(const struct md_command *command, const struct md_cache_
 
 /* ---- whom to trust ---- */
 
-/* As the restore library has it: a variable that is set but empty trusts nobody. */
+/* As in the restore library, a variable that is set but empty trusts nobody. */
 static enum md_status read_index(struct md_cache_source *source, const struct md_caches **out, struct md_error *err)
 {
 	char path[PATH_MAX];
@@ -70,8 +70,8 @@ static const char *wished(const struct md_cache_wish *wish, const char *name)
 }
 
 /*
- * The artifact never says where: its writer would otherwise choose which files of the user's come into being. It names
- * a variable, and only one that Medusa knows to name a cache is followed without the user saying so.
+ * The artifact never names a folder, because its writer could then choose which files of the user are made. The artifact
+ * names a variable. Unless the user names a folder, only variables that Medusa knows as names of caches are used.
  */
 static bool find_place(const struct md_cache_wish *wish, const struct md_cache_folder *folder, char out[PATH_MAX])
 {
@@ -82,7 +82,7 @@ static bool find_place(const struct md_cache_wish *wish, const struct md_cache_f
 	return there && make_absolute(there, out);
 }
 
-/* What the user says to another place of the cache is also what the engine is told. */
+/* Tells the engine, too, which folder the user has named for the cache. */
 static void tell_engine(const struct md_command *command, const struct md_cache_wish *wish,
 			const struct md_cache_folder *folder)
 {
@@ -146,7 +146,7 @@ static void say_others(const struct md_command *command, const struct md_cache_f
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%.150s", i ? ", " : "",
 						 folder->files[written->named[i]].path);
 	if (written->others)
-		md_options_say(command, "%s: %u files are there with other bytes, and stay: %s%s", folder->name,
+		md_options_say(command, "%s: %u files exist with other bytes, and stay: %s%s", folder->name,
 			       written->others, names, written->others > MD_CACHE_OTHERS_MAX ? " ..." : "");
 }
 
@@ -161,7 +161,8 @@ static void say_written(const struct md_command *command, const struct md_cache_
 		       "%s: %u files with %" PRIu64 " bytes unpacked into %s%s, %u were there already, in %.3f s",
 		       folder->name, written->files, written->bytes, full, moved, written->there, (double)ns / 1e9);
 	if (written->unlocked)
-		md_options_say(command, "%s: another start was at work on it for so long that this one did not wait",
+		md_options_say(command,
+			       "%s: not unpacked, because another start is still unpacking it after a long wait",
 			       folder->name);
 	say_others(command, folder, written);
 }

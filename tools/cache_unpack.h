@@ -20,13 +20,13 @@ struct md_cache_wish { /* the command line */
 		.name = "no-caches", .flag = &(wish).none, .help = "Unpack no caches."                                 \
 	}
 
-/* -1, or MD_EXIT_USAGE when a folder is not given as NAME=DIR, which is said. */
+/* -1, or MD_EXIT_USAGE and a message if a folder is not given as NAME=DIR. */
 int md_cache_wish_check(const struct md_command *command, const struct md_cache_wish *wish);
 
 /*
  * Unpacks into the folders that the wish, the environment or the compilers' own rules name, and sets variables of the
- * environment for folders that the wish names. Whatever goes wrong is said, and the engine starts cold. An artifact
- * without caches, or one that cannot be read at all, is passed over in silence: the restore library judges it.
+ * environment for folders that the wish names. A failure is reported, and the engine starts without the caches. Artifacts
+ * without caches, and artifacts that cannot be read, are passed over in silence: the restore library judges them.
  */
 void md_cache_unpack(const struct md_command *command, const char *artifact, const struct md_cache_wish *wish);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the files of one folder of caches: looked for, written aside by several threads, then moved to their places. */
+/* Writes the files of one folder of caches: compares existing files, writes the others aside, and moves them. */
 #include "tools/cache_write.h"
 
 #include <dirent.h>
@@ -97,7 +97,7 @@ static enum md_status hash_file(int fd, uint64_t size, uint8_t *room, struct md_
 	return status;
 }
 
-/* A file that cannot be read, or is being changed, counts as another one. */
+/* A file that cannot be read, or that changes meanwhile, counts as different. */
 static bool has_same_bytes(const struct md_cache_file *file, int at, const char *name, uint8_t *room)
 {
 	struct stat info;
@@ -124,7 +124,7 @@ static void remove_folder_at(int root, const char *name)
 	unlinkat(root, name, AT_REMOVEDIR);
 }
 
-/* Whoever is at work on such a folder holds its lock. */
+/* A start that works on such a folder holds its lock. */
 static bool is_abandoned(int root, const char *name)
 {
 	MD_AUTO_FD int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -146,7 +146,7 @@ static void remove_abandoned(int root)
 	closedir(folder);
 }
 
-/* Between making and locking it, another start may take it for an abandoned one: then it is made again. */
+/* Makes and locks a folder; tries again if another start took it for an abandoned one in between. */
 static bool make_staging(struct writing *w)
 {
 	for (unsigned i = 0; i < NAMES_TRIED; i++) {
@@ -339,7 +339,7 @@ static enum md_status write_aside(struct writing *w, struct md_error *err)
 
 /* ---- moving ---- */
 
-/* Never over a file: a link to the new one fails if there is one, where the kernel knows no better call. */
+/* Moves a file, never over another one: on kernels without a call for that, by a link, which fails there. */
 static int move_at(int from, const char *name, int to, const char *as)
 {
 	if (renameat2(from, name, to, as, RENAME_NOREPLACE) == 0)
@@ -389,7 +389,7 @@ static enum md_status move_all(struct writing *w, struct md_cache_written *out, 
 
 /* ---- one start at a time ---- */
 
-/* A lock that file systems do not know, or that another start does not give back, keeps nobody from starting. */
+/* Goes on without the lock if the file system has no locks, or if another start does not release it. */
 static bool take_lock(int fd, bool *unlocked)
 {
 	uint64_t end = md_clock_ns() + LOCK_MOST_NS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the files of one folder of caches: all of them, or none; never over a file that is there. */
+/* Writes the files of one folder of caches: all of them, or none; never over an existing file. */
 #ifndef MD_TOOLS_CACHE_WRITE_H
 #define MD_TOOLS_CACHE_WRITE_H
 
@@ -15,10 +15,10 @@ struct md_cache_written {
 };
 
 /*
- * Fills the open folder `root`. Files are written into a folder of their own inside, compared with their hashes, and
- * moved when all of them are whole; a start that is killed leaves that folder, which the next one removes. Starts at
- * the same time wait for each other, and then find the files there. An error names the file, and then no file
- * was moved, unless moving it was what failed; MD_ERR_OUTPUT: there is no room, say.
+ * Fills the open folder `root`. Files are written into a separate folder inside of it, compared with their hashes, and
+ * moved when all of them are whole. A start that is killed leaves the separate folder behind, and the next start removes
+ * it. Starts at the same time wait for each other, and then find the files. An error names the file; no file has been
+ * moved then, unless the move itself failed. MD_ERR_OUTPUT: a file could not be written (no room, for example).
  */
 enum md_status md_cache_write(const struct md_cache_source *source, const struct md_caches *caches, uint32_t folder,
 			      int root, struct md_cache_written *out, struct md_error *err);

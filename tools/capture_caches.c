@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The caches that a capture packs: looked at after each run, read when the artifact is written. */
+/* The caches that a capture packs: counted after each run, read when the artifact is written. */
 #include <inttypes.h>
 
 #include "tools/cache_pack.h"

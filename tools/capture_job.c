@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the steps of medusa-capture share. */
+/* Functions that the steps of medusa-capture share. */
 #include <signal.h>
 #include <string.h>
 

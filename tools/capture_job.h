@@ -50,7 +50,7 @@ int md_job_capture(struct md_job *job, unsigned index);
 int md_job_analyze(struct md_job *job);
 /* Compares restored graphs with live ones, from a file that does not have its final name yet. */
 int md_job_verify(struct md_job *job);
-/* Whether the caches can be packed, as far as they are there (capture_caches.c). */
+/* Checks whether the caches that exist so far can be packed (capture_caches.c). */
 int md_job_check_caches(struct md_job *job);
 /* Reads them into the artifact. */
 enum md_status md_job_pack_caches(struct md_job *job, struct md_error *err);
@@ -62,7 +62,7 @@ void md_job_keep_traces(const struct md_job *job);
 /* ---- what steps share (capture_job.c) ---- */
 
 #define md_job_say(job, ...) md_options_say((job)->command, __VA_ARGS__)
-/* Says what went wrong, and returns the exit code. */
+/* Prints the error, and returns the exit code. */
 int md_job_fail(const struct md_job *job, const struct md_error *err, int exit_code);
 /* True if recording ends before the engine does. */
 bool md_job_has_end(const struct md_job *job);

@@ -10,7 +10,7 @@
 #include "tools/stop.h"
 #include "tools/verify_report.h"
 
-/* Says which graphs were left out: an engine that labels some graphs cannot ask for those without a label. */
+/* Prints how many graphs were left out: an engine that labels some graphs cannot ask for those without a label. */
 static void say_helpers(const struct md_job *job, const struct md_trace *trace)
 {
 	uint32_t labelled = md_trace_labelled(trace);
@@ -122,7 +122,7 @@ static int apply_to_artifact(struct md_job *job, const struct md_verify_report *
 	return -1;
 }
 
-/* True if it does not matter what the command does after that, and how it ends. */
+/* True if all graphs were compared, so that the end of the command does not matter. */
 static bool has_ended(const struct md_job *job, const struct md_verify_report *report)
 {
 	return report->complete && (md_job_has_end(job) || (md_job_asks_engine(job) && report->reached));
@@ -145,7 +145,7 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 	}
 	report->tolerance = job->wish->tolerance;
 	report->allow_uncompared = job->wish->allow_uncompared;
-	/* An engine goes on after --until, and captures what was not to be recorded. */
+	/* An engine goes on after --until, and captures graphs that are not recorded. */
 	report->allow_strangers = job->wish->allow_uncompared || md_job_has_end(job) || ended;
 	say_outcomes(job, report);
 	return apply_to_artifact(job, report);

@@ -22,7 +22,7 @@ static void say_constants(const struct md_job *job)
 	if (hashed && (same || uncompared))
 		md_job_say(
 		    job,
-		    "graphs with contents serve these weights alone: no other value was seen of %u of %u constant "
+		    "graphs with contents serve these weights alone: no second value was seen of %u of %u constant "
 		    "bindings, and %u of %u contents were found in one capture alone (--second, for a capture with "
 		    "other "
 		    "weights)",
@@ -62,11 +62,10 @@ static void say_untouched(const struct md_job *job)
 static void say_scratch(const struct md_job *job)
 {
 	if (job->artifact.provenance.scratch_addresses)
-		md_job_say(
-		    job,
-		    "%llu addresses that kernels outside of graphs were given were passed over: they lie in memory "
-		    "of which the engine says that only graphs use it (medusa_graph_scratch)",
-		    (unsigned long long)job->artifact.provenance.scratch_addresses);
+		md_job_say(job,
+			   "ignored %llu addresses that were given to kernels outside of graphs: they lie in memory "
+			   "of which the engine says that only graphs use it (medusa_graph_scratch)",
+			   (unsigned long long)job->artifact.provenance.scratch_addresses);
 }
 
 static void summarize(const struct md_job *job)
@@ -104,7 +103,7 @@ static bool keeps_older(const struct md_job *job)
 	return keeps;
 }
 
-/* Written into the workplace, which is removed if this process is ended; a signal waits until the file has its name. */
+/* Writes into the workplace, which is removed if this process is ended; a signal waits until the file has its name. */
 static enum md_status write_artifact(struct md_job *job, struct md_error *err)
 {
 	char path[PATH_MAX + 32];

@@ -34,7 +34,7 @@ static bool is_recorded(void *user)
 	return !access(user, F_OK);
 }
 
-/* A trace is complete, too, when its process has ended; the command may go on then. It is read once. */
+/* A trace is also complete when its process has ended, even if the command goes on. It is read once. */
 static bool engine_is_complete(void *user)
 {
 	static struct stat seen;

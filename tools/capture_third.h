@@ -13,9 +13,9 @@ struct md_third {
 };
 
 /*
- * Analyzes the third capture with each of the others (with the first alone, if the second and the third are of an
- * engine with other weights), and takes whichever artifact holds most graphs, that of the first two if it does as well.
- * *artifact is that one when called; it is replaced, or left as it is. what says the same of it.
+ * Analyzes the third capture with each of the others (only with the first, if the second and the third are of an engine
+ * with other weights), and takes the artifact that holds most graphs, or that of the first two if none holds more.
+ * *artifact is that of the first two when called, and is replaced or left as it is. what: the captures that it is of.
  */
 enum md_status md_third_choose(const struct md_trace runs[MD_CAPTURES_MOST], const struct md_analyze_options *options,
 			       bool other_weights, struct md_artifact *artifact, struct md_third *what,

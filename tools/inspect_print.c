@@ -45,11 +45,11 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	if (from->verification)
 		md_plain_line(out, "verified %s", from->verification);
 	if (from->scratch_addresses)
-		md_plain_line(
-		    out,
-		    "relies   on the engine that only graphs use certain memory (medusa_graph_scratch): %" PRIu64
-		    " addresses there, which kernels outside of graphs were given, were passed over",
-		    from->scratch_addresses);
+		md_plain_line(out,
+			      "relies   on the engine's statement that only graphs use certain memory "
+			      "(medusa_graph_scratch), where %" PRIu64
+			      " addresses that were given to kernels outside of graphs were ignored",
+			      from->scratch_addresses);
 	if (md_checks_require(artifact, &lacks) != MD_OK)
 		md_plain_line(out, "NOT RESTORED: %s", lacks.message);
 	md_plain_line(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d", machine->device_name,

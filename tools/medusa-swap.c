@@ -26,7 +26,7 @@ static const struct md_option options[] = {
     {.name = "pool-bytes",
      .argument = "BYTES",
      .value = &pool_size,
-     .help = "run: host memory for what goes out (64G, say); default: half of what is free."},
+     .help = "run: host memory for what goes out, such as 64G; default: half of what is available."},
     {.name = "artifact",
      .argument = "X.medusa",
      .value = &artifact,
@@ -35,10 +35,10 @@ static const struct md_option options[] = {
      .argument = "SECONDS",
      .value = &deadline,
      .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
-    {.name = "verify", .flag = &verify, .help = "in: hash what has come back, and compare."},
+    {.name = "verify", .flag = &verify, .help = "in: hash the memory that has come back, and compare."},
     {.name = "overlap",
      .flag = &overlap,
-     .help = "in: let the engine run while its memory fills; a call waits for what it may touch."},
+     .help = "in: let the engine run while its memory fills; has a known fault (MEDUSA_SWAP_OVERLAP)."},
     {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
     MD_DEVICE_OPTION(device),
 };
@@ -181,8 +181,9 @@ static int ask(const char *verb, const char *whom)
 					      deadline);
 	if (overlap && !md_environment_is_on("MEDUSA_SWAP_OVERLAP"))
 		return md_options_usage_error(&command,
-					      "--overlap: an engine has used memory that was not there yet, so this is "
-					      "only for tests on it: set MEDUSA_SWAP_OVERLAP=1, or leave it out");
+					      "--overlap has a known fault: an engine has used memory that was not "
+					      "there yet. Leave the option out; to test it, set "
+					      "MEDUSA_SWAP_OVERLAP=1");
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
 	question.deadline_ms = (uint64_t)(seconds * 1000);
@@ -214,8 +215,8 @@ int main(int argc, char *argv[])
 	if (!strcmp(verb, "run") && arguments.file_count == 1)
 		return start_engine(arguments.command);
 	if (!strcmp(verb, "run"))
-		return md_options_usage_error(
-		    &command, "run: \"%s\" stands before --: put the engine's command after --", arguments.files[1]);
+		return md_options_usage_error(&command, "run: \"%s\" is before --: put the engine's command after --",
+					      arguments.files[1]);
 	if (arguments.command)
 		return md_options_usage_error(&command, "%s: only run takes a command after --", verb);
 	if (!strcmp(verb, "list") && arguments.file_count == 1)
@@ -224,5 +225,5 @@ int main(int argc, char *argv[])
 		return ask(verb, arguments.files[1]);
 	if (is_verb(verb))
 		return md_options_usage_error(&command, "%s: give the name of one engine", verb);
-	return md_options_usage_error(&command, "\"%s\": say run, out, in, status, list or release", verb);
+	return md_options_usage_error(&command, "\"%s\" is not run, out, in, status, list or release", verb);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question, one answer, one connection. */
+/* Sends one command to medusa-swap run, and prints the answer. Each command has a connection of its own. */
 #include "tools/swap_ask.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "tools/swap_place.h"
 
 #define STATUS_MS 10000
-#define REST_MS 700000 /* after the deadline: what medusa-swap run waits for, and more */
+#define REST_MS 700000 /* after the deadline: longer than medusa-swap run waits for engines */
 
 /* ---- asking ---- */
 
@@ -41,7 +41,7 @@ static enum md_status converse(const struct md_swap_question *question, int fd, 
 		    md_swap_wire_await(&wire, quick ? STATUS_MS : REST_MS + (int)question->deadline_ms, answer, err);
 	md_swap_wire_finish(&wire);
 	if (status == MD_ERR_TRUNCATED)
-		return md_error_set(err, status, "%s has ended before it answered", question->name);
+		return md_error_set(err, status, "%s: medusa-swap run ended before it answered", question->name);
 	if (status != MD_OK)
 		return md_error_prefix(err, "%s", question->name);
 	uint64_t refused = md_swap_message_number(answer, "status");
@@ -131,7 +131,7 @@ enum md_status md_swap_ask(const struct md_swap_question *question, struct md_er
 	return MD_OK;
 }
 
-/* Who has ended in between, or was killed, is not there. */
+/* Leaves out engines that have ended meanwhile, or were killed. */
 enum md_status md_swap_ask_all(bool as_json, struct md_error *err)
 {
 	static struct md_swap_message answer; /* large */

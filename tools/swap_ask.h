@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks medusa-swap run for something, and prints what it answers. */
+/* Sends commands to medusa-swap run, and prints the answers. */
 #ifndef MD_TOOLS_SWAP_ASK_H
 #define MD_TOOLS_SWAP_ASK_H
 
@@ -15,9 +15,9 @@ struct md_swap_question {
 	bool verify, overlap, json;
 };
 
-/* MD_ERR_NOT_FOUND: no such engine runs; any status with which the engine refused. */
+/* MD_ERR_NOT_FOUND: no such engine runs. If the engine refuses, its status. */
 enum md_status md_swap_ask(const struct md_swap_question *question, struct md_error *err);
-/* The state of all engines of this user. */
+/* Prints the state of all engines of this user. */
 enum md_status md_swap_ask_all(bool json, struct md_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The folder of sockets: made for one user, and checked before anything in it is believed. */
+/* The folder of sockets: made for one user, and checked before a socket in it is used. */
 #include "tools/swap_place.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 	if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022))
 		return md_error_set(
 		    err, MD_ERR_INVALID,
-		    "%s: not a folder that only user %u can write to; mend its rights or set XDG_RUNTIME_DIR", path,
+		    "%s: not a folder that only user %u can write to; correct its rights or set XDG_RUNTIME_DIR", path,
 		    geteuid());
 	return MD_OK;
 }
@@ -145,7 +145,7 @@ static enum md_status bind_there(int fd, const char *path, struct md_error *err)
 	return MD_OK;
 }
 
-/* Two that begin at a time must not both replace what is left of a third: one after the other, by a lock. */
+/* Takes a lock, because two that begin at the same time must not both replace the socket of one that was killed. */
 enum md_status md_swap_place_listen(const char *name, char path[PATH_MAX], int *fd, struct md_error *err)
 {
 	char lock[PATH_MAX];

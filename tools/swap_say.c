@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What medusa-swap run writes to engines and commands. */
+/* The messages of medusa-swap run to engines and commands. */
 #include <string.h>
 #include <unistd.h>
 
@@ -64,7 +64,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 static void send_last(struct md_swap_client *client, struct md_swap_letter *letter)
 {
 	struct md_error none;
-	md_swap_letter_send(letter, client->wire.fd, -1, &none); /* who does not want to hear it has gone */
+	md_swap_letter_send(letter, client->wire.fd, -1, &none); /* fails if the client has gone, which is no error */
 	client->gone = true;
 }
 

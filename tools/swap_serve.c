@@ -82,7 +82,7 @@ static void hear(struct md_swap_server *s, struct md_swap_client *client)
 
 /* ---- pages ---- */
 
-/* As many as engines have, and as many again for what changes. */
+/* Wants twice as many blocks as engines have: once for their memory, once for later changes. */
 static void note_wanted(struct md_swap_server *s)
 {
 	uint64_t wanted = 0;
@@ -188,7 +188,8 @@ static enum md_status start_threads(struct md_swap_server *s, struct md_error *e
 	int failure = md_thread_start(&s->thread, run, s);
 	if (failure)
 		return md_error_set(err, MD_ERR_IO, "starting a thread of medusa-swap run: %s", strerror(failure));
-	s->populates = md_thread_start(&s->populator, populate, s) == 0; /* without it, pages come when they are used */
+	s->populates = md_thread_start(&s->populator, populate, s) ==
+		       0; /* without this thread, pages get memory when they are used */
 	return MD_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* medusa-swap run, beside the engine: knows its processes, hands out the pool, and does what commands ask for. */
+/* medusa-swap run, beside the engine: knows the engine's processes, hands out the pool, and carries out commands. */
 #ifndef MD_TOOLS_SWAP_SERVE_H
 #define MD_TOOLS_SWAP_SERVE_H
 
@@ -12,14 +12,14 @@
 struct md_swap_server;
 
 /*
- * Makes the pool and listens under the name; *path, the socket, is the server's. A thread serves from then on, and
- * another one gives the pool's pages memory: all at once (populated), or as many as the engine's memory suggests.
+ * Makes the pool, and listens under the name; *path, the socket, belongs to the server. From then on a thread serves, and
+ * another one gives the pool's pages memory: all pages (populated), or twice as many as the engine has.
  */
 enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool populated,
 				   struct md_swap_server **server, const char **path, struct md_error *err);
 /* True while a process of the engine is connected; *pid is one of them. */
 bool md_swap_serve_has_engine(struct md_swap_server *server, pid_t *pid);
-/* The socket is removed. NULL is allowed. */
+/* Ends the threads, and removes the socket. NULL is allowed. */
 void md_swap_serve_stop(struct md_swap_server *server);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What swap_serve.c, swap_work.c and swap_say.c share: who is connected, and the one command that is being done. */
+/* The state that swap_serve.c, swap_work.c and swap_say.c share: connections, and the current command. */
 #ifndef MD_TOOLS_SWAP_SERVER_H
 #define MD_TOOLS_SWAP_SERVER_H
 
@@ -89,13 +89,13 @@ struct md_swap_server {
 
 /* ---- swap_work.c ---- */
 
-/* A message of a client that has said who it is. An error: it is disconnected. */
+/* Handles a message of a client. An error: the client is disconnected. */
 enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_client *client,
 				     const struct md_swap_message *message, struct md_error *err);
-/* When a client has gone, or time has passed: what waits for it goes on. */
+/* Goes on with the current command, or with the next one, when messages have come or time has passed. */
 void md_swap_serve_advance(struct md_swap_server *s);
 void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client);
-/* The engine was told to end: it gets its memory back, or its calls fail. */
+/* Called when the engine was told to end: brings its memory back, or lets its calls fail. */
 void md_swap_serve_end(struct md_swap_server *s);
 unsigned md_swap_serve_engines(const struct md_swap_server *s, unsigned *out);
 

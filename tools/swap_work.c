@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does one command after the other, with all processes of the engine or with none. */
+/* Carries out one command after the other, with all processes of the engine or with none. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -141,7 +141,7 @@ static void start_next(struct md_swap_server *s)
 	start(s, next, &wish);
 }
 
-/* An engine that is stopped (SIGSTOP, the freezer) does not answer. */
+/* Gives up waiting for engines that do not answer, such as stopped ones (SIGSTOP, the freezer). */
 static void give_up(struct md_swap_server *s)
 {
 	for (size_t i = 0; i < s->client_count; i++) {
@@ -150,10 +150,9 @@ static void give_up(struct md_swap_server *s)
 			continue;
 		client->asked = false;
 		if (s->why.status == MD_OK)
-			md_error_set(
-			    &s->why, MD_ERR_TIMEOUT,
-			    "process %d does not answer: let it run on if it is stopped (SIGSTOP, the freezer)",
-			    client->pid);
+			md_error_set(&s->why, MD_ERR_TIMEOUT,
+				     "process %d does not answer: continue it if it is stopped (SIGSTOP, the freezer)",
+				     client->pid);
 	}
 }
 
@@ -240,7 +239,7 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	else if (!strcmp(wish, "release"))
 		client->wish.work = MD_SWAP_RELEASE;
 	else
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\": say out, in, status or release", wish);
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\", not out, in, status or release", wish);
 	return MD_OK;
 }
 
@@ -258,7 +257,7 @@ static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client
 		return hear_command(s, client, message, err);
 	}
 	if (strcmp(role, "engine"))
-		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\": say engine or command", role);
+		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\", not engine or command", role);
 	if (s->released)
 		return md_error_set(err, MD_ERR_INVALID, "engine %s was released", s->name);
 	client->role = MD_SWAP_ENGINE;

@@ -222,13 +222,13 @@ assert_exit others 0
 assert_same_output live others
 assert_contains "$work/others.err" "$((files - 2)) files with "
 assert_contains "$work/others.err" "1 were there already"
-assert_contains "$work/others.err" "TRITON_CACHE_DIR: 1 files are there with other bytes, and stay: one/kernel.json"
+assert_contains "$work/others.err" "TRITON_CACHE_DIR: 1 files exist with other bytes, and stay: one/kernel.json"
 assert_equal "my file" mine "$(cat "$HOME/.triton/cache/two/mine")"
 mkdir -p "$work/odd/one/kernel.ptx" # a folder where a file belongs, and a link to nothing
 ln -s /nonexistent "$work/odd/one/kernel.json"
 run odd medusa-restore "$work/packed.medusa" --cache-dir TRITON_CACHE_DIR="$work/odd" -- true
 assert_exit odd 0
-assert_contains "$work/odd.err" "2 files are there with other bytes, and stay: one/kernel.json, one/kernel.ptx"
+assert_contains "$work/odd.err" "2 files exist with other bytes, and stay: one/kernel.json, one/kernel.ptx"
 assert_no_file /nonexistent
 
 section "links and folders of others"
@@ -237,7 +237,7 @@ mkdir -p "$HOME/.triton/cache" "$work/elsewhere"
 ln -s "$work/elsewhere" "$HOME/.triton/cache/one"
 run_cold linked "$work/packed.medusa"
 assert_exit linked 0
-assert_contains "$work/linked.err" "TRITON_CACHE_DIR: not unpacked into $HOME/.triton/cache, and the engine starts without it: one is no folder but a link or a file"
+assert_contains "$work/linked.err" "TRITON_CACHE_DIR: not unpacked into $HOME/.triton/cache, and the engine starts without it: one is a link or a file, not a folder"
 rm "$HOME/.triton/cache/one"
 rm -r "$HOME/.triton/cache"
 if [ "$(id -u)" = 0 ]; then
@@ -363,14 +363,14 @@ assert_no_file "$work/limit.medusa"
 for bad in 0 3G x 1KB -1 ""; do
 	run bad medusa-capture -o "$work/limit.medusa" --cache-limit "$bad" -- true
 	assert_exit bad 2
-	assert_contains "$work/bad.err" "--cache-limit: \"$bad\" is no number of bytes from 1 to 2G"
+	assert_contains "$work/bad.err" "--cache-limit: \"$bad\" is not a number of bytes from 1 to 2G"
 done
 run missing medusa-capture -o "$work/missing.medusa" --with-cache "$work/not there" -- "${engine[@]}"
 assert_exit missing 3
 assert_contains "$work/missing.err" "--with-cache: $work/not there: No such file or directory"
 run nested medusa-capture -o "$work/nested.medusa" --with-cache "$captured" --with-cache "$captured/one" -- "${engine[@]}"
 assert_exit nested 3
-assert_contains "$work/nested.err" "one is the other, or lies in it"
+assert_contains "$work/nested.err" "are one folder, or one lies in the other"
 
 # ---- many starts -----------------------------------------------------------------------------------------------------
 section "a large cache"
@@ -440,7 +440,7 @@ assert_equal "a start that was stopped in time" 1 "$made"
 assert_equal "my file" mine "$(cat "$HOME/.triton/cache/k000/0.cubin")"
 assert_contains "$work/meanwhile.err" "TRITON_CACHE_DIR: 298 files with "
 assert_contains "$work/meanwhile.err" "1 were there already"
-assert_contains "$work/meanwhile.err" "1 files are there with other bytes, and stay: k000/0.cubin"
+assert_contains "$work/meanwhile.err" "1 files exist with other bytes, and stay: k000/0.cubin"
 cp "$large/k000/0.cubin" "$HOME/.triton/cache/k000/0.cubin"
 assert_same_tree "$large" "$HOME/.triton/cache"
 assert_equal "folders of unpacking" "" "$(find "$HOME" -name '.medusa-unpack*')"

@@ -34,7 +34,7 @@ other_weights() { # graph, binding
 section "captured twice with the same weights"
 run captured medusa-capture -o "$artifact" -- "$subject"
 assert_exit captured 0
-assert_contains "$work/captured.err" "graphs with contents serve these weights alone: no other value was seen of 2 of 2 constant bindings, and 0 of 2 contents were found in one capture alone (--second"
+assert_contains "$work/captured.err" "graphs with contents serve these weights alone: no second value was seen of 2 of 2 constant bindings, and 0 of 2 contents were found in one capture alone (--second"
 assert_contains "$work/captured.err" "verification: 3 passed, 0 failed, 0 not compared"
 run inspected medusa-inspect "$artifact"
 assert_count "$work/inspected.out" "the same, or not known" 2
@@ -94,7 +94,7 @@ assert_contains "$work/shown.err" "hashed nothing"
 section "a second capture in which one constant is another"
 run half medusa-capture -o "$work/half.medusa" --second "E=2 exec $subject" -- "$subject"
 assert_exit half 0
-assert_contains "$work/half.err" "no other value was seen of 1 of 2 constant bindings"
+assert_contains "$work/half.err" "no second value was seen of 1 of 2 constant bindings"
 start half_embed "$work/half.medusa" E=3
 restored half_embed "plain packed table"
 start half_weights "$work/half.medusa" W=3

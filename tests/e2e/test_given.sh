@@ -90,13 +90,13 @@ BIND=state restored scratch_bound 1
 section "an old address in bytes of a struct that nobody sets"
 SUBJECT=stale
 stale_bytes="1, a struct (bytes 16..23)"
-passed_over="1 addresses that kernels outside of graphs were given were passed over: they lie in memory of which the engine says that only graphs use it (medusa_graph_scratch)"
+passed_over="ignored 1 addresses that were given to kernels outside of graphs: they lie in memory of which the engine says that only graphs use it (medusa_graph_scratch)"
 refused stale "kernel given_packed, $(writes "$stale_bytes")$state_it"
 SCRATCH=all captured stale_all 0
 assert_contains "$work/stale_all.captured.err" "$passed_over"
 SCRATCH=all restored stale_all 1
 run stale_inspected medusa-inspect "$work/stale_all.medusa"
-assert_contains "$work/stale_inspected.out" "relies   on the engine that only graphs use certain memory (medusa_graph_scratch): 1 addresses there"
+assert_contains "$work/stale_inspected.out" "relies   on the engine's statement that only graphs use certain memory (medusa_graph_scratch), where 1 addresses"
 run stale_json medusa-inspect --json "$work/stale_all.medusa"
 assert_contains "$work/stale_json.out" '"scratch_addresses": 1'
 SCRATCH=part refused stale_part "kernel given_packed, $(writes "$stale_bytes")"
@@ -110,10 +110,10 @@ BY=launch refused stale_launch "kernel given_copy, $(writes "$second"); medusa_g
 BY=2d refused stale_2d "cuMemcpy2D_v2 reads "
 BY=peer_async refused stale_peer "cuMemcpyPeerAsync reads "
 BIND=state captured stale_bound 0
-assert_lacks "$work/stale_bound.captured.err" "were passed over"
+assert_lacks "$work/stale_bound.captured.err" "addresses that were given"
 BIND=state restored stale_bound 1
 DECLARE=1 captured stale_declared 0
-assert_lacks "$work/stale_declared.captured.err" "were passed over"
+assert_lacks "$work/stale_declared.captured.err" "addresses that were given"
 DECLARE=1 restored stale_declared 1
 unset SCRATCH
 

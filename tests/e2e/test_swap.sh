@@ -281,7 +281,7 @@ END
 assert_count "$work/hostile.out" '"ok": false' 9
 assert_count "$work/hostile.out" '(closed)' 1
 assert_contains "$work/hostile.out" 'medusa_swap is 2, but this medusa-swap speaks version 1 of the protocol'
-assert_contains "$work/hostile.out" 'say out, in, status or release'
+assert_contains "$work/hostile.out" 'not out, in, status or release'
 assert_contains "$work/hostile.out" 'a line of more than 4096 bytes'
 done_swap out out
 done_swap in in

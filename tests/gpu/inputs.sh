@@ -95,7 +95,7 @@ one() { # case
 	given.accepted) given writes "" "" 1 "$all_right" --accept-unvaried ;;
 	given.scratch) given scratch "" "" 0 "$by_engine writes " ;;
 	given.stale) given stale "" "" 0 "$in_struct" ;;
-	given.stale_all) SCRATCH=all given stale "" "" 1 "1 addresses that kernels outside of graphs were given were passed over" ;;
+	given.stale_all) SCRATCH=all given stale "" "" 1 "ignored 1 addresses that were given to kernels outside of graphs" ;;
 	given.stale_part) SCRATCH=part given stale "" "" 0 "$in_struct" ;;
 	given.stale_again) SCRATCH=again given stale "" "" 0 "$in_struct" ;;
 	given.stale_launch) SCRATCH=all given stale launch "" 0 "$by_engine writes " ;;
