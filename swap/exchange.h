@@ -33,7 +33,7 @@ struct md_swap_report {
 	uint64_t copied;       /* of these, between device and host */
 	uint64_t hashed_equal; /* the pool had them already; out only */
 	uint64_t zero;         /* nothing but zeros: neither copied nor kept */
-	uint64_t discarded;    /* need not come back: afterwards their contents are arbitrary, often zero */
+	uint64_t discarded;    /* not saved, since the engine does not need them: zero when the memory is in again */
 	uint64_t resident;     /* stay on the device */
 	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
