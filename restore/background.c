@@ -19,6 +19,7 @@
 #include "driver/cuda_load.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
+#include "restore/small_graphs.h"
 #include "restore/graph_state.h"
 #include "restore/heap.h"
 #include "restore/image_load.h"
@@ -198,16 +199,6 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 }
 
 /*
- * Destroys the graph that the executable was instantiated from. The
- * executable does not need it, and the next graph gets its memory.
- */
-static void drop_template(struct md_restore_graph *graph)
-{
-	md_cuda.cuGraphDestroy(graph->graph);
-	graph->graph = NULL;
-}
-
-/*
  * Reserves private memory while the engine binds its buffers. The first graph that needs the memory reports a failure.
  */
 static void reserve_arena(struct md_restore *r) MD_REQUIRES(md_restore_work)
@@ -263,8 +254,11 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 		work->graph->slice = turn->units < UINT32_MAX ? (uint32_t)turn->units : UINT32_MAX;
 		step_graph(r, work->graph);
 		break;
+	case MD_WORK_BATCH:
+		md_restore_batch_make(r, work);
+		break;
 	case MD_WORK_DROP:
-		drop_template(work->graph);
+		md_restore_drop_template(work->graph);
 		break;
 	case MD_WORK_UNDO:
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, work->graph);
@@ -289,7 +283,8 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 /* Whether the engine may be waiting for the work; it never waits for memory that is cleared away afterwards. */
 static bool is_stage(enum md_work_kind kind)
 {
-	return kind == MD_WORK_BUILD || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA || kind == MD_WORK_HEAP;
+	return kind == MD_WORK_BUILD || kind == MD_WORK_BATCH || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA ||
+	       kind == MD_WORK_HEAP;
 }
 
 static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
@@ -315,6 +310,8 @@ static void run_graphs(struct md_restore *r)
 		pthread_mutex_lock(&md_restore_work);
 		pthread_mutex_lock(&md_restore_lock);
 		struct md_work work = md_restore_work_next(r, settled);
+		if (md_restore_batch_fits(r, &work))
+			work.kind = MD_WORK_BATCH;
 		atomic_store_explicit(&md_pace_engine.watched, work.kind != MD_WORK_WAIT || !settled,
 				      memory_order_relaxed);
 		bool go = work.kind != MD_WORK_WAIT && has_turn(r, &work, &turn, &wait_ns);

@@ -2,6 +2,7 @@
 /* Host memory that the driver will want for executable graphs, taken from the kernel before it is wanted. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -25,6 +26,13 @@
 /* One H200, driver 580, 40,052 nodes of a transformer: of the executable; and of a template, until it is destroyed. */
 #define EXEC_NODE_BYTES 6900u
 #define TEMPLATE_NODE_BYTES 3800u
+
+/*
+ * How much of that this driver takes is learned. The first graph gets no memory ahead, and its page faults say what it
+ * took. From then on a graph that still has faults got too little, and one without may have got too much.
+ */
+#define WHOLE 256u /* as much as on that H200, which is the most */
+#define FAULTS_MIN 4u
 
 static void bring_in(uint8_t *block)
 {
@@ -55,14 +63,42 @@ static uint32_t held(const struct md_heap *heap)
 	return heap->count - heap->first;
 }
 
-static uint64_t exec_bytes(const struct md_restore_graph *graph)
+static uint64_t share_of(const struct md_heap *heap)
 {
-	return (uint64_t)graph->stored->node_count * EXEC_NODE_BYTES;
+	return heap->learned ? heap->share : WHOLE;
 }
 
-static uint64_t template_bytes(const struct md_restore_graph *graph)
+static uint64_t exec_bytes(const struct md_heap *heap, const struct md_restore_graph *graph)
 {
-	return (uint64_t)graph->stored->node_count * TEMPLATE_NODE_BYTES;
+	return graph->stored->node_count * EXEC_NODE_BYTES * share_of(heap) / WHOLE;
+}
+
+static uint64_t template_bytes(const struct md_heap *heap, const struct md_restore_graph *graph)
+{
+	return graph->stored->node_count * TEMPLATE_NODE_BYTES * share_of(heap) / WHOLE;
+}
+
+static uint64_t faults_so_far(void)
+{
+	struct rusage usage;
+	return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_minflt : 0;
+}
+
+/* The faults of this thread since the last graph got its memory are taken for that graph's. */
+static void learn(struct md_heap *heap)
+{
+	uint64_t faults = faults_so_far() - heap->faults;
+	uint64_t each = EXEC_NODE_BYTES + (heap->learned ? 0 : TEMPLATE_NODE_BYTES), most = WHOLE - heap->share;
+	if (!heap->nodes)
+		return;
+	uint64_t lacked = faults * (uint64_t)sysconf(_SC_PAGESIZE) * WHOLE / (heap->nodes * each);
+	if (heap->learned && faults < FAULTS_MIN)
+		heap->share -= (heap->share + 31) / 32;
+	else if (heap->learned)
+		heap->share += (uint32_t)(lacked / 4 < most ? lacked / 4 : most);
+	else
+		heap->share = (uint32_t)(lacked < most ? lacked : most);
+	heap->learned = true;
 }
 
 /* Memory that the graphs which are still to be made will take; templates exist one at a time. */
@@ -73,8 +109,8 @@ static uint64_t heap_wanted(const struct md_restore *r)
 		const struct md_restore_graph *graph = &r->graphs[i];
 		if (graph->state != MD_GRAPH_WAITING)
 			continue;
-		bytes += exec_bytes(graph);
-		most = template_bytes(graph) > most ? template_bytes(graph) : most;
+		bytes += exec_bytes(&r->heap, graph);
+		most = template_bytes(&r->heap, graph) > most ? template_bytes(&r->heap, graph) : most;
 	}
 	return bytes + most;
 }
@@ -98,9 +134,12 @@ void md_restore_heap_add(struct md_restore *r)
 enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	struct md_heap *heap = &r->heap;
-	uint64_t bytes = exec_bytes(graph), need = bytes + template_bytes(graph);
+	learn(heap);
+	uint64_t bytes = exec_bytes(&r->heap, graph), need = bytes + template_bytes(&r->heap, graph);
 	uint64_t blocks = need > heap->loose ? (need - heap->loose + BLOCK_BYTES - 1) / BLOCK_BYTES : 0;
 	(void)err;
+	if (!heap->learned)
+		bytes = blocks = 0;
 	while (!heap->full && held(heap) < blocks + 1)
 		heap->full = !hold_block(heap);
 	for (; blocks > 0 && held(heap) > 1; blocks--) {
@@ -108,6 +147,8 @@ enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_grap
 		heap->loose += BLOCK_BYTES;
 	}
 	heap->loose -= bytes < heap->loose ? bytes : heap->loose;
+	heap->nodes = graph->stored->node_count;
+	heap->faults = faults_so_far();
 	return MD_OK;
 }
 

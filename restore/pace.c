@@ -137,3 +137,22 @@ void md_pace_end(struct md_pace_gate *gate, const struct md_pace_turn *turn)
 		gate->busy = false;
 	pthread_mutex_unlock(&gate->lock);
 }
+
+uint64_t md_pace_launches(void)
+{
+	return atomic_load_explicit(&md_pace_engine.begun, memory_order_relaxed);
+}
+
+bool md_pace_is_free(bool awaited)
+{
+	struct md_pace_view engine = look(&md_pace_engine);
+	return awaited || is_idle(&engine, md_clock_ns());
+}
+
+void md_pace_learned(struct md_pace_gate *gate, enum md_pace_step step, uint64_t units, uint64_t ns, uint64_t launches,
+		     bool awaited)
+{
+	pthread_mutex_lock(&gate->lock);
+	md_pace_learn(&gate->pace, step, units, ns, launches, md_pace_launches(), awaited);
+	pthread_mutex_unlock(&gate->lock);
+}

@@ -52,6 +52,9 @@ struct md_heap {
 	uint32_t first, count, room; /* room: of the array */
 	uint64_t loose;              /* bytes that were freed for the driver and that no graph has taken yet */
 	bool full;                   /* there was no memory, so no more is asked for */
+	bool learned;                /* from the first graph */
+	uint32_t share;              /* what this driver takes, in 1/256 of what it might take */
+	uint64_t nodes, faults;      /* of the last graph; of this thread when that graph got its memory */
 };
 
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };

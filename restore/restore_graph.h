@@ -47,6 +47,7 @@ struct md_restore_graph {
 	bool uses_arena, has_noise_now;
 	unsigned awaited; /* calls of medusa_graph_get that wait for it */
 	uint32_t stage;   /* the next stage of md_restore_graph_stages */
+	bool batched;     /* made together with others, and not handed on yet */
 	uint32_t slice;   /* how many nodes the stage may add now */
 	uint32_t nodes_added;
 	CUgraphNode *nodes; /* owned, until the edges are there; with it: */

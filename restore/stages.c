@@ -197,6 +197,12 @@ static void undo_build(struct md_restore *r, struct md_restore_graph *graph)
 	graph->nodes_added = 0;
 }
 
+void md_restore_drop_template(struct md_restore_graph *graph)
+{
+	md_cuda.cuGraphDestroy(graph->graph);
+	graph->graph = NULL;
+}
+
 static bool more_nodes(const struct md_restore_graph *graph)
 {
 	return graph->nodes_added < graph->stored->node_count;
@@ -252,6 +258,7 @@ const struct md_restore_stage md_restore_graph_stages[] = {
     {"upload", run_upload, NULL, NS(upload_ns), NULL, MD_PACE_UPLOAD, all_nodes},
 };
 const size_t md_restore_graph_stage_count = sizeof(md_restore_graph_stages) / sizeof(md_restore_graph_stages[0]);
+_Static_assert(sizeof(md_restore_graph_stages) / sizeof(md_restore_graph_stages[0]) == MD_GRAPH_STAGES, "eight stages");
 
 /* ---- both ---- */
 
@@ -312,4 +319,69 @@ enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_gra
 		graph->stage++;
 	*done = graph->stage == md_restore_graph_stage_count;
 	return MD_OK;
+}
+
+/* ---- graphs that are made together ---- */
+
+static void add_time(struct md_stage_times *times, uint32_t stage, uint64_t ns, uint64_t units)
+{
+	times->ns[stage] += ns;
+	times->units[stage] += units;
+}
+
+/* The upload is begun alone; what the stage runs otherwise waits for it, too. */
+static enum md_status run_unwaited(const struct md_restore_stage *stage, struct md_restore *r,
+				   struct md_restore_graph *graph, struct md_error *err)
+{
+	if (stage->run == run_upload)
+		return md_cuda_call(err, cuGraphUpload, graph->exec, r->stream);
+	return stage->run(r, graph, err);
+}
+
+static enum md_status fail_stage(struct md_restore *r, struct md_restore_graph *graph, uint32_t stage,
+				 struct md_error *err)
+{
+	md_restore_stages_undo(md_restore_graph_stages, stage + 1, r, graph);
+	return md_error_prefix(err, "%s", md_restore_graph_stages[stage].name);
+}
+
+enum md_status md_restore_graph_make(struct md_restore *r, struct md_restore_graph *graph, struct md_stage_times *times,
+				     struct md_error *err)
+{
+	uint64_t start = md_clock_ns();
+	for (graph->slice = UINT32_MAX; graph->stage < MD_GRAPH_STAGES; graph->stage++) {
+		const struct md_restore_stage *stage = &md_restore_graph_stages[graph->stage];
+		uint64_t units = stage->units ? stage->units(graph) : 0;
+		if (run_unwaited(stage, r, graph, err) != MD_OK)
+			return fail_stage(r, graph, graph->stage, err);
+		uint64_t now = md_clock_ns();
+		add_time(times, graph->stage, now - start, units);
+		start = now;
+	}
+	return MD_OK;
+}
+
+enum md_status md_restore_graphs_wait(struct md_restore *r, struct md_stage_times *times, struct md_error *err)
+{
+	uint64_t start = md_clock_ns();
+	enum md_status status = md_cuda_call(err, cuStreamSynchronize, r->stream);
+	add_time(times, MD_GRAPH_STAGES - 1, md_clock_ns() - start, 0);
+	return status;
+}
+
+enum md_status md_restore_graph_not_uploaded(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	return fail_stage(r, graph, MD_GRAPH_STAGES - 1, err);
+}
+
+void md_restore_times_count(struct md_restore *r, const struct md_stage_times *times, bool awaited)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	for (uint32_t i = 0; i < MD_GRAPH_STAGES; i++)
+		if (md_restore_graph_stages[i].ns)
+			*(uint64_t *)((char *)&r->stats + md_restore_graph_stages[i].ns) += times->ns[i];
+	pthread_mutex_unlock(&md_restore_lock);
+	for (uint32_t i = 0; i < MD_GRAPH_STAGES; i++)
+		md_pace_learned(&r->pace, md_restore_graph_stages[i].pace, times->units[i], times->ns[i],
+				times->launches, awaited);
 }

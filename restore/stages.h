@@ -17,6 +17,8 @@ struct md_restore_stage {
 	uint64_t (*units)(const struct md_restore_graph *graph);
 };
 
+#define MD_GRAPH_STAGES 8u
+
 extern const struct md_restore_stage md_restore_session_stages[];
 extern const size_t md_restore_session_stage_count;
 extern const struct md_restore_stage md_restore_graph_stages[];
@@ -30,6 +32,28 @@ enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size
  */
 enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_graph *graph, bool *done,
 				     struct md_error *err);
+/*
+ * Destroys the graph that the executable was instantiated from. The executable does not need it, and the next graph gets
+ * its memory.
+ */
+void md_restore_drop_template(struct md_restore_graph *graph);
+
+/* The same for graphs that are made together, whose times are counted together. */
+struct md_stage_times {
+	uint64_t launches; /* of the engine, when the first stage began */
+	uint64_t ns[MD_GRAPH_STAGES], units[MD_GRAPH_STAGES];
+};
+/* Runs all stages, but does not wait for the upload. A failure undoes everything. */
+enum md_status md_restore_graph_make(struct md_restore *r, struct md_restore_graph *graph, struct md_stage_times *times,
+				     struct md_error *err);
+/* Waits for all uploads; if that fails, each of the graphs is to be undone by md_restore_graph_not_uploaded. */
+enum md_status md_restore_graphs_wait(struct md_restore *r, struct md_stage_times *times, struct md_error *err);
+/* Undoes everything; err, which says why, gets the name of the stage. */
+enum md_status md_restore_graph_not_uploaded(struct md_restore *r, struct md_restore_graph *graph,
+					     struct md_error *err);
+/* Adds the times to the statistics, and to what is known of this machine. awaited: somebody waited for a graph. */
+void md_restore_times_count(struct md_restore *r, const struct md_stage_times *times, bool awaited);
+
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
 			    struct md_restore_graph *graph);
 

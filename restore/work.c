@@ -78,6 +78,9 @@ static bool can_be_built(struct md_restore *r, struct md_restore_graph *graph, u
 {
 	if (graph->state != MD_GRAPH_WAITING)
 		return false;
+	*waiting |= graph->batched;
+	if (graph->batched)
+		return false;
 	int kernels = kernels_state(r, graph, kernel);
 	int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
 	*waiting |= bindings >= 0;
@@ -94,6 +97,8 @@ static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *k
 	struct md_restore_graph *last = awaited ? r->awaited_last : NULL;
 	if (last && last->awaited && can_be_built(r, last, kernel, waiting))
 		return build(last);
+	if (last && last->awaited == r->awaited) /* nobody waits for another graph */
+		return (struct md_work){.kind = MD_WORK_WAIT};
 	for (uint32_t i = md_graph_queue_first(r); i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[r->order[i]];
 		if ((!awaited || graph->awaited) && can_be_built(r, graph, kernel, waiting))

@@ -8,6 +8,7 @@
 enum md_work_kind {
 	MD_WORK_WAIT,    /* for bindings, images or a trigger */
 	MD_WORK_BUILD,   /* the next stage of a graph */
+	MD_WORK_BATCH,   /* small graphs, all stages of each */
 	MD_WORK_RESOLVE, /* a kernel */
 	MD_WORK_ARENA,
 	MD_WORK_HEAP,   /* a slice of host memory */

@@ -30,7 +30,7 @@ static void *allocate(void *argument)
 {
 	static struct md_artifact_graph stored = {.node_count = NODES};
 	struct md_restore_graph graph = {.stored = &stored};
-	struct md_restore r = {0};
+	struct md_restore r = {.heap = {.learned = true, .share = 256}};
 	struct result *result = argument;
 	void **objects = malloc(10 * NODES * sizeof(*objects));
 	memset(objects, 0, 10 * NODES * sizeof(*objects));
@@ -68,6 +68,57 @@ Test(heap, what_was_brought_in_is_what_the_thread_gets)
 	struct result without = in_a_thread(false), with = in_a_thread(true);
 	cr_expect_gt(without.faults, without.pages / 2, "%ld faults for %ld pages", without.faults, without.pages);
 	cr_expect_lt(with.faults, with.pages / 20, "%ld faults for %ld pages", with.faults, with.pages);
+}
+#endif
+
+#ifndef MD_SANITIZED
+/* ---- a driver that takes more or less ---- */
+
+struct driver {
+	size_t object;           /* bytes; ten to a node */
+	uint32_t held, share;    /* blocks that were brought in for eight graphs; what was learned */
+	long first, last, pages; /* faults of the first and the last graph, and what a graph takes */
+};
+
+static void *make_graphs(void *argument)
+{
+	enum { GRAPHS = 8, SMALL = 500 };
+	static struct md_artifact_graph stored = {.node_count = SMALL};
+	struct md_restore_graph graph = {.stored = &stored};
+	struct md_restore r = {0};
+	struct driver *driver = argument;
+	free(malloc(OBJECT));
+	for (unsigned g = 0; g < GRAPHS; g++) {
+		cr_assert_eq(md_restore_heap_take(&r, &graph, NULL), MD_OK);
+		long before = faults_of_thread();
+		for (unsigned i = 0; i < 10 * SMALL; i++) /* they stay, as executables do */
+			memset(malloc(driver->object - 8), 1, driver->object - 8);
+		*(g ? &driver->last : &driver->first) = faults_of_thread() - before;
+	}
+	driver->pages = (long)(10 * SMALL * driver->object / 4096);
+	driver->held = r.heap.count;
+	driver->share = r.heap.share;
+	md_restore_heap_finish(&r.heap);
+	return NULL;
+}
+
+static struct driver with_objects_of(size_t bytes)
+{
+	struct driver driver = {.object = bytes};
+	pthread_t thread;
+	cr_assert_eq(pthread_create(&thread, NULL, make_graphs, &driver), 0);
+	pthread_join(thread, NULL);
+	return driver;
+}
+
+Test(heap, what_the_driver_takes_is_learned_from_the_first_graph)
+{
+	struct driver usual = with_objects_of(OBJECT), frugal = with_objects_of(80);
+	cr_expect_gt(usual.first, usual.pages / 2, "no memory ahead of the first graph: %ld faults", usual.first);
+	cr_expect_lt(usual.last, usual.pages / 5, "%ld faults for %ld pages", usual.last, usual.pages);
+	cr_expect_lt(frugal.last, frugal.pages / 2, "%ld faults for %ld pages", frugal.last, frugal.pages);
+	cr_expect_lt(frugal.held, usual.held / 3, "%u and %u blocks", frugal.held, usual.held);
+	cr_expect_lt(frugal.share, usual.share / 3, "%u and %u", frugal.share, usual.share);
 }
 #endif
 

@@ -19,9 +19,12 @@ run live "$subject"
 run captured medusa-capture -o "$work/pieces.medusa" -- "$subject"
 assert_exit captured 0
 assert_contains "$work/captured.err" "verification: $graphs passed, 0 failed, 0 not compared"
-run cold medusa-restore "$work/pieces.medusa" -- "$subject"
+run cold env HOSTCUDA_CALLS="$work/cold.calls" medusa-restore "$work/pieces.medusa" -- "$subject"
 assert_exit cold 0
 assert_same_file "$work/live.out" "$work/cold.out"
+assert_equal "uploads of a graph" 1 "$(calls cold cuGraphUpload)"
+# small graphs are waited for together; the engine itself waits twice for each forward
+assert_at_most "waits for the device" $((graphs / 4 + 15)) "$(sed -n 's/^cuStreamSynchronize //p' "$work/cold.calls")"
 
 section "how much a capture does for each graph"
 run counted env "$(preload capture)" MEDUSA_TRACE="$work/counted.mtrace" MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/counted.calls" "$subject"

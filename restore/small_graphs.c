@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small graphs are made many at a time: one wait for the device, one waking of who waits. */
+#include "restore/small_graphs.h"
+
+#include "base/clock.h"
+#include "restore/graph_state.h"
+#include "restore/stages.h"
+
+/*
+ * A graph of a few nodes takes the driver some microseconds, and as long again would go into what surrounds each graph:
+ * choosing each of its stages, waiting for its upload, and waking the thread that waits for it. So all stages of such a
+ * graph run in a row, and the first BATCH_LEAST graphs, and those that are made within BATCH_NS, are waited for together.
+ * A thread that waits for the first of them gets it that much later.
+ */
+#define SMALL_NODES 64u
+#define BATCH_LEAST 4u
+#define BATCH_GRAPHS 64u
+#define BATCH_NS 200000u
+
+struct batch {
+	struct md_restore_graph *graphs[BATCH_GRAPHS];
+	uint32_t count;
+	struct md_stage_times times;
+};
+
+bool md_restore_batch_fits(struct md_restore *r, const struct md_work *work)
+{
+	return work->kind == MD_WORK_BUILD && work->graph->stage == 0 &&
+	       work->graph->stored->node_count <= SMALL_NODES && !r->holds && md_pace_is_free(work->awaited);
+}
+
+static void refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *why)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	md_restore_refuse(r, graph, why);
+	pthread_mutex_unlock(&md_restore_lock);
+}
+
+/* The next graph gets the memory of what this one was made from. */
+static void make(struct md_restore *r, struct md_restore_graph *graph, struct batch *batch)
+{
+	struct md_error err = {0};
+	if (md_restore_graph_make(r, graph, &batch->times, &err) != MD_OK) {
+		refuse(r, graph, &err);
+		return;
+	}
+	md_restore_drop_template(graph);
+	graph->batched = true;
+	batch->graphs[batch->count++] = graph;
+}
+
+/* The next graph, if it is as small as those before; NULL ends the batch. */
+static struct md_restore_graph *next(struct md_restore *r)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	struct md_work work = {.kind = MD_WORK_WAIT};
+	if (!atomic_load(&r->stop))
+		work = md_restore_work_next(r, false);
+	bool fits = md_restore_batch_fits(r, &work);
+	pthread_mutex_unlock(&md_restore_lock);
+	return fits ? work.graph : NULL;
+}
+
+static void hand_on(struct md_restore *r, const struct batch *batch)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (batch->graphs[i]->state == MD_GRAPH_WAITING) /* its group may have been refused meanwhile */
+			md_restore_graph_ready(r, batch->graphs[i]);
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&md_restore_lock);
+}
+
+/* When the wait fails, nothing says for which upload. */
+static void finish(struct md_restore *r, struct batch *batch)
+{
+	struct md_error failed = {0};
+	enum md_status status = md_restore_graphs_wait(r, &batch->times, &failed);
+	for (uint32_t i = 0; i < batch->count; i++) {
+		struct md_error err = failed;
+		batch->graphs[i]->batched = false;
+		if (status == MD_OK)
+			continue;
+		md_restore_graph_not_uploaded(r, batch->graphs[i], &err);
+		refuse(r, batch->graphs[i], &err);
+	}
+	hand_on(r, batch);
+}
+
+void md_restore_batch_make(struct md_restore *r, const struct md_work *first)
+{
+	struct batch batch = {.times.launches = md_pace_launches()};
+	uint64_t start = md_clock_ns();
+	struct md_restore_graph *graph = first->graph;
+	for (uint32_t made = 1; graph && made <= BATCH_GRAPHS; made++) {
+		make(r, graph, &batch);
+		graph = made < BATCH_LEAST || md_clock_ns() - start < BATCH_NS ? next(r) : NULL;
+	}
+	finish(r, &batch);
+	md_restore_times_count(r, &batch.times, first->awaited);
+}
