@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other launches say of a parameter that is an address between two bindings. A kernel's parameter means one thing
+ * What other launches show about a parameter that is an address between two bindings. A kernel's parameter means one thing
  * in all launches of the kernel: it is either the end of an object that the launch also has another address in, or an
  * address of its own.
  */
@@ -91,7 +91,7 @@ unsigned md_border_evidence(const struct md_analysis *analysis, const struct md_
 	const struct md_finding *item = &items[index];
 	if (is_end(analysis, items, count, index))
 		return MD_BORDER_IS_END;
-	/* Of a graph that is refused not all addresses may be known. */
+	/* Refused graphs do not count, because not all of their addresses may be known. */
 	if (pair->why || in_doubt(pair, item->node) || item->target.binding == MD_NONE || item->target.offset)
 		return 0;
 	for (unsigned c = 0; c < analysis->captures; c++)

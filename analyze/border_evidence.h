@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other launches of a kernel say of a parameter that may be an end or a beginning. */
+/* What other launches of a kernel show about a parameter that may be an end or a beginning. */
 #ifndef MD_ANALYZE_BORDER_EVIDENCE_H
 #define MD_ANALYZE_BORDER_EVIDENCE_H
 
@@ -12,8 +12,8 @@ uint64_t md_border_key(const struct md_analysis *analysis, const struct md_pair 
 		       const struct md_finding *finding);
 
 /*
- * items: the findings of one kernel node. The views stand at its launch. What the word at `index` shows of its
- * parameter; 0: nothing.
+ * What the word at `index` shows about its parameter; 0: nothing. items: the findings of one kernel node. The views are
+ * at its launch.
  */
 unsigned md_border_evidence(const struct md_analysis *analysis, const struct md_pair *pair,
 			    const struct md_finding *items, uint32_t count, uint32_t index);

@@ -159,15 +159,15 @@ static bool has_address_in(const struct md_pair *pair, uint32_t binding)
 	return has;
 }
 
-/* Whatever wrote the binding is not done by a cold start, which gets its graphs instead of making them. */
+/* A cold start, which gets its graphs instead of making them, does not write the binding as this engine did. */
 static void refuse_late(struct md_analysis *analysis, const struct said *said)
 {
 	for (uint32_t b = 0; b < analysis->views[0].binding_count; b++)
 		for (uint32_t i = 0; said[b].late && i < analysis->pair_count; i++)
 			if (!analysis->pairs[i].why && has_address_in(&analysis->pairs[i], b))
 				md_pair_refuse(&analysis->pairs[i],
-					       "binding \"%.128s\" is constant and %s, which no start does that gets "
-					       "them restored: write it before the first medusa_graph_get",
+					       "binding \"%.128s\" is constant and %s, which a cold start does not "
+					       "repeat: write it before the first medusa_graph_get",
 					       analysis->views[0].bindings[b].name, said[b].why);
 }
 

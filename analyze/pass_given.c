@@ -326,7 +326,7 @@ static const char *hint(const struct given *given)
 	return "";
 }
 
-/* written: a byte which the graph writes there, and which nobody has declared or stated to be scratch memory. */
+/* written: a byte that the graph writes there, and that is neither a declared output nor stated to be scratch memory. */
 static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset, uint64_t written)
 {
 	char where[WHERE_TEXT], which[48] = "";

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: memory that a graph has the address of, that no replay read or wrote, and that the engine uses outside of
- * graphs: a flag that is set when something overflows, a mask that counts for other inputs. */
+/*
+ * Pass: memory whose address a graph has, that no replay read or wrote, and that the engine uses outside of graphs, such
+ * as a flag that an overflow sets, or a mask that counts for other inputs.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -83,7 +85,7 @@ static enum md_status add_use(struct work *work, struct use use, uint64_t addres
 	return MD_OK;
 }
 
-/* A member of a struct may be unset, and hold an old address: only what is a parameter of its own surely counts. */
+/* A member of a struct may be unset and hold an old address, so only addresses that are parameters themselves count. */
 static bool is_own_parameter(const struct md_trace *trace, uint32_t kernel, uint32_t offset)
 {
 	for (uint32_t i = 0; kernel != MD_NONE && i < trace->kernels[kernel].param_count; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine says of memory that medusa-swap takes away; without medusa-swap it means nothing. */
+/* The engine's statements about memory that medusa-swap takes away; they have no effect without medusa-swap. */
 #include <stdbool.h>
 
 #include "api/api.h"
 
-/* Of libmedusa-swap.so. */
+/* Defined in libmedusa-swap.so alone. */
 extern enum md_status md_swap_discard_say(uint64_t address, uint64_t bytes, bool discardable, struct md_error *err)
     __attribute__((weak));
 

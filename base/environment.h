@@ -25,9 +25,9 @@ bool md_environment_is_on(const char *name);
 bool md_environment_path(const char *name, char *out, size_t room);
 
 /*
- * True in a process that was forked from a template, one that had loaded this library and has become another program's
- * start: MEDUSA_TEMPLATE holds the template's process ID. What the template was started with, its settings, folder,
- * standard error and arguments, then says nothing about this process, whose environment holds its own.
+ * True in a process that was forked from a template (MEDUSA_TEMPLATE holds the template's process ID). The template had
+ * loaded this library, and the process has become another program since. So settings, folder, standard error and
+ * arguments from the start of the template do not count; those in the process's own environment do.
  */
 bool md_environment_is_fork(void);
 

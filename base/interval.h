@@ -25,7 +25,7 @@ void md_interval_finish(struct md_interval_index *index);
 bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t size, uint64_t value);
 /* Adds a range; intervals that it overlaps or touches are merged with it. */
 bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t size);
-/* Takes a range out of all intervals; false when out of memory: then what an interval has behind the range is gone, too. */
+/* Takes a range out of all intervals. False when out of memory: then the part of an interval behind the range is lost. */
 bool md_interval_cut(struct md_interval_index *index, uint64_t start, uint64_t size);
 /* Removes the interval that starts at start; false if there is none. */
 bool md_interval_remove(struct md_interval_index *index, uint64_t start);

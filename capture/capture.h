@@ -46,7 +46,7 @@ struct md_capture_bind {
 	bool hashed; /* the trace has a hash of it, or why it has none */
 };
 
-/* No member of struct md_capture: in C, an attribute of a member cannot name another member. */
+/* Not a member of struct md_capture, because in C an attribute of a member cannot name another member. */
 extern pthread_mutex_t md_capture_mutex;
 
 /* Behind a variable, and behind the parameters of a function whose caller holds the lock. */

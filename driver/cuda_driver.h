@@ -23,7 +23,7 @@ struct md_cuda {
  * MEDUSA_LIBCUDA=path overrides "libcuda.so.1".
  */
 extern struct md_cuda md_cuda;
-/* The driver's own entry points. md_cuda holds others for those that swapping handles, where it stands between. */
+/* The driver's own entry points. In libmedusa-swap.so, md_cuda has functions of swap/ in place of some. */
 extern struct md_cuda md_cuda_real;
 enum md_status md_cuda_load(struct md_error *err);
 
@@ -33,7 +33,7 @@ enum md_status md_cuda_load(struct md_error *err);
  * MD_ERR_DRIVER; MD_ERR_UNSUPPORTED when the entry point is not there.
  */
 #define md_cuda_call(err, entry, ...) md_cuda_call_in(&md_cuda, (err), entry, __VA_ARGS__)
-/* The same through another table than md_cuda. */
+/* The same through a table other than md_cuda. */
 #define md_cuda_call_in(table, err, entry, ...)                                                                        \
 	((table)->entry ? md_cuda_status((table)->entry(__VA_ARGS__), #entry, (err)) : md_cuda_absent(#entry, (err)))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the table of the CUDA driver comes: whether its library is loaded, and what stands between. */
+/* Loads the table of the CUDA driver: whether the driver's library is loaded, and how swap/ changes the table. */
 #ifndef MD_DRIVER_CUDA_LOAD_H
 #define MD_DRIVER_CUDA_LOAD_H
 

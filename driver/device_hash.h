@@ -40,7 +40,7 @@ struct md_device_hasher {
 void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream);
 /*
  * The same through another table of the driver, for ranges that the caller knows to be mapped. The hasher keeps its
- * buffers (some 6 MB, of which 1.1 MB are device memory), so that hashing needs no memory when there is none left.
+ * buffers (some 6 MB, of which 1.1 MB are device memory), so that it can hash when no memory is left.
  */
 void md_device_hasher_open_mapped(struct md_device_hasher *hasher, const struct md_cuda *driver, CUstream stream);
 void md_device_hasher_close(struct md_device_hasher *hasher);

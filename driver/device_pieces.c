@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies, comparisons and fills of many pieces of device memory in one launch: a kernel of ours reads a table of them.
- * Where the kernel is missing, pieces are copied one by one.
+ * Copies, compares and fills many pieces of device memory in one launch: a kernel of ours reads a table of the pieces. If
+ * the kernel cannot be loaded, pieces are copied one by one.
  */
 #define MD_LOG_DOMAIN "driver"
 
@@ -162,7 +162,7 @@ static const char kernel_text[] =
 
 /* ---- the batch ---- */
 
-/* The table is read by launches that are still to run, so it is written anew only after a wait. */
+/* Launches that have not run yet read the table, so it is written anew only after a wait. */
 static enum md_status launch(struct md_device_session *session, struct md_error *err)
 {
 	size_t first = session->pieces_launched, count = session->piece_count - first;

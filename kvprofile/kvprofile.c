@@ -100,7 +100,7 @@ static uint64_t greater(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Runs the profiling forward; *peak is what it needed beyond what was held before. */
+/* Runs the profiling forward; *peak is the memory that it needed beyond the memory held before. */
 static enum md_status run_profile(const struct medusa_kv_request *request, uint64_t free_before, uint64_t *peak,
 				  struct md_error *err)
 {

@@ -10,9 +10,9 @@
 #include "medusa/medusa.h"
 
 /*
- * Device memory that the process holds, in bytes, as the allocation hooks see it. It is how the peak of an allocator is
- * seen that gives memory back before the profiling forward ends. Lock-free, for hooks. Without hooks nothing is noted,
- * and the profile is computed from free memory before and after alone.
+ * Device memory that the process holds, in bytes, as the allocation hooks see it. It shows the peak of an allocator that
+ * gives memory back before the profiling forward ends. Lock-free, for hooks. Without hooks nothing is noted, and the
+ * profile is computed only from free memory before and after.
  */
 void md_kvprofile_note_alloc(uint64_t bytes);
 void md_kvprofile_note_free(uint64_t bytes);

@@ -7,7 +7,7 @@
 
 /* Reads the environment once. */
 void md_restore_init(void);
-/* In a child: the locks of the hooks, anew. */
+/* Called in a child: makes the locks of the hooks anew. */
 void md_restore_hooks_renew(void);
 /* Starts restoring in context (which exists); later calls do nothing. */
 void md_restore_start(CUcontext context);

@@ -19,7 +19,7 @@ static bool has_name(const struct md_artifact_graph *graph, const char *label, u
 	return graph->batch == batch && !strcmp(graph->label, label);
 }
 
-/* Of graphs of one key, the first is listed. The others, which are very rare, are looked for one by one. */
+/* The first graph of a key is listed. Further graphs of the same key, which are very rare, are searched one by one. */
 static bool list_names(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;

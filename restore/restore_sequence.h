@@ -10,7 +10,7 @@ void md_restore_sequence_alloc(enum md_alloc_family family, uint64_t address, ui
 void md_restore_sequence_free(uint64_t address, uint64_t size);
 /* +1, -1: around a profiling forward, which a restore mostly leaves out. */
 void md_restore_sequence_pause(int change);
-/* In a child: the lock anew. */
+/* Called in a child: makes the lock anew. */
 void md_restore_sequence_renew(void);
 /* The engine asks for a graph: makes the bindings by sequence, or refuses everything. No lock held. */
 void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the engine's trigger, once, and has the kernels looked for again that waited for it. */
+/* Runs the engine's trigger once, and then lets the kernels that waited for it be looked for again. */
 #define MD_LOG_DOMAIN "restore"
 
 #include "restore/trigger.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules, libraries and contexts of the process that go away, and the graphs whose kernels were found in them. */
+/* Handles modules, libraries and contexts that are unloaded or destroyed, and graphs whose kernels were found in them. */
 #define MD_LOG_DOMAIN "restore"
 
 #include "restore/unload.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules, libraries and contexts of the process that go away. */
+/* Modules, libraries and contexts of the process that are unloaded or destroyed. */
 #ifndef MD_RESTORE_UNLOAD_H
 #define MD_RESTORE_UNLOAD_H
 

@@ -17,7 +17,7 @@
 /* Called in a child process, because a driver that was initialized does not survive the fork that starts an engine. */
 static int initialize_driver(void)
 {
-	unsetenv("CUDA_INJECTION64_PATH"); /* such a tool is meant for the engine, not for this look */
+	unsetenv("CUDA_INJECTION64_PATH"); /* such a tool is meant for the engine, not for this search for a GPU */
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int (*init)(unsigned flags) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
 	return !init || init(0);

@@ -68,7 +68,7 @@ static bool output_lost_said;
 int md_options_flush(const struct md_command *command)
 {
 	int why =
-	    errno; /* of the write that failed, unless another call has failed since: a flush that fails knows better */
+	    errno; /* errno of the failed write, unless another call has failed since; a flush that fails sets it anew */
 	bool flushed = fflush(stdout) == 0;
 	if (flushed && !ferror(stdout))
 		return MD_EXIT_OK;

@@ -213,7 +213,7 @@ static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, s
 	return MD_OK;
 }
 
-/* The analysis names the graphs of an engine that labels none by their number; no batch size is 0 otherwise. */
+/* If an engine labels no graph, the analysis names graphs by their number, with batch size 0. */
 static bool has_made_up_name(const struct md_verify_graph *graph)
 {
 	static const char prefix[] = "graph/";

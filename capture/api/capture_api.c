@@ -137,7 +137,7 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 
 /*
  * A second capture must repeat the first one, so it takes the KV bytes of the first. The forward is run all the same,
- * because it allocates and loads what the forward of the first capture did. What the engine measures itself in this run
+ * because it allocates and loads the same as the forward of the first capture. The engine's own measurement in this run
  * does not count.
  */
 static enum md_status repeat(const struct medusa_kv_request *request, struct md_kv *kv, struct md_error *err)
@@ -176,7 +176,7 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 	if (recording && md_capture_enter()) {
 		md_capture_lock();
 		md_capture.kv = kv;
-		/* What the engine captured while it measured is thrown away; the cache comes next, and is no graph's. */
+		/* Drops graphs that the engine captured while it measured. The KV cache, which comes next, is in no graph. */
 		md_capture.free_before_capture = md_capture.free_after_instantiate = 0;
 		if (md_capture.writer)
 			md_trace_put_kv(md_capture.writer, md_capture_next(), &kv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of memory: allocated, mapped, shared and freed. What may be placed looks as if the driver had served the call. */
+/* Hooks of memory: allocated, mapped, shared and freed. To the engine, placed memory looks like the driver's own. */
 #include "capture/hooks/hook.h"
 #include "capture/place/place.h"
 #include "capture/place/reserve.h"

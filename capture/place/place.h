@@ -20,7 +20,7 @@ struct md_placed {
 
 /* Reads the places of MEDUSA_ORDER. If there are none, or they cannot be used, the driver chooses all addresses. */
 void md_capture_place_open(void);
-/* In a child: the lock anew. */
+/* Called in a child: makes the lock anew. */
 void md_capture_place_renew(void);
 /*
  * Serves the next request of its kind, or leaves it to the driver (false). The request counts in either case, unless

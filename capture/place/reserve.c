@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the driver for addresses one behind the other from a start that depends on the run. */
+/* Asks the driver for addresses, one behind the other, from a start that differs from run to run. */
 #include "capture/place/reserve.h"
 
 #include <stdatomic.h>

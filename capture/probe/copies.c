@@ -15,7 +15,7 @@
 #define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
 
-/* The last session's stream, kernel and staging memory: the next one takes half the time with them. */
+/* The last session's stream, kernel and staging memory, which halve the time of the next session. */
 static struct md_device_session resting MD_CAPTURE_GUARDED;
 static uint64_t held MD_CAPTURE_GUARDED; /* bytes of device memory that it has kept */
 
@@ -278,7 +278,7 @@ static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, ui
 	return MD_OK;
 }
 
-/* A copy that does not fit in the staging memory, or is the only one. */
+/* Handles a copy that does not fit in the staging memory, or is the only one. */
 static enum md_status follow_long(struct md_probe_session *session, struct md_probe_copy *copy,
 				  struct md_error *err) MD_CAPTURE_HELD
 {
@@ -291,7 +291,7 @@ static enum md_status follow_long(struct md_probe_session *session, struct md_pr
 	return MD_OK;
 }
 
-/* The first copies, as many as fit in the staging memory together. */
+/* Counts the first copies that fit in the staging memory together. */
 static size_t count_fitting(struct md_probe_copy *const *copies, size_t count)
 {
 	uint64_t size = 0;

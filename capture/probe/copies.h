@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of what memory held when the session began. */
+/* Copies of the contents that memory had when the session began. */
 #ifndef MD_CAPTURE_PROBE_COPIES_H
 #define MD_CAPTURE_PROBE_COPIES_H
 
@@ -24,7 +24,7 @@ enum md_status md_capture_copy_put_back(struct md_probe_session *session, const 
 					uint64_t offset, uint64_t size, struct md_error *err);
 enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
 				    uint64_t size, void *to, struct md_error *err);
-/* Finds the pointers in private memory, of which no copy has been looked at yet. */
+/* Finds the pointers in private memory whose copy has not been searched yet. */
 enum md_status md_capture_copies_follow(struct md_probe_session *session, struct md_probe_copy *const *copies,
 					size_t count, struct md_error *err) MD_CAPTURE_HELD;
 

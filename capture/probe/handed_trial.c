@@ -92,7 +92,7 @@ static void take_bytes(struct md_handed_spot *spot, uint64_t at, const uint8_t *
 			spot->written[at + b] |= now[b] != spot->before[at + b];
 }
 
-/* A spot that does not fit in the staging memory. */
+/* Reads a spot that does not fit in the staging memory. */
 static enum md_status read_long_spot(struct md_device_session *device, struct md_handed_spot *spot, bool after,
 				     struct md_error *err)
 {
@@ -104,7 +104,7 @@ static enum md_status read_long_spot(struct md_device_session *device, struct md
 	return MD_OK;
 }
 
-/* From *at on, the spots that one copy to `staged` brings, with what lies between them: at most `room` bytes. */
+/* From *at on, finds the spots that one copy to `staged` brings, with the bytes between them: at most `room` bytes. */
 static uint64_t next_stretch(struct md_handed_spot *spots, size_t count, size_t *at, size_t staged, uint64_t room)
 {
 	const struct md_handed_spot *first = &spots[*at];
@@ -121,7 +121,7 @@ static uint64_t next_stretch(struct md_handed_spot *spots, size_t count, size_t 
 	return size;
 }
 
-/* As many spots as the staging memory holds: one wait for all of them. */
+/* Reads as many spots as the staging memory holds, and waits once for all of them. */
 static enum md_status read_batch(struct md_handed_trial *trial, size_t *at, bool after, struct md_error *err)
 {
 	struct md_device_session *device = &trial->probe.session->device;

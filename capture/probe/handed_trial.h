@@ -54,7 +54,7 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 					struct md_error *err) MD_CAPTURE_HELD;
 
-/* What an engine copied before the graph was made is nothing that this graph has left there. */
+/* Whether the interest concerns the graph: bytes that the engine copied before the graph was made were not left by it. */
 static inline bool md_handed_matters(const struct md_interest *interest, const struct md_capture_graph *graph)
 {
 	return interest->size && interest->graph != graph->id && (interest->graph || interest->sequence >= graph->made);

@@ -24,7 +24,7 @@ static bool is_sampled(const struct md_probe_region *region)
 
 /* ---- on the device ---- */
 
-/* All windows but the last one lie at even distances: one copy brings them together. */
+/* All windows except the last one lie at equal distances, so one copy brings them together. */
 static enum md_status gather(struct md_capture_probe *probe, const struct md_probe_region *region, CUdeviceptr to,
 			     struct md_error *err)
 {
@@ -54,7 +54,7 @@ static enum md_status gather(struct md_capture_probe *probe, const struct md_pro
 			    region->address + md_sample_offset(sample, (uint32_t)last), sample->bytes, stream);
 }
 
-/* Room for all windows twice: before and after. It serves all tests of the session. */
+/* Allocates room for all windows twice, before and after the replay. It serves all tests of the session. */
 static CUdeviceptr make_room(struct md_probe_session *session, uint64_t bytes)
 {
 	if (bytes <= session->windows_room)

@@ -5,7 +5,7 @@
 
 #include "capture/probe/probe.h"
 
-/* Keeps what the windows of all sampled regions hold, on the device if there is room. */
+/* Keeps the contents of the windows of all sampled regions, on the device if there is room. */
 enum md_status md_capture_windows_keep(struct md_capture_probe *probe, struct md_error *err);
 /* After the first replay: makes spans of windows that it has changed, and of some others. */
 enum md_status md_capture_windows_watch(struct md_capture_probe *probe, struct md_error *err);

@@ -102,7 +102,7 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 	return MD_OK;
 }
 
-/* Pieces that the device compares together, so that nobody waits for each of them. */
+/* Pieces that the device compares together, so that there is one wait for all of them. */
 #define MOST_PIECES 512
 
 struct batch {
@@ -139,7 +139,7 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 	return MD_OK;
 }
 
-/* What is expected is made by an earlier launch. */
+/* The expected bytes are made by an earlier launch. */
 static enum md_status compare_batch(struct md_capture_probe *probe, const struct batch *batch, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;

@@ -99,7 +99,7 @@ void md_capture_free_note(uint64_t address)
 	md_capture_unlock();
 }
 
-/* A pool may lie on the host, or be managed: the host reaches what is taken from there. */
+/* A pool may lie on the host, or be managed; then the host reaches its allocations. */
 static bool is_of_host(uint64_t address)
 {
 	unsigned type = CU_MEMORYTYPE_DEVICE, managed = 0;

@@ -14,7 +14,7 @@ void md_capture_unmap_note(uint64_t address, uint64_t bytes);
 void md_capture_shift_before_alloc(uint64_t bytes);
 void md_capture_shift_before_reserve(void);
 void md_capture_shift_start(void);
-/* In a child: the lock anew. */
+/* Called in a child: makes the lock anew. */
 void md_capture_shift_renew(void);
 void md_capture_shift_release(void);
 

@@ -18,9 +18,9 @@ enum md_capture_constants {
 /* Writes the hashes to the trace if contents were saved. The driver may be called. */
 void md_capture_constants_put(enum md_capture_constants which) MD_CAPTURE_HELD;
 /*
- * A graph was labelled: looks for constants that were written since the engine asked for graphs. An engine may have
- * thousands of graphs, so looks take at most a twentieth of the time since the first one. What is put off for that is
- * looked at with a later label, when the engine launches another graph than the one that it has just labelled, at a
+ * Called when a graph was labelled: looks for constants that were written since the engine asked for graphs. An engine
+ * may have thousands of graphs, so looks take at most a twentieth of the time since the first one. A look that is put off
+ * is made up for at a later label, when the engine launches another graph than the one that it has just labelled, at a
  * mark, or when the recording ends.
  */
 void md_capture_constants_labelled(CUgraphExec exec) MD_CAPTURE_HELD;

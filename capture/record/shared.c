@@ -145,7 +145,7 @@ void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
 	md_capture_unlock();
 }
 
-/* What is written by one address is read by the other one, and only one of them may be bound. */
+/* Bytes that are written by one address are read by the other one, and perhaps only one of the two is bound. */
 static bool is_mapped_elsewhere(CUmemGenericAllocationHandle handle, uint64_t address) MD_CAPTURE_HELD
 {
 	uint64_t start, of;

@@ -288,7 +288,7 @@ void md_capture_context_seen(void)
 
 static _Atomic(struct md_trace_writer *) abandoned; /* freed at exit: the drain thread may be using it */
 
-/* Whoever ends the recording may read the writer, with the lock or without: nobody else changes it any more. */
+/* The thread that ends the recording may read the writer without the lock: no other thread changes it any more. */
 void md_capture_trouble(const char *format, ...) MD_LOCKS_UNCHECKED
 {
 	char why[512];

@@ -134,7 +134,7 @@ enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct m
 /* After the head: graphs, pointers and contents. */
 enum md_status md_artifact_reading_graphs(struct md_artifact_reading *in, struct md_artifact *artifact,
 					  struct md_error *err);
-/* As md_artifact_seal_check, for the stored bytes of an image. */
+/* Like md_artifact_seal_check, for the stored bytes of an image. */
 enum md_status md_artifact_check_frame(const struct md_artifact_reading *in, uint32_t image, const uint8_t *stored,
 				       uint64_t size, struct md_error *err);
 void md_artifact_reading_finish(struct md_artifact_reading *in);

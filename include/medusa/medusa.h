@@ -188,13 +188,14 @@ int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, m
 int medusa_graph_scratch(medusa_deviceptr address, size_t bytes);
 
 /*
- * Says that nobody needs what the device memory [address, address + bytes) holds: when medusa-swap takes the engine's
- * memory away, these bytes are not saved, and when it comes back, they are zero. What is written there from now on may be
- * lost as well, until medusa_swap_needed is called for it, or the memory is freed and allocated again. medusa-swap knows
- * blocks of 2 MB: a block that holds anything else, too, is saved whole. Without medusa-swap both calls do nothing.
+ * States that the contents of the device memory [address, address + bytes) are not needed: when medusa-swap takes the
+ * engine's memory away, these bytes are not saved, and when the memory comes back, they are zero. Later writes there may
+ * be lost as well, until medusa_swap_needed is called for the memory, or it is freed and allocated again. medusa-swap
+ * works with blocks of 2 MiB: a block of which any byte is needed is saved whole. Without medusa-swap both calls do
+ * nothing.
  */
 int medusa_swap_discardable(medusa_deviceptr address, size_t bytes);
-/* Says that what is written from now on to [address, address + bytes) is needed. To be called before it is written. */
+/* States that the contents of [address, address + bytes) are needed from now on. Call it before the memory is written. */
 int medusa_swap_needed(medusa_deviceptr address, size_t bytes);
 
 /* Returns the note of a graph that was handed out; *bytes is 0 if there was none. Valid until medusa_release. */
@@ -211,7 +212,7 @@ int medusa_trigger(const char *name, int (*run)(void *user), void *user);
  * Reports a named moment of the start ("ready"): medusa-capture --until mark=NAME ends recording there. By the mark
  * "complete" an engine says that it has made all its graphs and has launched them on inputs that vary, so that a capture
  * or a verification need not see more: unless --until says otherwise, both end there and tell the command to end, which
- * a server does not do by itself. Whatever kills the engine after that does no harm.
+ * a server does not do by itself. No harm is done if the engine is killed after that.
  */
 int medusa_mark(const char *name);
 
@@ -242,9 +243,9 @@ struct medusa_kv {
  * says why), and without Medusa, the profiling forward is run. Call the function after the weights are loaded and
  * before the KV cache is allocated. (MEDUSA, section 6.)
  *
- * An engine must give its cache the size that it is answered: a restore refuses graphs whose bindings have other sizes.
- * An engine that measures by itself, too, therefore says through request->most how much it would take. The number is
- * read after profile() has run; what is answered and stored is the smaller one of the two, in whole blocks.
+ * An engine must give its cache the size in the answer: a restore refuses graphs whose bindings have other sizes. An
+ * engine that also measures by itself therefore states through request->most how much it would take. The number is read
+ * after profile() has run; the smaller one of the two is answered and stored, in whole blocks.
  */
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 

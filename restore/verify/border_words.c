@@ -31,9 +31,9 @@
 #define INTEGER_END (UINT32_C(1) << 24) /* as a float, anything below is nearly nothing */
 
 /*
- * What a copy holds instead, until something makes a difference. An index that is a constant must stay one, or the
- * replay faults: all zero at first, then 1 in each 64 bits (for what is zero), then 0.7 or 1.8 as floats, unless it
- * holds integers.
+ * Other bytes for a copy, which are tried in turn until they make a difference. A constant index must remain an index, or
+ * the replay faults: first zero everywhere, then 1 in each 64 bits (for copies that are zero), then 0.7 or 1.8 as floats,
+ * unless the copy holds integers.
  */
 enum other { OTHER_ZERO, OTHER_ONES, OTHER_FLOATS, OTHER_COUNT };
 
@@ -67,7 +67,7 @@ struct trial {
 	uint32_t moved_count;
 };
 
-/* Parameters and bindings of which a copy was seen to be read, by any graph; for the process. Under work. */
+/* Parameters and bindings for which a graph was seen to read the copy, in this process. Guarded by md_restore_work. */
 static struct word *seen;
 static uint32_t seen_count, seen_room;
 
@@ -151,7 +151,7 @@ static bool was_seen(const struct trial *t, uint32_t binding)
 	return false;
 }
 
-/* Only constants: other memory may be written in a replay, and by the engine. What has no room is not moved. */
+/* Moves only constants: other memory may be written by a replay or the engine. Bindings without room stay. */
 static bool add_copy(struct trial *t, uint32_t binding) MD_RESTORE_HELD
 {
 	const struct md_bound *bound = &t->r->bound[t->r->binding_of[binding]];
@@ -268,7 +268,7 @@ static enum md_status find_integers(const struct trial *t, const struct copy *co
 	return MD_OK;
 }
 
-/* With other bytes in one copy. MD_OK: *read says whether the graph leaves other bytes, too. */
+/* Replays with other bytes in one copy. MD_OK: *read says whether the graph leaves other bytes, too. */
 static enum md_status replay_other_bytes(struct trial *t, struct copy *copy, struct md_error *err)
 {
 	bool integers = false;
@@ -287,8 +287,8 @@ static enum md_status replay_other_bytes(struct trial *t, struct copy *copy, str
 }
 
 /*
- * MD_ERR_UNPROVABLE: the graph leaves other bytes. What writes up to an end that lies elsewhere may have written
- * anywhere, so that the process is of no more use.
+ * MD_ERR_UNPROVABLE: the graph leaves other bytes. A kernel that writes up to an end that lies elsewhere may have written
+ * anywhere, so the process can no longer be used.
  */
 static enum md_status replay_copies(struct trial *t, struct md_error *err)
 {
@@ -301,7 +301,7 @@ static enum md_status replay_copies(struct trial *t, struct md_error *err)
 	return err->status;
 }
 
-/* Which copies are read. Then the graph must leave the same again, or it was chance that it did not. */
+/* Finds which copies are read. Afterwards the graph must leave the same bytes again, or the difference was chance. */
 static enum md_status find_read(struct trial *t, struct md_error *err)
 {
 	bool replayed = false;
@@ -331,7 +331,7 @@ static void note_shown(struct trial *t)
 	}
 }
 
-/* Of a parameter whose trial has broken the engine, which is over, or would have. */
+/* Reports a parameter whose trial has broken the engine in an earlier run, or has shown that it would. */
 static enum md_status take_refuted(const struct trial *t, const char *why, struct md_error *err)
 {
 	for (uint32_t i = 0; i < t->count; i++) {

@@ -107,8 +107,8 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 
 /*
  * Takes copies on the device of inputs, outputs and small state first. Buffers of one size are layers of the same thing,
- * and are all copied or none: one layer of a cache that fills the device would cost each comparison many times what all
- * else does, and show no more than the samples of the others.
+ * and are all copied or none: copying one layer of a cache that fills the device would cost each comparison many times as
+ * much as everything else, and show no more than the samples of the other layers.
  */
 static enum md_status take_on_device(struct md_verify_memory *m, struct md_error *err)
 {

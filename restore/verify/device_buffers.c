@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bound memory in verify mode as far as the device has room for copies: saved, compared and put back there. A kernel of
- * ours takes all of it at a time, so that nothing waits for a single buffer or window.
+ * Bound memory in verify mode, if the device has room for copies: it is saved, compared and put back on the device. A
+ * kernel of ours handles all of it in one launch, so that there is no wait for a single buffer or window.
  */
 #include <string.h>
 
@@ -143,7 +143,7 @@ static enum md_status add_range(struct md_verify_memory *m, struct md_verify_ran
 	return MD_OK;
 }
 
-/* All buffers with copies: these at `now`, with what the live graph has left. */
+/* Adds all buffers that have copies: compares their present bytes with those that the live graph has left. */
 static enum md_status add_buffers(struct md_verify_memory *m, bool before, taker *take, struct md_error *differs,
 				  struct md_error *err)
 {
@@ -174,7 +174,7 @@ static enum md_status add_window(struct md_verify_memory *m, const struct md_ver
 	return MD_OK;
 }
 
-/* Memory that the live graph has changed. Windows that are looked at in any case have become spans before. */
+/* Takes a range that the live graph has changed. Windows that are always compared have become spans before. */
 static enum md_status take_changed(struct md_verify_memory *m, const struct md_verify_range *range,
 				   struct md_error *differs, struct md_error *err)
 {

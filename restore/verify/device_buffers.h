@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers whose copies are on the device, and windows that are there; many of them in one launch. */
+/* Buffers and windows whose copies are on the device; many of them are compared in one launch. */
 #ifndef MD_RESTORE_VERIFY_DEVICE_BUFFERS_H
 #define MD_RESTORE_VERIFY_DEVICE_BUFFERS_H
 
@@ -8,9 +8,9 @@
 struct md_verify_buffer;
 struct md_verify_memory;
 
-/* False: there is no room, or a kernel must not go there. */
+/* False: there is no room, or a kernel must not touch the memory. */
 bool md_verify_device_take(struct md_verify_memory *memory, struct md_verify_buffer *buffer);
-/* Room for the windows of sampled buffers, as far as there is any; b->gathered says of which. */
+/* Allocates room for windows of sampled buffers, as far as there is any; b->gathered says for which. */
 void md_verify_device_take_room(struct md_verify_memory *memory);
 enum md_status md_verify_device_save(struct md_verify_memory *memory, struct md_error *err);
 /*

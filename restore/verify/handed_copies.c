@@ -141,7 +141,7 @@ enum md_status md_verify_handed_place(const struct md_verify_handed *handed, con
 	return md_device_batch_launch(handed->device, err);
 }
 
-/* No failure keeps a part from the engine: after one, each part is copied by the driver. */
+/* Gives each part back to the engine, even after a failure: the driver then copies the parts one by one. */
 enum md_status md_verify_handed_put_back(const struct md_verify_handed *handed, const struct md_restore *r,
 					 struct md_error *err)
 {

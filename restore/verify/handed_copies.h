@@ -28,7 +28,7 @@ enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_
 				     const struct md_restore_graph *graph, const struct md_live_graph *live,
 				     struct md_error *err) MD_REQUIRES(md_verify_table_lock);
 void md_verify_handed_finish(struct md_verify_handed *handed);
-/* Saves the bytes before the live replay; before any other replay, gives both copies these bytes; at the end, too. */
+/* Saves the bytes before the live replay. Before any other replay, and at the end, gives both copies these bytes. */
 enum md_status md_verify_handed_load(struct md_verify_handed *handed, struct md_device_session *device,
 				     struct md_error *err);
 enum md_status md_verify_handed_place(const struct md_verify_handed *handed, const struct md_restore *r,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comparisons keep from one to the next: kernels of ours, staging memory, and which memory is known to be mapped. */
+/* Keeps kernels of ours, staging memory, and the list of memory known to be mapped from one comparison to the next. */
 #include "restore/verify/kept_session.h"
 
 #include <stdatomic.h>

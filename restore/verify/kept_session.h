@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comparisons keep from one to the next: kernels of ours, staging memory, and which memory is known to be mapped. */
+/* Keeps kernels of ours, staging memory, and the list of memory known to be mapped from one comparison to the next. */
 #ifndef MD_RESTORE_VERIFY_KEPT_SESSION_H
 #define MD_RESTORE_VERIFY_KEPT_SESSION_H
 
@@ -13,17 +13,17 @@ struct md_verify_session {
 	CUstream own_stream; /* the session's */
 };
 
-/* Takes over what the last comparison has left, if that is of the current context. Call close in any case. */
+/* Opens the session that the last comparison has kept, if it belongs to the current context. Call close in any case. */
 enum md_status md_verify_session_open(struct md_verify_session *session, const struct md_restore *r,
 				      uint64_t device_limit, struct md_error *err) MD_REQUIRES(md_restore_work);
-/* All device memory goes back but for some hundred KiB. */
+/* Frees all device memory except for some hundred KiB. */
 void md_verify_session_close(struct md_verify_session *session) MD_REQUIRES(md_restore_work);
-/* Nothing is kept any longer; the context is current, or has died. */
+/* Frees everything. The context must be current, or have been destroyed. */
 void md_verify_session_drop(void);
 
 /*
- * Whether a kernel may go to memory that the engine has bound. It is asked of the driver once, and anew after the engine
- * has freed or unmapped memory.
+ * Whether a kernel may touch memory that the engine has bound. The driver is asked once, and again after the engine has
+ * freed or unmapped memory.
  */
 bool md_verify_is_mapped(const struct md_restore *r, uint64_t address, uint64_t size, bool freed)
     MD_REQUIRES(md_restore_work);

@@ -166,7 +166,7 @@ static void say_what_is_missing(struct md_live_graph *live) MD_REQUIRES(md_verif
 	live->owed = missing;
 }
 
-/* The engine may be killed at any time: what is missing is said before a comparison can pass. */
+/* Reports missing comparisons before a comparison can pass, because the engine may be killed at any time. */
 static bool compare(struct md_live_graph *live, bool own) MD_REQUIRES(md_verify_table_lock)
 {
 	say_what_is_missing(live);
@@ -200,7 +200,7 @@ static void report_uncompared(void) MD_REQUIRES(md_verify_table_lock)
 					 "a stream capture was always in progress");
 }
 
-/* An engine that is complete may launch nothing more, and would be waited for without an end. */
+/* An engine that is complete may launch nothing more, so waiting for its launches would not end. */
 void md_verify_mark(const char *name)
 {
 	pthread_mutex_lock(&md_verify_table_lock);

@@ -216,8 +216,8 @@ static void put_each_back(const struct md_verify_originals *o, bool copies, stru
 }
 
 /*
- * The engine follows addresses that lie there: no failure keeps the other parts from it, and each is tried again. The
- * launch for all of them is tried once, and then each is copied by itself.
+ * The engine follows addresses in this memory, so a failure must not keep the other parts from it, and each part is tried
+ * again: one launch for all parts is tried first, and then each part is copied by itself.
  */
 enum md_status md_verify_originals_put_back(struct md_verify_originals *o, struct md_error *err)
 {

@@ -197,7 +197,7 @@ static enum md_status compare_on_host(const struct md_verify_outputs *o, uint32_
 	return MD_OK;
 }
 
-/* What differs is looked at in parts of half the staging memory. */
+/* Bytes that differ are examined in parts of half the staging memory. */
 static enum md_status explain(const struct md_verify_outputs *o, uint32_t index, CUdeviceptr restored,
 			      const uint8_t *flags, struct md_error *first, struct md_error *err)
 {

@@ -32,7 +32,7 @@ uint64_t md_verify_output_address(const struct md_verify_outputs *outputs, const
 /* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
 enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
 				       const struct md_live_output *live, uint32_t count, struct md_error *err);
-/* After the live replay. What has no room on the device is kept on the host. */
+/* Called after the live replay. Outputs for which the device has no room are kept on the host. */
 enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, struct md_device_session *device,
 				      struct md_error *err);
 /* After a restored replay: MD_ERR_MISMATCH names the first difference. */

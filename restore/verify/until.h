@@ -10,7 +10,7 @@
 bool md_verify_until_mark(const char *name) MD_REQUIRES(md_verify_table_lock);
 bool md_verify_until_graphs(size_t labelled) MD_REQUIRES(md_verify_table_lock);
 void md_verify_until_end(void) MD_REQUIRES(md_verify_table_lock);
-/* The end was reported, and the command is ended for it: no comparison may be under way then. */
+/* Whether the end was reported and the command is ended for it; no comparison may be made then. */
 bool md_verify_until_over(void) MD_REQUIRES(md_verify_table_lock);
 
 #endif

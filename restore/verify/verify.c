@@ -148,7 +148,7 @@ static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph
 	return verdict;
 }
 
-/* Live replays differ among themselves in some of what differs. A tolerance that the user gives decides about that. */
+/* Live replays differ among themselves in some of these elements. A tolerance that the user gives decides. */
 static bool scatters(const struct md_verify_subject *subject, enum md_verdict verdict)
 {
 	return !subject->doubt.tolerance.given &&

@@ -126,7 +126,7 @@ restored changed_restored plain
 section "a constant that warm-up writes after graphs were asked for"
 run fills env FILLS=1 medusa-capture -o "$work/fills.medusa" --accept-unvaried -- "$subject"
 assert_exit fills 1
-assert_contains "$work/fills.err" 'refused: (plain, 1): binding "weights" is constant and was written after the engine had asked for graphs, which no start does that gets them restored: write it before the first medusa_graph_get'
+assert_contains "$work/fills.err" 'refused: (plain, 1): binding "weights" is constant and was written after the engine had asked for graphs, which a cold start does not repeat: write it before the first medusa_graph_get'
 start fills_restored "$work/fills.medusa" FILLS=1
 restored fills_restored ""
 
