@@ -172,7 +172,6 @@ struct hc_memory {
 		unsigned times;
 	} opened HC_STATE_GUARDED;
 	unsigned access HC_STATE_GUARDED;
-	bool unfilled; /* HC_MEMORY_MAPPED: no access before a copy or a set has written there */
 	unsigned flags;
 };
 

@@ -54,6 +54,17 @@ struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *cont
 	return NULL;
 }
 
+struct hc_memory *hc_memory_mapping(const struct hc_physical *physical, const struct hc_memory *after)
+{
+	const struct md_interval *next = after ? md_interval_after(&live, after->address) : live.items;
+	for (; next && next < live.items + live.count; next++) {
+		struct hc_memory *memory = (struct hc_memory *)(uintptr_t)next->value;
+		if (memory->kind == HC_MEMORY_MAPPED && memory->physical == physical)
+			return memory;
+	}
+	return NULL;
+}
+
 void hc_memory_forget(struct hc_memory *memory)
 {
 	HC_STATE_GUARD();

@@ -25,6 +25,8 @@ struct hc_physical {
 	size_t size;
 	CUmemAllocationProp prop;
 	bool imported; /* another process pays for it */
+	bool mapped;   /* at any time */
+	bool *missing; /* of each page: it has not been filled, and cannot be touched; NULL: all can be */
 };
 
 struct reservation {
@@ -50,6 +52,7 @@ static void physical_unref(struct hc_physical *physical) HC_STATE_HELD
 		hc_device_credit(hc_device_at(physical->prop.location.id), physical->size);
 	hc_handle_remove(physical);
 	close(physical->fd);
+	free(physical->missing);
 	free(physical);
 }
 
@@ -61,7 +64,8 @@ static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *pr
 		free(physical);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*physical = (struct hc_physical){1, 1, fd, size, *prop, imported};
+	*physical =
+	    (struct hc_physical){.refs = 1, .handles = 1, .fd = fd, .size = size, .prop = *prop, .imported = imported};
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -183,11 +187,10 @@ static bool is_reserved(uint64_t address, size_t size) HC_STATE_HELD
 	return false;
 }
 
-/* Notes that the range is used; whether any of it was before, and HOSTCUDA_REMAPPED says that it matters. */
+/* Notes that the range is used; whether any of it was before. */
 static bool use_again(uint64_t address, size_t size) HC_STATE_HELD
 {
 	bool again = false;
-	const char *setting = secure_getenv("HOSTCUDA_REMAPPED");
 	for (const struct reservation *at = reservations; at; at = at->next) {
 		if (address - at->address >= at->size || !at->used)
 			continue;
@@ -197,7 +200,20 @@ static bool use_again(uint64_t address, size_t size) HC_STATE_HELD
 			at->used[i] = true;
 		}
 	}
-	return again && setting && !strcmp(setting, "fault");
+	return again;
+}
+
+/* With HOSTCUDA_REMAPPED=fault, memory that comes first to where other memory was must be filled before it is touched. */
+static void note_mapped(struct hc_physical *physical, uint64_t address, size_t size) HC_STATE_HELD
+{
+	const char *setting = secure_getenv("HOSTCUDA_REMAPPED");
+	size_t pages = physical->size / HC_PAGE;
+	bool again = use_again(address, size);
+	if (again && !physical->mapped && setting && !strcmp(setting, "fault"))
+		physical->missing = malloc(pages * sizeof(*physical->missing));
+	for (size_t i = 0; physical->missing && !physical->mapped && i < pages; i++)
+		physical->missing[i] = true;
+	physical->mapped = true;
 }
 
 CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
@@ -228,7 +244,7 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 		free(memory);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	memory->unfilled = use_again(ptr, size);
+	note_mapped(physical, ptr, size);
 	physical->refs++;
 	return CUDA_SUCCESS;
 }
@@ -268,6 +284,22 @@ static int protection_of(CUmemAccess_flags flags)
 							   : PROT_NONE;
 }
 
+/* Protects pages of a mapping as its access rights say; those that are missing cannot be touched. */
+static bool protect(const struct hc_memory *memory, size_t first, size_t end) HC_STATE_HELD
+{
+	const bool *missing = memory->physical->missing;
+	size_t offset = memory->physical_offset / HC_PAGE;
+	bool done = true;
+	for (size_t i = first, next; i < end && done; i = next) {
+		bool out = missing && missing[offset + i];
+		for (next = i + 1; next < end && (missing && missing[offset + next]) == out;)
+			next++;
+		done = !mprotect((void *)(memory->address + i * HC_PAGE), (next - i) * HC_PAGE,
+				 out ? PROT_NONE : protection_of(memory->access));
+	}
+	return done;
+}
+
 /* Devices share the host's memory and page tables, so the last access description applies to all of them. */
 CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
@@ -284,20 +316,36 @@ CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 	for (uint64_t address = ptr; address < ptr + size;) {
 		struct hc_memory *memory = hc_memory_at(address);
 		address += memory->size;
-		if (!memory->unfilled && mprotect((void *)memory->address, memory->size, protection_of(flags)))
-			return CUDA_ERROR_INVALID_VALUE;
 		memory->access = flags;
+		if (!protect(memory, 0, memory->size / HC_PAGE))
+			return CUDA_ERROR_INVALID_VALUE;
 	}
 	return CUDA_SUCCESS;
+}
+
+/* The same pages, wherever they are mapped. */
+static void protect_everywhere(const struct hc_physical *physical, size_t first, size_t end) HC_STATE_HELD
+{
+	const struct hc_memory *at = NULL;
+	while ((at = hc_memory_mapping(physical, at)) != NULL) {
+		size_t offset = at->physical_offset / HC_PAGE, pages = at->size / HC_PAGE;
+		size_t from = first > offset ? first - offset : 0, to = end > offset ? end - offset : 0;
+		protect(at, from < pages ? from : pages, to < pages ? to : pages);
+	}
 }
 
 void hc_vmm_fill(uint64_t address, size_t size)
 {
 	HC_STATE_GUARD();
-	uint64_t page = HC_PAGE, from = address / page * page, to = (address + size + page - 1) / page * page;
 	const struct hc_memory *memory = hc_memory_at(address);
-	if (memory && memory->kind == HC_MEMORY_MAPPED && memory->unfilled && to <= memory->address + memory->size)
-		mprotect((void *)from, to - from, protection_of(memory->access));
+	if (!memory || memory->kind != HC_MEMORY_MAPPED || !memory->physical->missing || !size ||
+	    size > memory->address + memory->size - address || memory->access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return;
+	size_t at = memory->physical_offset + address - memory->address;
+	size_t first = at / HC_PAGE, end = (at + size + HC_PAGE - 1) / HC_PAGE;
+	for (size_t i = first; i < end; i++)
+		memory->physical->missing[i] = false;
+	protect_everywhere(memory->physical, first, end);
 }
 
 CUresult hc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)

@@ -32,6 +32,7 @@ static void drop(struct md_swap_arrival *a) MD_REQUIRES(md_swap_arrival_lock)
 	}
 	for (uint32_t i = 0; i < a->part_count; i++)
 		free(a->parts[i].leads);
+	free(a->variables.leads);
 	free(a->parts);
 	free(a->queue);
 	md_map_finish(&a->words);
@@ -187,7 +188,7 @@ static enum md_status submit_in_context(struct md_swap_arrival_part *part, bool 
 }
 
 /* Fails closed: a call that needs memory that cannot be copied gets this error, and is not made. */
-CUresult md_swap_arrival_submit(struct md_swap_arrival_part *part)
+static CUresult submit(struct md_swap_arrival_part *part) MD_REQUIRES(md_swap_arrival_lock)
 {
 	struct md_error err = {0};
 	if (part->next == part->end || submit_in_context(part, true, &err) == MD_OK)
@@ -276,30 +277,77 @@ void md_swap_arrival_count(struct md_swap_arrival_counts *counts)
 
 /* ---- settling ---- */
 
-static CUresult settle_part(struct md_swap_arrival_part *part) MD_REQUIRES(md_swap_arrival_lock)
+CUresult md_swap_arrival_need(struct md_swap_arrival_part *part, struct md_swap_wait *wait)
 {
-	struct md_swap_arrival *a = &md_swap_arrival;
-	CUresult result = md_swap_arrival_submit(part);
-	if (result != CUDA_SUCCESS || part->last <= a->flows[part->flow].done)
-		return result;
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	a->links->driver->cuThreadExchangeStreamCaptureMode(&mode);
-	result = a->links->driver->cuEventSynchronize(a->flows[part->flow].events[part->last - 1]);
-	a->links->driver->cuThreadExchangeStreamCaptureMode(&mode);
+	const struct md_swap_arrival_flow *flow = &md_swap_arrival.flows[part->flow];
+	if (part->next == part->end && part->last <= flow->done)
+		return CUDA_SUCCESS;
+	CUresult result = submit(part);
+	if (result == CUDA_SUCCESS && part->last > wait->chunk[part->flow])
+		wait->chunk[part->flow] = part->last;
 	return result;
 }
 
-CUresult md_swap_arrival_settle(uint64_t address, uint64_t bytes)
+void md_swap_arrival_hold(struct md_swap_wait *wait)
+{
+	struct md_swap_arrival *a = &md_swap_arrival;
+	for (uint32_t i = 0; i < a->flow_count; i++)
+		if (wait->chunk[i])
+			wait->events[wait->count++] = a->flows[i].events[wait->chunk[i] - 1];
+	if (wait->count) {
+		wait->driver = a->links->driver;
+		a->users++;
+	}
+}
+
+void md_swap_arrival_let_go(const struct md_swap_wait *wait)
+{
+	if (!wait->count)
+		return;
+	pthread_mutex_lock(&md_swap_arrival_lock);
+	md_swap_arrival.users--;
+	pthread_mutex_unlock(&md_swap_arrival_lock);
+}
+
+static CUresult need_range(uint64_t address, uint64_t bytes, struct md_swap_wait *wait)
+    MD_REQUIRES(md_swap_arrival_lock)
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
 	CUresult result = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < a->part_count && result == CUDA_SUCCESS; i++)
+		if (a->parts[i].address < address + bytes && address < a->parts[i].address + a->parts[i].bytes)
+			result = md_swap_arrival_need(&a->parts[i], wait);
+	return result;
+}
+
+static CUresult settle(const struct md_swap_wait *wait)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result = CUDA_SUCCESS;
+	if (!wait->count)
+		return CUDA_SUCCESS;
+	wait->driver->cuThreadExchangeStreamCaptureMode(&mode);
+	for (unsigned i = 0; i < wait->count && result == CUDA_SUCCESS; i++)
+		result = wait->driver->cuEventSynchronize(wait->events[i]);
+	wait->driver->cuThreadExchangeStreamCaptureMode(&mode);
+	return result;
+}
+
+/* The lock is free while this waits, so that other threads' calls go on. */
+CUresult md_swap_arrival_settle(uint64_t address, uint64_t bytes)
+{
+	struct md_swap_wait wait = {0};
 	if (!atomic_load(&md_swap_arriving))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&md_swap_arrival_lock);
-	for (uint32_t i = 0; i < a->part_count && result == CUDA_SUCCESS; i++)
-		if (a->parts[i].address < address + bytes && address < a->parts[i].address + a->parts[i].bytes)
-			result = settle_part(&a->parts[i]);
+	CUresult result = need_range(address, bytes, &wait);
+	if (result == CUDA_SUCCESS)
+		md_swap_arrival_hold(&wait);
 	pthread_mutex_unlock(&md_swap_arrival_lock);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = settle(&wait);
+	md_swap_arrival_let_go(&wait);
 	return result;
 }
 

@@ -88,10 +88,16 @@ struct md_swap_arrival {
 	uint64_t serial; /* physical memory that is younger was not out */
 	unsigned users;  /* threads that wait for an event, so that it stays */
 	bool unsteady;   /* host functions may write what the engine copies to the device later */
+	bool
+	    doubt; /* memory has come to which addresses lead that were found before: everything waits for everything */
+	bool reads_host; /* a device reads memory of the C library's */
+	const struct md_swap_leads *leads;
+	struct md_swap_arrival_part variables; /* of modules: what they lead to, each kernel may touch */
 	struct md_swap_arrival_counts counts;
 	uint64_t total;
 	/* the wish that is being put together */
 	uint64_t wish;
+	bool holds_memory; /* md_swap_memory_lock, until the wish ends */
 	bool all;
 	uint32_t *queue; /* parts, each at most twice */
 	uint32_t queued;
@@ -101,8 +107,22 @@ struct md_swap_arrival {
 extern pthread_mutex_t md_swap_arrival_lock; /* taken after md_swap_memory_lock */
 extern struct md_swap_arrival md_swap_arrival MD_GUARDED_BY(md_swap_arrival_lock);
 
-/* Submits what is left of a part. */
-CUresult md_swap_arrival_submit(struct md_swap_arrival_part *part) MD_REQUIRES(md_swap_arrival_lock);
+/*
+ * What a call waits for: put together and held under the lock, waited for without it. What is held stays until it is let
+ * go; who waits may do so until another thread's call lets the device go on.
+ */
+struct md_swap_wait {
+	uint64_t chunk[MD_SWAP_FLOWS]; /* of each flow, up to this one; 0: none */
+	const struct md_cuda *driver;
+	CUevent events[MD_SWAP_FLOWS];
+	unsigned count; /* of events */
+};
+
+/* Submits what is left of a part, and adds it. An error: the call must not be made. */
+CUresult md_swap_arrival_need(struct md_swap_arrival_part *part, struct md_swap_wait *wait)
+    MD_REQUIRES(md_swap_arrival_lock);
+void md_swap_arrival_hold(struct md_swap_wait *wait) MD_REQUIRES(md_swap_arrival_lock);
+void md_swap_arrival_let_go(const struct md_swap_wait *wait);
 /* Finds what the parts lead to. False: no memory. */
 bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap_leads *leads)
     MD_REQUIRES(md_swap_memory_lock, md_swap_arrival_lock);

@@ -107,7 +107,7 @@ static void wish_copy(uint64_t to, uint64_t from, size_t bytes)
 {
 	md_swap_wish_begin();
 	md_swap_wish_range(to, bytes, false);
-	md_swap_wish_source(from, bytes);
+	md_swap_wish_source(from, bytes, to);
 }
 
 static CUresult copy(uint64_t to, uint64_t from, size_t bytes, CUstream stream)

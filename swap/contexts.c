@@ -11,8 +11,10 @@
 #include "swap/arrival.h"
 #include "swap/control.h"
 #include "swap/gate.h"
+#include "swap/graph_words.h"
 #include "swap/layer.h"
 #include "swap/memory_own.h"
+#include "swap/module_words.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_swap_context known[MD_SWAP_CONTEXTS_MOST] MD_GUARDED_BY(lock);
@@ -180,6 +182,8 @@ static void gone(CUcontext context)
 {
 	forget_context(context);
 	md_swap_own_context_gone(context);
+	md_swap_variables_context_gone(context);
+	md_swap_graphs_forget();
 }
 
 CUresult md_swap_own_cuCtxDestroy_v2(CUcontext ctx)

@@ -64,7 +64,9 @@ static CUresult came(CUresult result, void *at, size_t bytes)
 	if (seen != address)
 		md_interval_add(&locked, seen, bytes, address);
 	pthread_mutex_unlock(&md_swap_memory_lock);
-	md_swap_reach_renew();
+	md_swap_reach_came(seen, bytes);
+	if (seen != address)
+		md_swap_reach_came(address, bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -122,4 +124,12 @@ CUresult md_swap_own_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RE
 {
 	md_swap_reach_hide();
 	return md_swap_real.cuSurfObjectCreate(pSurfObject, pResDesc);
+}
+
+/* An engine that says how much memory kernels may allocate has kernels that do, and nobody sees what lies there. */
+CUresult md_swap_own_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+		md_swap_reach_hide();
+	return md_swap_real.cuCtxSetLimit(limit, value);
 }

@@ -46,12 +46,22 @@ static void add_word(struct words *words, uint64_t word, bool aligned)
 		words->anything = true;
 }
 
+/* A kernel may give such a node other parameters. Drivers that do not know the attribute have none. */
+static bool is_updatable(CUgraphNode node)
+{
+	CUlaunchAttributeValue value = {0};
+	return md_swap_real.cuGraphKernelNodeGetAttribute &&
+	       md_swap_real.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+							  &value) == CUDA_SUCCESS &&
+	       value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
 static void add_kernel(struct words *words, CUgraphNode node)
 {
 	CUDA_KERNEL_NODE_PARAMS params = {0};
 	uint8_t bytes[MD_SWAP_PARAMETERS_MOST];
 	size_t size;
-	if (md_swap_real.cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS ||
+	if (is_updatable(node) || md_swap_real.cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS ||
 	    !md_swap_kernel_parameters(params.func ? params.func : (CUfunction)params.kern, params.kernelParams,
 				       params.extra, bytes, &size)) {
 		words->anything = true;
@@ -170,6 +180,18 @@ static void learn(CUgraphExec exec, CUgraph graph)
 	keep(exec, words);
 }
 
+void md_swap_graphs_forget(void)
+{
+	uint64_t exec, words;
+	size_t cursor = 0;
+	pthread_mutex_lock(&lock);
+	while (md_map_next(&known, &cursor, &exec, &words))
+		destroy((struct words *)(uintptr_t)words);
+	md_map_finish(&known);
+	md_map_init(&known);
+	pthread_mutex_unlock(&lock);
+}
+
 void md_swap_graph_wish(CUgraphExec exec)
 {
 	uint64_t found = 0, word, aligned;
@@ -187,30 +209,35 @@ void md_swap_graph_wish(CUgraphExec exec)
 
 /* ---- calls ---- */
 
-static CUresult learned(CUresult result, const CUgraphExec *exec, CUgraph graph)
+/* What kernels launch themselves is not seen. */
+static CUresult learned(CUresult result, const CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-	if (result == CUDA_SUCCESS)
-		learn(*exec, graph);
+	if (result != CUDA_SUCCESS)
+		return result;
+	learn(*exec, graph);
+	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		md_swap_reach_hide();
 	return result;
 }
 
 CUresult md_swap_own_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-	return learned(md_swap_real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags), phGraphExec, hGraph);
+	return learned(md_swap_real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags), phGraphExec, hGraph,
+		       flags);
 }
 
 CUresult md_swap_own_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 						  CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-	return learned(md_swap_real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams), phGraphExec,
-		       hGraph);
+	CUresult result = md_swap_real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
+	return learned(result, phGraphExec, hGraph, result ? 0 : instantiateParams->flags);
 }
 
 CUresult md_swap_own_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
 						       CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-	return learned(md_swap_real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams),
-		       phGraphExec, hGraph);
+	CUresult result = md_swap_real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams);
+	return learned(result, phGraphExec, hGraph, result ? 0 : instantiateParams->flags);
 }
 
 CUresult md_swap_own_cuGraphExecDestroy(CUgraphExec hGraphExec)

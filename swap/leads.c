@@ -60,6 +60,24 @@ const struct md_swap_lead *md_swap_leads_find(const struct md_swap_leads *leads,
 	return md_map_get(&leads->known, key_of(hash), &index) ? &leads->items[index] : NULL;
 }
 
+bool md_swap_leads_has_region(const struct md_swap_leads *leads, uint64_t word)
+{
+	return leads->beyond || (word >> 32 < MD_SWAP_REGIONS && has_region(leads, (uint32_t)(word >> 32)));
+}
+
+/* Addresses were looked for in regions that were known. A block that may lead anywhere makes everything wait anyway. */
+bool md_swap_leads_mention(const struct md_swap_leads *leads, uint64_t address, uint64_t bytes)
+{
+	uint64_t first = address >> MD_SWAP_GRANULE_SHIFT, last = (address + bytes) >> MD_SWAP_GRANULE_SHIFT;
+	for (uint64_t region = address >> 32; bytes && region <= (address + bytes - 1) >> 32; region++)
+		if (region >= MD_SWAP_REGIONS || !has_region(leads, (uint32_t)region))
+			return true;
+	for (size_t i = 0; i < leads->granule_count; i++)
+		if (leads->granules[i] + 1 >= first && leads->granules[i] <= last + 1)
+			return true;
+	return false;
+}
+
 /* ---- scanning ---- */
 
 /* False: no memory. */

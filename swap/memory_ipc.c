@@ -14,6 +14,7 @@
 #include "swap/contexts.h"
 #include "swap/layer.h"
 #include "swap/memory_own.h"
+#include "swap/reach.h"
 
 #define HANDLE_MAGIC UINT64_C(0x4d44535741504950)
 
@@ -177,12 +178,19 @@ static CUresult open_token(const struct token *token, CUdeviceptr *address) MD_R
 	return CUDA_SUCCESS;
 }
 
+/* The size of what the driver opens is not known. */
+static CUresult open_drivers(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned flags)
+{
+	CUresult result = md_swap_arrival_settle_all();
+	return result == CUDA_SUCCESS ? md_swap_real.cuIpcOpenMemHandle_v2(pdptr, handle, flags) : result;
+}
+
 CUresult md_swap_own_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
 {
 	struct token token;
 	memcpy(&token, &handle, sizeof(token));
 	if (token.magic != HANDLE_MAGIC)
-		return md_swap_real.cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+		return open_drivers(pdptr, handle, Flags);
 	if (!pdptr || !token.bytes || token.bytes % MD_SWAP_SLAB_BYTES || token.offset >= token.bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (token.process == (int32_t)getpid())
@@ -190,6 +198,8 @@ CUresult md_swap_own_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle ha
 	pthread_mutex_lock(&md_swap_memory_lock);
 	CUresult result = open_token(&token, pdptr);
 	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_SUCCESS)
+		md_swap_reach_came(*pdptr - token.offset, token.bytes);
 	return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include "swap/contexts.h"
 #include "swap/layer.h"
+#include "swap/reach.h"
 
 struct md_swap_managed *md_swap_all_managed;
 
@@ -34,6 +35,7 @@ CUresult md_swap_own_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsig
 	managed->next = md_swap_all_managed;
 	md_swap_all_managed = managed;
 	pthread_mutex_unlock(&md_swap_memory_lock);
+	md_swap_reach_came(managed->address, bytesize);
 	return CUDA_SUCCESS;
 }
 

@@ -15,6 +15,7 @@
 #include "swap/layer.h"
 #include "swap/memory_own.h"
 #include "swap/peers.h"
+#include "swap/reach.h"
 
 struct pool {
 	CUmemoryPool handle;
@@ -296,23 +297,36 @@ static CUresult take(CUdeviceptr *dptr, uint64_t bytes, CUmemoryPool handle, CUs
 	return result;
 }
 
+/* The driver's own allocation. One that is captured comes with the graph. */
+static CUresult came(CUresult result, const CUdeviceptr *dptr, size_t bytes)
+{
+	if (result == CUDA_SUCCESS)
+		md_swap_reach_came(*dptr, bytes);
+	return result;
+}
+
 CUresult md_swap_own_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
 	CUresult result = take(dptr, bytesize, NULL, hStream, false);
-	return result == CUDA_ERROR_NOT_SUPPORTED ? md_swap_real.cuMemAllocAsync(dptr, bytesize, hStream) : result;
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		   ? came(md_swap_real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize)
+		   : result;
 }
 
 CUresult md_swap_own_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
 	CUresult result = take(dptr, bytesize, NULL, hStream, true);
-	return result == CUDA_ERROR_NOT_SUPPORTED ? md_swap_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream) : result;
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		   ? came(md_swap_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr, bytesize)
+		   : result;
 }
 
 CUresult md_swap_own_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
 	CUresult result = pool ? take(dptr, bytesize, pool, hStream, false) : CUDA_ERROR_NOT_SUPPORTED;
-	return result == CUDA_ERROR_NOT_SUPPORTED ? md_swap_real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream)
-						  : result;
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		   ? came(md_swap_real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream), dptr, bytesize)
+		   : result;
 }
 
 CUresult md_swap_own_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
@@ -320,7 +334,7 @@ CUresult md_swap_own_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t byte
 {
 	CUresult result = pool ? take(dptr, bytesize, pool, hStream, true) : CUDA_ERROR_NOT_SUPPORTED;
 	return result == CUDA_ERROR_NOT_SUPPORTED
-		   ? md_swap_real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream)
+		   ? came(md_swap_real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream), dptr, bytesize)
 		   : result;
 }
 

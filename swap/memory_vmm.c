@@ -10,6 +10,7 @@
 #include "swap/arrival.h"
 #include "swap/layer.h"
 #include "swap/physical.h"
+#include "swap/reach.h"
 
 /* High bits of our names, which no address and no handle of the driver has. */
 #define NAME_BITS 0x5357000000000000u
@@ -131,16 +132,63 @@ CUresult md_swap_own_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp 
 
 /* ---- mappings ---- */
 
+/* Whatever address it is on its way by. */
+static CUresult settle_physical(const struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+{
+	CUresult result = CUDA_SUCCESS;
+	for (const struct md_swap_mapping *at = physical->mappings; at && result == CUDA_SUCCESS; at = at->next)
+		result = md_swap_arrival_settle(at->address, at->bytes);
+	return result;
+}
+
+/*
+ * An address that is used from now on may lead from what is mapped there into what is mapped before and behind it without
+ * a gap, and nobody has joined them (reach.c).
+ */
+static CUresult settle_beside(CUdeviceptr ptr, size_t size) MD_REQUIRES(md_swap_memory_lock)
+{
+	const struct md_swap_mapping *at;
+	CUresult result = CUDA_SUCCESS;
+	if (!atomic_load(&md_swap_arriving))
+		return CUDA_SUCCESS;
+	for (CUdeviceptr end = ptr + size; result == CUDA_SUCCESS && (at = md_swap_mapping_at(end)) != NULL;
+	     end = at->address + at->bytes)
+		result = settle_physical(at->physical);
+	for (CUdeviceptr start = ptr; result == CUDA_SUCCESS && (at = md_swap_mapping_at(start - 1)) != NULL;
+	     start = at->address)
+		result = settle_physical(at->physical);
+	return result;
+}
+
+static CUresult map_foreign(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+			    unsigned long long flags)
+{
+	pthread_mutex_lock(&md_swap_memory_lock);
+	CUresult result = settle_beside(ptr, size);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuMemMap(ptr, size, offset, handle, flags);
+	if (result == CUDA_SUCCESS)
+		md_swap_reach_came(ptr, size);
+	return result;
+}
+
 CUresult md_swap_own_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
 			      unsigned long long flags)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	if (!is_name(handle))
-		return md_swap_real.cuMemMap(ptr, size, offset, handle, flags);
+		return map_foreign(ptr, size, offset, handle, flags);
 	pthread_mutex_lock(&md_swap_memory_lock);
 	struct md_swap_physical *physical = find_named(handle);
-	if (physical)
-		result = md_swap_physical_map(physical, ptr, size, offset, flags);
+	if (physical) {
+		/* Addresses that were found before may lead to where it is mapped now. */
+		result = settle_physical(physical);
+		if (result == CUDA_SUCCESS)
+			result = settle_beside(ptr, size);
+		if (result == CUDA_SUCCESS)
+			result = md_swap_physical_map(physical, ptr, size, offset, flags);
+	}
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return result;
 }
@@ -183,7 +231,10 @@ static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 {
 	if (has_pieces(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = md_swap_real.cuMemSetAccess(ptr, size, desc, count);
+	/* What is on its way must still be written. */
+	CUresult result = md_swap_arrival_settle(ptr, size);
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuMemSetAccess(ptr, size, desc, count);
 	CUdeviceptr end = ptr + size;
 	struct md_swap_mapping *at = result == CUDA_SUCCESS ? md_swap_mapping_next(ptr, end) : NULL;
 	while (at && result == CUDA_SUCCESS) {
@@ -278,8 +329,10 @@ typedef CUresult CUDAAPI map_array_function(CUarrayMapInfo *, unsigned int, CUst
 
 static CUresult map_array(map_array_function *real, CUarrayMapInfo *infos, unsigned count, CUstream stream)
 {
+	CUresult result = md_swap_arrival_settle_all();
 	CUarrayMapInfo *copy = infos ? translate_list(infos, count) : NULL;
-	CUresult result = real(copy ? copy : infos, count, stream);
+	if (result == CUDA_SUCCESS)
+		result = real(copy ? copy : infos, count, stream);
 	free(copy);
 	return result;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/environment.h"
@@ -15,12 +16,14 @@
 #include "swap/layer.h"
 #include "swap/memory_managed.h"
 #include "swap/physical.h"
+#include "swap/module_words.h"
 
 #define LOOKED_AT_MOST ((size_t)64 << 20) /* bytes of a copy that are looked through */
 #define WORDS_MOST ((size_t)1 << 20)      /* that are remembered */
 #define PARTS_MOST 256u                   /* that one is known to lead to; with more, it may lead anywhere */
 #define LEAST_ADDRESS ((uint64_t)1 << 16)
 #define GRANULE ((uint64_t)1 << MD_SWAP_GRANULE_SHIFT)
+#define MEMORY_LOCK_NS 20000000 /* that a call waits for the lock of memory */
 
 static atomic_bool hidden;
 
@@ -114,21 +117,80 @@ static bool follow_part(struct md_swap_arrival *a, const struct md_swap_leads *l
 	return true;
 }
 
-/* A reservation of the engine's own may hold an allocation that consists of several pieces. */
-static bool join_neighbours(struct md_swap_arrival *a)
+/* Behind the engine's own mappings that follow each other without a gap. *several: one of them is not the only one. */
+static uint64_t end_of_chain(uint64_t from, bool *several) MD_REQUIRES(md_swap_memory_lock)
 {
-	for (uint32_t i = 1; i < a->part_count; i++) {
-		struct md_swap_arrival_part *one = &a->parts[i - 1], *two = &a->parts[i];
-		if (one->alone || two->alone || one->address + one->bytes != two->address)
-			continue;
-		if (!add_lead(one, i) || !add_lead(two, i - 1))
+	const struct md_swap_mapping *at;
+	for (; (at = md_swap_mapping_at(from)) != NULL && !md_swap_is_piece(at->physical);
+	     from = at->address + at->bytes)
+		*several = *several || at->physical->mappings->next;
+	return from;
+}
+
+static uint64_t start_of_chain(uint64_t from) MD_REQUIRES(md_swap_memory_lock)
+{
+	const struct md_swap_mapping *at;
+	while ((at = md_swap_mapping_at(from - 1)) != NULL && !md_swap_is_piece(at->physical))
+		from = at->address;
+	return from;
+}
+
+/*
+ * One reservation of the engine's own may hold one allocation in several pieces. Some of them may have stayed, or be on
+ * their way by another address.
+ */
+static bool join_neighbours(struct md_swap_arrival *a) MD_REQUIRES(md_swap_memory_lock)
+{
+	for (uint32_t i = 0, next; i < a->part_count; i = next) {
+		bool several = false;
+		uint64_t end = a->parts[i].alone ? 0 : end_of_chain(start_of_chain(a->parts[i].address), &several);
+		for (next = i + 1; next < a->part_count && a->parts[next].address < end; next++)
+			if (!add_lead(&a->parts[next - 1], next) || !add_lead(&a->parts[next], next - 1))
+				return false;
+		for (uint32_t in = i; several && in < next; in++)
+			a->parts[in].anywhere = true;
+	}
+	return true;
+}
+
+struct follower {
+	struct md_swap_arrival *arrival;
+	const struct md_swap_leads *leads;
+};
+
+static bool follow_variable(void *user, const uint8_t *bytes, size_t size) MD_LOCKS_UNCHECKED
+{
+	const struct follower *f = user;
+	for (size_t at = 0; at + 8 <= size; at += 4) {
+		uint64_t word;
+		memcpy(&word, bytes + at, sizeof(word));
+		if (word >= LEAST_ADDRESS && md_swap_leads_has_region(f->leads, word) &&
+		    !follow_granule(f->arrival, &f->arrival->variables, word >> MD_SWAP_GRANULE_SHIFT))
 			return false;
 	}
 	return true;
 }
 
+/* Whether some device of this process reads memory that nobody has allocated for it. */
+static bool reads_host_memory(void)
+{
+	int count = 0, reads = 0;
+	if (md_swap_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+		return true;
+	for (int i = 0; i < count; i++)
+		if (md_swap_real.cuDeviceGetAttribute(&reads, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, i) !=
+			CUDA_SUCCESS ||
+		    reads)
+			return true;
+	return false;
+}
+
 bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap_leads *leads)
 {
+	arrival->leads = leads;
+	arrival->reads_host = reads_host_memory();
+	if (!md_swap_variables_read(arrival->links->driver, follow_variable, &(struct follower){arrival, leads}))
+		arrival->variables.anywhere = true;
 	for (uint32_t i = 0; i < arrival->part_count; i++) {
 		if (leads->beyond)
 			arrival->parts[i].anywhere = true;
@@ -140,14 +202,29 @@ bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap
 
 /* ---- a wish ---- */
 
+/*
+ * Who holds the lock of memory may be waiting for work that only this call lets go on. It is not needed to wish for
+ * everything.
+ */
+static bool lock_memory(void) MD_LOCKS_UNCHECKED
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += MEMORY_LOCK_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_mutex_timedlock(&md_swap_memory_lock, &until) == 0;
+}
+
 void md_swap_wish_begin(void) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
-	pthread_mutex_lock(&md_swap_memory_lock);
+	bool memory = lock_memory();
 	pthread_mutex_lock(&md_swap_arrival_lock);
+	a->holds_memory = memory;
 	a->wish++;
 	a->queued = 0;
-	a->all = atomic_load(&hidden);
+	a->all = !memory || a->doubt || atomic_load(&hidden);
 }
 
 static void want(uint32_t index, bool leads) MD_LOCKS_UNCHECKED
@@ -160,6 +237,14 @@ static void want(uint32_t index, bool leads) MD_LOCKS_UNCHECKED
 	if (leads)
 		part->reached = a->wish;
 	a->queue[a->queued++] = index;
+}
+
+static void want_variables(void) MD_LOCKS_UNCHECKED
+{
+	struct md_swap_arrival *a = &md_swap_arrival;
+	a->all = a->all || a->variables.anywhere;
+	for (uint32_t i = 0; a->parts && i < a->variables.lead_count; i++)
+		want(a->variables.leads[i], true);
 }
 
 /* Parts are appended while the queue is walked. */
@@ -191,16 +276,6 @@ static bool is_managed(uint64_t word) MD_LOCKS_UNCHECKED
 	return false;
 }
 
-static bool reads_host_memory(void)
-{
-	int reads = 0;
-	CUdevice device;
-	return md_swap_real.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-	       (md_swap_real.cuDeviceGetAttribute(&reads, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device) ==
-		    CUDA_SUCCESS &&
-		reads);
-}
-
 static bool is_mapped_here(uint64_t word)
 {
 	unsigned char ignored;
@@ -217,11 +292,11 @@ static bool ask_driver(uint64_t word)
 		return true;
 	if (!md_swap_real.cuPointerGetAttribute)
 		return true;
-	if (md_swap_real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS && type)
-		return true;
-	return reads_host_memory() && is_mapped_here(word);
+	return md_swap_real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS &&
+	       type;
 }
 
+/* Memory that the engine has from the C library comes and goes unseen, so what is known of it is not kept. */
 static void ask(uint64_t word) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
@@ -233,7 +308,7 @@ static void ask(uint64_t word) MD_LOCKS_UNCHECKED
 		if (a->words.used < WORDS_MOST)
 			md_map_put(&a->words, word, known);
 	}
-	a->all = known;
+	a->all = known || (a->reads_host && !is_young(word) && is_mapped_here(word));
 }
 
 void md_swap_wish_word(uint64_t word, bool aligned) MD_LOCKS_UNCHECKED
@@ -251,22 +326,42 @@ void md_swap_wish_word(uint64_t word, bool aligned) MD_LOCKS_UNCHECKED
 		ask(word);
 }
 
-void md_swap_wish_bytes(const void *bytes, size_t size)
+/* Words at multiples of 4 bytes of the place where they lie, or are going to. */
+static void wish_words(const uint8_t *bytes, size_t size, uint64_t place)
 {
-	const uint8_t *from = bytes;
-	for (size_t at = 0; at + 8 <= size; at += 4) {
+	for (size_t at = (4 - place % 4) % 4; at + 8 <= size; at += 4) {
 		uint64_t word;
-		memcpy(&word, from + at, sizeof(word));
+		memcpy(&word, bytes + at, sizeof(word));
 		if (word >= LEAST_ADDRESS)
-			md_swap_wish_word(word, at % 8 == 0);
+			md_swap_wish_word(word, (place + at) % 8 == 0);
 	}
 }
 
-void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads) MD_LOCKS_UNCHECKED
+void md_swap_wish_bytes(const void *bytes, size_t size)
+{
+	wish_words(bytes, size, 0);
+}
+
+static void want_within(uint64_t address, uint64_t bytes, bool leads) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
 	for (uint32_t i = part_after(a, address); i < a->part_count && a->parts[i].address < address + bytes; i++)
 		want(i, leads);
+}
+
+/* Memory that is mapped at several addresses is on its way by one of them. */
+void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads) MD_LOCKS_UNCHECKED
+{
+	struct md_swap_arrival *a = &md_swap_arrival;
+	uint64_t end = address + bytes;
+	if (a->all || !a->parts)
+		return;
+	want_within(address, bytes, leads);
+	for (const struct md_swap_mapping *at = md_swap_mapping_next(address, end); at;
+	     at = md_swap_mapping_next(at->address + at->bytes, end))
+		for (const struct md_swap_mapping *one = at->physical->mappings; one; one = one->next)
+			if (one != at)
+				want_within(one->address, one->bytes, leads);
 }
 
 static bool is_on_device(uint64_t address)
@@ -277,18 +372,49 @@ static bool is_on_device(uint64_t address)
 		type != CU_MEMORYTYPE_HOST && type != 0);
 }
 
-void md_swap_wish_source(uint64_t address, uint64_t bytes) MD_LOCKS_UNCHECKED
+static bool is_part(const struct md_swap_arrival *a, const struct md_swap_mapping *mapping)
+{
+	uint32_t at = part_after(a, mapping->address);
+	return at < a->part_count && a->parts[at].address <= mapping->address;
+}
+
+/* Whether what lies in the mapping was wished for with the range, or is younger than the swap. */
+static bool is_followed(const struct md_swap_arrival *a, const struct md_swap_mapping *mapping)
+{
+	if (mapping->physical->serial > a->serial)
+		return true;
+	for (const struct md_swap_mapping *one = mapping->physical->mappings; one; one = one->next)
+		if (is_part(a, one))
+			return true;
+	return false;
+}
+
+static bool all_is_followed(uint64_t address, uint64_t end) MD_LOCKS_UNCHECKED
+{
+	const struct md_swap_mapping *at;
+	while (address < end && (at = md_swap_mapping_at(address)) != NULL && is_followed(&md_swap_arrival, at))
+		address = at->address + at->bytes;
+	return address >= end;
+}
+
+void md_swap_wish_source(uint64_t address, uint64_t bytes, uint64_t to) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
-	uint32_t at = part_after(a, address);
-	if (!a->parts || is_young(address))
+	uint64_t end = address + bytes;
+	if (a->all || !a->parts || !bytes)
 		return;
-	if (at < a->part_count && a->parts[at].address < address + bytes)
-		md_swap_wish_range(address, bytes, true);
-	else if (a->unsteady || bytes > LOOKED_AT_MOST || is_managed(address) || is_on_device(address))
+	md_swap_wish_range(address, bytes, true);
+	if (md_swap_mapping_next(address, end)) {
+		a->all = !all_is_followed(address, end);
+		return;
+	}
+	uint32_t at = part_after(a, address);
+	if (at < a->part_count && a->parts[at].address < end)
+		return;
+	if (a->unsteady || bytes > LOOKED_AT_MOST || is_managed(address) || is_on_device(address))
 		a->all = true;
 	else
-		md_swap_wish_bytes((const void *)(uintptr_t)address, bytes);
+		wish_words((const uint8_t *)(uintptr_t)address, bytes, to);
 }
 
 void md_swap_wish_all(void) MD_LOCKS_UNCHECKED
@@ -298,43 +424,21 @@ void md_swap_wish_all(void) MD_LOCKS_UNCHECKED
 
 /* ---- the wait ---- */
 
-struct needs {
-	uint64_t chunk[MD_SWAP_FLOWS]; /* of each flow, up to this one; 0: none */
-	bool any;
-};
-
-static CUresult need(struct md_swap_arrival_part *part, struct needs *needs) MD_LOCKS_UNCHECKED
-{
-	const struct md_swap_arrival_flow *flow = &md_swap_arrival.flows[part->flow];
-	if (part->next == part->end && part->last <= flow->done)
-		return CUDA_SUCCESS;
-	CUresult result = md_swap_arrival_submit(part);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (part->last > needs->chunk[part->flow])
-		needs->chunk[part->flow] = part->last;
-	needs->any = true;
-	return CUDA_SUCCESS;
-}
-
-static CUresult find_needs(struct needs *needs) MD_LOCKS_UNCHECKED
+static CUresult find_needs(struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
-	uint32_t count;
-	*needs = (struct needs){0};
+	CUresult result = CUDA_SUCCESS;
+	*wait = (struct md_swap_wait){0};
 	if (!a->parts)
 		return CUDA_SUCCESS;
 	close_wish();
-	count = a->all ? a->part_count : a->queued;
-	for (uint32_t i = 0; i < count; i++) {
-		CUresult result = need(&a->parts[a->all ? i : a->queue[i]], needs);
-		if (result != CUDA_SUCCESS)
-			return result;
-	}
-	return CUDA_SUCCESS;
+	uint32_t count = a->all ? a->part_count : a->queued;
+	for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = md_swap_arrival_need(&a->parts[a->all ? i : a->queue[i]], wait);
+	return result;
 }
 
-static void count_launch(const struct needs *needs) MD_LOCKS_UNCHECKED
+static void count_launch(const struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
 	struct md_swap_arrival_counts *counts = &a->counts;
@@ -342,7 +446,7 @@ static void count_launch(const struct needs *needs) MD_LOCKS_UNCHECKED
 		return;
 	if (counts->at_first == UINT64_MAX)
 		counts->at_first = a->total - counts->left;
-	if (!needs->any)
+	if (!wait->count)
 		counts->launches_free++;
 	else if (a->all)
 		counts->launches_all++;
@@ -350,46 +454,40 @@ static void count_launch(const struct needs *needs) MD_LOCKS_UNCHECKED
 		counts->launches_some++;
 }
 
-static void unlock(void) MD_LOCKS_UNCHECKED
+static CUresult end_wish(bool launch, struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 {
-	pthread_mutex_unlock(&md_swap_arrival_lock);
-	pthread_mutex_unlock(&md_swap_memory_lock);
-}
-
-CUresult md_swap_wish_await(CUstream stream, bool launch) MD_LOCKS_UNCHECKED
-{
-	struct md_swap_arrival *a = &md_swap_arrival;
-	struct needs needs;
-	CUresult result = find_needs(&needs);
-	for (uint32_t i = 0; i < a->flow_count && result == CUDA_SUCCESS; i++)
-		if (needs.chunk[i])
-			result = a->links->driver->cuStreamWaitEvent(stream, a->flows[i].events[needs.chunk[i] - 1], 0);
+	bool memory = md_swap_arrival.holds_memory;
 	if (launch)
-		count_launch(&needs);
-	unlock();
+		want_variables();
+	CUresult result = find_needs(wait);
+	if (result == CUDA_SUCCESS) {
+		md_swap_arrival_hold(wait);
+		if (launch)
+			count_launch(wait);
+	}
+	pthread_mutex_unlock(&md_swap_arrival_lock);
+	if (memory)
+		pthread_mutex_unlock(&md_swap_memory_lock);
 	return result;
 }
 
-CUresult md_swap_wish_block(void) MD_LOCKS_UNCHECKED
+CUresult md_swap_wish_await(CUstream stream, bool launch)
 {
-	struct md_swap_arrival *a = &md_swap_arrival;
-	CUevent events[MD_SWAP_FLOWS];
-	unsigned count = 0;
-	struct needs needs;
-	CUresult result = find_needs(&needs);
-	for (uint32_t i = 0; i < a->flow_count && result == CUDA_SUCCESS; i++)
-		if (needs.chunk[i])
-			events[count++] = a->flows[i].events[needs.chunk[i] - 1];
-	const struct md_cuda *driver = count ? a->links->driver : NULL;
-	a->users += count != 0;
-	unlock();
-	for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
-		result = driver->cuEventSynchronize(events[i]);
-	if (!count)
-		return result;
-	pthread_mutex_lock(&md_swap_arrival_lock);
-	a->users--;
-	pthread_mutex_unlock(&md_swap_arrival_lock);
+	struct md_swap_wait wait;
+	CUresult result = end_wish(launch, &wait);
+	for (unsigned i = 0; i < wait.count && result == CUDA_SUCCESS; i++)
+		result = wait.driver->cuStreamWaitEvent(stream, wait.events[i], 0);
+	md_swap_arrival_let_go(&wait);
+	return result;
+}
+
+CUresult md_swap_wish_block(void)
+{
+	struct md_swap_wait wait;
+	CUresult result = end_wish(false, &wait);
+	for (unsigned i = 0; i < wait.count && result == CUDA_SUCCESS; i++)
+		result = wait.driver->cuEventSynchronize(wait.events[i]);
+	md_swap_arrival_let_go(&wait);
 	return result;
 }
 
@@ -402,13 +500,16 @@ void md_swap_reach_unsteady(void)
 	pthread_mutex_unlock(&md_swap_arrival_lock);
 }
 
-void md_swap_reach_renew(void)
+void md_swap_reach_came(uint64_t address, uint64_t bytes)
 {
+	struct md_swap_arrival *a = &md_swap_arrival;
 	if (!atomic_load(&md_swap_arriving))
 		return;
 	pthread_mutex_lock(&md_swap_arrival_lock);
-	md_map_finish(&md_swap_arrival.words);
-	md_map_init(&md_swap_arrival.words);
+	md_map_finish(&a->words);
+	md_map_init(&a->words);
+	if (a->leads)
+		a->doubt = a->doubt || md_swap_leads_mention(a->leads, address, bytes);
 	pthread_mutex_unlock(&md_swap_arrival_lock);
 }
 

@@ -10,8 +10,9 @@
 #include "driver/cuda_driver.h"
 
 /*
- * A wish begins, takes words and ranges, and ends with a wait. The locks of memory and arrival are held from the beginning
- * to the end. The wait is empty if everything that was wished for has come.
+ * A wish begins, takes words and ranges, and ends with a wait. The locks of memory and arrival are held until the wish
+ * ends, and not during the wait, which may last until another thread's call. The wait is empty if everything that was
+ * wished for has come.
  *
  * The contents of memory were searched for addresses when it went out. A word that points into a part wishes for this
  * part, and for all parts to which words in it lead. A word that points to other memory that the driver knows wishes for
@@ -24,8 +25,11 @@ void md_swap_wish_word(uint64_t word, bool aligned);
 void md_swap_wish_bytes(const void *bytes, size_t size);
 /* leads: words that are read there may be used as addresses. */
 void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads);
-/* Adds the range that a copy reads, on the device or on the host. Bytes on the host are searched for addresses. */
-void md_swap_wish_source(uint64_t address, uint64_t bytes);
+/*
+ * Adds the range that a copy reads, on the device or on the host. Bytes on the host are searched for addresses. to: the
+ * address to which they are copied.
+ */
+void md_swap_wish_source(uint64_t address, uint64_t bytes, uint64_t to);
 void md_swap_wish_all(void);
 /*
  * Makes the stream wait, on the device. launch: counts the call as a launch. An error: the caller must not make the
@@ -37,8 +41,8 @@ CUresult md_swap_wish_block(void);
 
 /* A host function may write memory that is copied to the device later. */
 void md_swap_reach_unsteady(void);
-/* The driver has memory that it did not have before. */
-void md_swap_reach_renew(void);
+/* Memory has come to an address by other ways than as new memory of the device that swap/ keeps. */
+void md_swap_reach_came(uint64_t address, uint64_t bytes);
 /* Whether the address, or one just beside it, is a word of these bytes. */
 bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);
 /* Memory is read without a visible address (by a texture): from now on every call waits for everything. */

@@ -207,3 +207,25 @@ Test(hostcuda_vmm, memory_that_is_mapped_again_faults_until_it_is_filled)
 	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 4, 1, 1, 0, NULL, params, NULL));
 	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuCtxSynchronize());
 }
+
+Test(hostcuda_vmm, memory_that_is_filled_by_one_address_is_there_by_all_of_them)
+{
+	CUmemGenericAllocationHandle handle;
+	only_on_hostcuda("its settings");
+	setenv("HOSTCUDA_REMAPPED", "fault", 1);
+	ok(md_cuda.cuMemCreate(&handle, unit, &prop, 0));
+	CUdeviceptr address = mapped(handle, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ok(md_cuda.cuMemUnmap(address, unit));
+	ok(md_cuda.cuMemRelease(handle));
+	ok(md_cuda.cuMemCreate(&handle, unit, &prop, 0));
+	ok(md_cuda.cuMemMap(address, unit, 0, handle, 0));
+	ok(set_access(address, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CUdeviceptr alias = mapped(handle, unit, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	ok(md_cuda.cuMemsetD32_v2(address, 3, unit / 8)); /* the first half is filled */
+	ok(md_cuda.cuCtxSynchronize());
+	assert_ints(alias, 16, 3);
+	CUdeviceptr later = mapped(handle, unit, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	assert_ints(later, 16, 3);
+	int32_t value;
+	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuMemcpyDtoH_v2(&value, later + unit / 2, sizeof(value)));
+}

@@ -72,7 +72,7 @@ out_and_in() { # word, what it gives
 
 counts() { echo "$(state launches_free) $(state launches_some) $(state launches_all)"; }
 
-words=(small layers graph lists moved given made edge pinned read write renew layers graph sum)
+words=(small layers graph lists moved given made edge protect alias again join variable pinned read write renew layers graph sum)
 
 section 'each way by which a call finds memory, as the first one after in'
 expect "${words[@]}"

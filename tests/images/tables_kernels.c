@@ -88,3 +88,18 @@ HOSTCUDA_KERNEL(tables_make, struct tables_make, HOSTCUDA_PARAM(struct tables_ma
 	for (uint32_t i = 0; i < p->count; i++)
 		p->table[i] = p->first + i;
 }
+
+MD_EXPORT const uint32_t *tables_row; /* a variable that holds an address */
+
+struct tables_named {
+	uint32_t *out;
+	uint32_t n;
+};
+
+/* As tables_rows, by a variable. */
+HOSTCUDA_KERNEL(tables_named, struct tables_named, HOSTCUDA_PARAM(struct tables_named, out),
+		HOSTCUDA_PARAM(struct tables_named, n))
+{
+	for (uint32_t i = 0; i < p->n; i++)
+		p->out[i] = tables_row[i];
+}

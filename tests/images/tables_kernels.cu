@@ -39,4 +39,12 @@ __global__ void tables_make(uint32_t *table, uint32_t count, uint32_t first)
 	for (uint32_t i = 0; i < count; i++)
 		table[i] = first + i;
 }
+
+__device__ const uint32_t *tables_row;
+
+__global__ void tables_named(uint32_t *out, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = tables_row[i];
+}
 }

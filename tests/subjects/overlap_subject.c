@@ -22,6 +22,11 @@
  *   made       the same with a table that a graph of copies made
  *   pinned     the same with a table in page-locked memory of the host
  *   edge       the same with a table in which addresses lie at a multiple of 4, across the border of two blocks
+ *   protect    takes the right to write from memory that the engine has mapped itself, and reads it by a kernel
+ *   alias      writes such memory by another address of it, and reads it by the first one
+ *   again      maps such memory at one more address, which a kernel finds in a table
+ *   join       maps new memory just before such memory, and reads both by one address
+ *   variable   a kernel that finds a row by a variable of its module
  *   far        a kernel that finds a row by its distance from another allocation, which nobody can see
  *   read       a copy to the host
  *   write      a copy from the host, and a set, over parts of the weights
@@ -32,8 +37,10 @@ enum { WORDS = 1 << 20, LAYERS = 12, ROWS = 4, THREADS_MOST = 8, RESULTS = 256 }
 #define BYTES (WORDS * sizeof(uint32_t))
 
 static CUcontext context;
-static CUfunction pair, lists, relative;
+static CUfunction pair, lists, relative, named;
 static CUdeviceptr state[2], weights[LAYERS], rows[ROWS], table, moved, index_memory, scratch, wide;
+static CUmemGenericAllocationHandle twin_handle;
+static CUdeviceptr held, twin[3]; /* memory that the engine has mapped itself, once and twice; addresses for more */
 static CUgraphExec graph, copies;
 static CUstream stream, other;
 static uint64_t *pinned;
@@ -72,6 +79,49 @@ static CUdeviceptr make(uint32_t first)
 		values[i] = (first + i) * 2654435761u;
 	TRY(cuMemcpyHtoD_v2, memory, values, BYTES);
 	return memory;
+}
+
+/* ---- memory that the engine maps itself ---- */
+
+enum { HELD = BYTES };
+
+static const CUmemAllocationProp held_kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+static void allow(CUdeviceptr at, CUmemAccess_flags flags)
+{
+	CUmemAccessDesc access = {.location = held_kind.location, .flags = flags};
+	TRY(cuMemSetAccess, at, HELD, &access, 1);
+}
+
+static void map_held(CUdeviceptr at, CUmemGenericAllocationHandle handle)
+{
+	TRY(cuMemMap, at, HELD, 0, handle, 0);
+	allow(at, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+static CUdeviceptr make_held(CUmemGenericAllocationHandle *handle)
+{
+	CUdeviceptr place;
+	TRY(cuMemAddressReserve, &place, 2 * HELD, 0, 0, 0);
+	TRY(cuMemCreate, handle, HELD, &held_kind, 0);
+	map_held(place + HELD, *handle);
+	for (uint32_t i = 0; i < WORDS; i++)
+		values[i] = i * 40503u;
+	TRY(cuMemcpyHtoD_v2, place + HELD, values, HELD);
+	return place + HELD; /* nothing is mapped just before it */
+}
+
+static void make_both(void)
+{
+	CUmemGenericAllocationHandle handle;
+	held = make_held(&handle);
+	twin[0] = make_held(&twin_handle);
+	for (unsigned i = 1; i < 3; i++) {
+		TRY(cuMemAddressReserve, &twin[i], 2 * HELD, 0, 0, 0);
+		twin[i] += HELD;
+	}
+	map_held(twin[1], twin_handle);
 }
 
 /* ---- threads ---- */
@@ -120,6 +170,7 @@ static void capture(void)
 
 static void set_up_tables(void)
 {
+	CUdeviceptr later[ROWS];
 	TRY(cuMemAlloc_v2, &table, BYTES);
 	TRY(cuMemAlloc_v2, &moved, BYTES);
 	TRY(cuMemAlloc_v2, &wide, 2 * BYTES);
@@ -135,17 +186,24 @@ static void set_up_tables(void)
 	/* address 2 of a table that begins 20 bytes before the border lies half on one side */
 	TRY(cuMemcpyHtoD_v2, wide + (2u << 20) - 20, rows, sizeof(rows));
 	TRY(cuMemsetD32_v2, scratch, 0, 1024);
+	for (unsigned i = 0; i < ROWS; i++)
+		later[i] = twin[2];
+	TRY(cuMemcpyHtoD_v2, table + 4096, later, sizeof(later));
 }
 
 static void set_up(const char *path)
 {
 	void *image = read_file(path);
 	CUmodule module;
+	CUdeviceptr variable;
+	size_t bytes;
 	values = malloc(BYTES);
 	TRY(cuModuleLoadData, &module, image);
 	TRY(cuModuleGetFunction, &pair, module, "tables_pair");
 	TRY(cuModuleGetFunction, &lists, module, "tables_lists");
 	TRY(cuModuleGetFunction, &relative, module, "tables_rows");
+	TRY(cuModuleGetFunction, &named, module, "tables_named");
+	TRY(cuModuleGetGlobal_v2, &variable, &bytes, module, "tables_row");
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
 	for (unsigned i = 0; i < 2; i++)
@@ -154,6 +212,8 @@ static void set_up(const char *path)
 		weights[i] = make(1000 * i);
 	for (unsigned i = 0; i < ROWS; i++)
 		rows[i] = make(77777 * i);
+	TRY(cuMemcpyHtoD_v2, variable, &rows[ROWS - 1], sizeof(rows[0]));
+	make_both();
 	set_up_tables();
 	capture();
 	free(image);
@@ -279,9 +339,62 @@ static uint64_t do_edge(void)
 	return sum_of(state[1], WORDS);
 }
 
+static uint64_t read_held(CUdeviceptr from, uint32_t words)
+{
+	launch_pair(stream, state[1], state[0], from, words);
+	TRY(cuStreamSynchronize, stream);
+	return sum_of(state[1], words);
+}
+
+static uint64_t do_protect(void)
+{
+	allow(held, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	uint64_t sum = read_held(held, WORDS);
+	allow(held, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	return sum;
+}
+
+static uint64_t do_alias(void)
+{
+	TRY(cuMemsetD32Async, twin[0] + 4096, 7, 1000, stream);
+	TRY(cuMemsetD32Async, twin[1] + 65536, 7, 1000, stream);
+	TRY(cuStreamSynchronize, stream);
+	return read_held(twin[0], WORDS) + read_held(twin[1], WORDS);
+}
+
+static uint64_t do_again(void)
+{
+	map_held(twin[2], twin_handle);
+	launch_lists(stream, table + 4096, ROWS);
+	TRY(cuMemUnmap, twin[2], HELD);
+	return sum_of(state[1], WORDS);
+}
+
+static uint64_t do_join(void)
+{
+	CUmemGenericAllocationHandle handle;
+	uint32_t words = 1 << 17; /* half of them are farther from the old memory than an address may lie beside it */
+	TRY(cuMemCreate, &handle, HELD, &held_kind, 0);
+	map_held(held - HELD, handle);
+	TRY(cuMemsetD32Async, held - HELD, 5, WORDS, stream);
+	uint64_t sum = read_held(held - words / 2 * sizeof(uint32_t), words);
+	TRY(cuMemUnmap, held - HELD, HELD);
+	TRY(cuMemRelease, handle);
+	return sum;
+}
+
+static uint64_t do_variable(void)
+{
+	uint32_t n = WORDS;
+	void *params[] = {&state[1], &n};
+	TRY(cuLaunchKernel, named, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	TRY(cuStreamSynchronize, stream);
+	return sum_of(state[1], WORDS);
+}
+
 static uint64_t do_far(void)
 {
-	uint32_t distance = (uint32_t)((rows[ROWS - 1] - weights[0]) / sizeof(uint32_t)), all = UINT32_MAX, n = 1;
+	uint32_t distance = (uint32_t)((rows[0] - weights[0]) / sizeof(uint32_t)), all = UINT32_MAX, n = 1;
 	CUdeviceptr where = scratch + 2048;
 	void *params[] = {&scratch, &scratch, &weights[0], &where, &all, &n};
 	TRY(cuMemcpyHtoD_v2, where, &distance, sizeof(distance));
@@ -311,9 +424,11 @@ static const struct {
 	const char *name;
 	uint64_t (*run)(void);
 } things[] = {
-    {"layers", do_layers}, {"graph", do_graph}, {"small", do_small},   {"lists", do_lists}, {"moved", do_moved},
-    {"given", do_given},   {"made", do_made},   {"pinned", do_pinned}, {"edge", do_edge},   {"read", do_read},
-    {"far", do_far},       {"write", do_write}, {"renew", do_renew},   {"sum", sum_all},
+    {"layers", do_layers}, {"graph", do_graph}, {"small", do_small},       {"lists", do_lists},
+    {"moved", do_moved},   {"given", do_given}, {"made", do_made},         {"pinned", do_pinned},
+    {"edge", do_edge},     {"read", do_read},   {"far", do_far},           {"write", do_write},
+    {"renew", do_renew},   {"sum", sum_all},    {"protect", do_protect},   {"alias", do_alias},
+    {"again", do_again},   {"join", do_join},   {"variable", do_variable},
 };
 
 static void obey(const char *line)
