@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts right after the import of a module that another program imports, or never imports. Loads nothing else."""
+"""Calls a function right after the import of a module, if the program ever imports it. Loads nothing else."""
 from __future__ import annotations
 
 import importlib.abc
@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, Sequence
 
 
 def after_import(name: str, act: Callable[[Any], None], log: str = "medusa") -> None:
-    """act(module) now if the module is there, else right after its import. What act raises goes to the logger `log`."""
+    """Calls act(module) now if the module is loaded, else right after its import. Exceptions of act are logged to `log`."""
     module = sys.modules.get(name)
     if module is not None:
         act(module)
@@ -19,7 +19,7 @@ def after_import(name: str, act: Callable[[Any], None], log: str = "medusa") -> 
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Stands before the other finders until its module is asked for, once."""
+    """Precedes the other finders until its module is imported, once."""
 
     def __init__(self, name: str, act: Callable[[Any], None], log: str) -> None:
         self.name, self._act, self._log = name, act, log

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What medusa-torch.pth calls when Python starts with a Medusa library preloaded: waits for what imports transformers' server."""
+"""medusa-torch.pth calls begin() when Python starts with a Medusa library preloaded: hooks wait for transformers' server."""
 from __future__ import annotations
 
 import os
@@ -11,7 +11,7 @@ UTILS, SERVER = "transformers.cli.serving.utils", "transformers.cli.serving.serv
 
 
 def begin() -> None:
-    """Loads neither PyTorch nor transformers; a program that never imports the server never hears of this."""
+    """Loads neither PyTorch nor transformers; has no effect on a program that never imports the server."""
     if os.environ.get("MEDUSA_TRANSFORMERS") != "0":
         after_import(UTILS, _hook_utils, "medusa.torch")
         after_import(SERVER, _hook_server, "medusa.torch")

@@ -40,7 +40,7 @@ class Adopted(test_torch.OnFakeDevice):
 
     def test_memory_that_nobody_has_bound_is_refused(self):
         why, library = self.adopt({"out": torch.zeros(3)})
-        self.assertIn("['out'] lies in memory that nobody has bound", why)
+        self.assertIn("['out'] lies in memory that is not bound", why)
         self.assertEqual((list(library.refused.values()), library.artifact), ([why], {}))
 
     def test_a_reason_of_the_engine_and_a_note_without_room(self):
@@ -72,7 +72,7 @@ class Adopted(test_torch.OnFakeDevice):
             self.take(library.artifact, fingerprint={"more": "facts"})
         note = json.loads(library.artifact["piece", 4]["note"])
         for change, reason in (({"adopted": 2}, "not recorded by this version"), ({"outputs": {"bound": {}, "name": "gone"}}, "binding gone"),
-                               ({"outputs": 3}, "can't be read"), ({"outputs": {"tensor": {}, "index": 0}}, "can't be read|nobody has bound")):
+                               ({"outputs": 3}, "can't be read"), ({"outputs": {"tensor": {}, "index": 0}}, "can't be read|is not bound")):
             artifact = {("piece", 4): {"note": json.dumps({**note, **change}).encode()}}
             with self.assertRaisesRegex(Unsupported, reason):
                 self.take(artifact)

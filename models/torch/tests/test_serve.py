@@ -187,7 +187,7 @@ class Serve(unittest.TestCase):
         with Server("restore", self.artifact, "fail=ready") as restored:
             self.assertEqual([restored.ask(ids=ids)["tokens"] for ids in PROMPTS], self.live)
             self.assertEqual(restored.own_graphs(), self.live_graphs)
-        self.assertIn("medusa: a failure while graphs were made", restored.said)
+        self.assertIn("medusa: making the graphs failed", restored.said)
         self.assertIn("transformers serve is left as it is: ZeroDivisionError('division by zero')", restored.said)
         self.assertEqual(restored.said.splitlines().count("closed"), 1)
         self.assertNotIn("nothing is prepared", restored.said)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs that an engine captures by itself, all of whose memory is bound: what is noted of them, and values of theirs as JSON."""
+"""Graphs that an engine captures by itself and whose memory is all bound: their notes, and their values as JSON."""
 from __future__ import annotations
 
 import json
@@ -18,7 +18,7 @@ Pack = Callable[[Any], Optional[dict]]
 
 
 class _Bound(Outputs):
-    """A value that holds no tensor outside of bindings; other(part) knows parts of other kinds."""
+    """Packs a value that has no tensor outside of bindings; other(part) packs parts of other kinds."""
 
     def __init__(self, value: Any, bindings: Bindings, other: Optional[Pack]) -> None:
         self._other = other
@@ -29,17 +29,17 @@ class _Bound(Outputs):
             return self._other(value) if self._other else None
         packed = self._pack_tensor(value, path)
         if "tensor" in packed:
-            raise Unsupported(f"{path or 'it'} lies in memory that nobody has bound")
+            raise Unsupported(f"{path or 'the tensor'} lies in memory that is not bound")
         return packed
 
 
 def pack(value: Any, bindings: Bindings, other: Optional[Pack] = None) -> dict:
-    """JSON of a nested value, tensors by binding and offset; Unsupported names the part that has none."""
+    """A nested value as JSON, with tensors by binding and offset. Raises Unsupported, which names a part that is not bound."""
     return _Bound(value, bindings, other).packed
 
 
 def _no_region(index: int) -> Any:
-    raise Unsupported("a tensor lies in memory that nobody has bound")
+    raise Unsupported("a tensor lies in memory that is not bound")
 
 
 def rebuild(packed: dict, bindings: Bindings, other: Optional[Callable[[dict], Any]] = None) -> Any:
@@ -54,11 +54,11 @@ def rebuild(packed: dict, bindings: Bindings, other: Optional[Callable[[dict], A
 
 
 def note(value: Any, more: Any, bindings: Bindings, facts: Dict[str, str]) -> bytes:
-    """Of one graph: what it leaves, and what the engine wants to know of it again."""
+    """The note of one graph: its outputs, and JSON of the engine's own."""
     data = json.dumps({"adopted": NOTE, "outputs": pack(value, bindings), "facts": digest(facts), "more": more},
                       separators=(",", ":")).encode()
     if len(data) > _api.NOTE_MAX:
-        raise Unsupported(f"its note takes {len(data)} bytes, more than {_api.NOTE_MAX}")
+        raise Unsupported(f"the graph's note takes {len(data)} bytes, more than {_api.NOTE_MAX}")
     return data
 
 

@@ -50,7 +50,7 @@ def describe(tensor: torch.Tensor) -> str:
 
 
 def _outside(address: int, size: int, hole: Optional[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Address and bytes of what is left of a storage, before and behind its scratch."""
+    """Address and bytes of the parts of a storage before and behind its scratch."""
     if hole is None:
         return [(address, size)]
     pieces = [(address, hole[0] - address), (hole[1], address + size - hole[1])]
@@ -58,7 +58,7 @@ def _outside(address: int, size: int, hole: Optional[Tuple[int, int]]) -> List[T
 
 
 def _hole(scratch: torch.Tensor) -> Tuple[int, int]:
-    """From where to where scratch lies. A view with gaps counts to the end of its storage."""
+    """The range of scratch in its storage. A view with gaps counts to the end of its storage."""
     storage = scratch.untyped_storage()
     end = storage.data_ptr() + storage.nbytes()
     begin = scratch.data_ptr()
@@ -76,7 +76,7 @@ class Bound:
 
     @property
     def start(self) -> int:
-        """Where it begins in the storage, in bytes."""
+        """The offset of the piece in its storage, in bytes."""
         return self.address - self.tensor.untyped_storage().data_ptr()
 
 
@@ -164,7 +164,7 @@ class Bindings:
         return [bound.name for bound in new]
 
     def add(self, name: str, value: Any) -> None:
-        """Binds one more entry, of which graphs were not asked for yet; _api.Error says why it was refused."""
+        """Binds one more entry, for graphs that have not been asked for yet. Raises _api.Error, which says why it was refused."""
         entry = {name: value}
         self._bind = {**self._bind, **entry}
         walk = walk_bindings(entry, _is_tensor, self._prefix)

@@ -74,7 +74,7 @@ class ContinuousBatching:
         try:
             with torch.cuda.stream(compute_stream):
                 step = self._make(lambda: forward_fn(*args))
-        except Exception:  # pylint: disable=broad-except  # of the engine's own errors its own capture tells again
+        except Exception:  # pylint: disable=broad-except  # the engine's own capture meets the engine's own errors again
             log.exception("continuous batching: transformers makes this graph itself")
             self._own_capture(forward_fn, compute_stream, *args)
             return
@@ -100,7 +100,7 @@ class ContinuousBatching:
             self._is_ready = True
 
     def complete(self) -> None:
-        """ready(), and a capture need not see more; see Graphs.complete()."""
+        """Calls ready(), and says that a capture need not see more; see Graphs.complete()."""
         if self.graphs is not None:
             self.graphs.complete()
             self._is_ready = True
@@ -181,7 +181,7 @@ class _Inputs:
         return self._ios[int(kind.split(".")[1])]
 
     def keep(self, kind: str, batch: int) -> None:
-        """What the static tensors hold now is valid for this graph: later they hold another batch, of other sizes."""
+        """Keeps the present contents of the static tensors, which are valid for this graph; later they hold another batch."""
         whole = {name: tensor for name, tensor in _tensors(self._io(kind)).items()
                  if isinstance(tensor, torch.Tensor) and tensor.nbytes == tensor.untyped_storage().nbytes() <= MOST_KEPT}
         self._kept[kind, batch] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in whole.items()}

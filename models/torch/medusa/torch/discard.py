@@ -10,7 +10,7 @@ from .. import _api
 
 
 class Discarded:
-    """Holds the tensor, so that PyTorch gives its memory to nobody else while it is not saved. close() ends that."""
+    """Holds the tensor, so that PyTorch does not reuse its memory while it is not saved. close() ends that."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         if not tensor.is_cuda or not tensor.is_contiguous() or not tensor.numel():
@@ -21,7 +21,7 @@ class Discarded:
         _api.swap_discardable(*self._place)
 
     def close(self) -> None:
-        """What is written from now on is saved. Call it before anything is written that is needed."""
+        """The contents are saved from now on. Call it before the tensor is written."""
         if self._tensor is not None:
             _api.swap_needed(*self._place)
             self._tensor = None
@@ -38,5 +38,5 @@ class Discarded:
 
 
 def discardable(tensor: torch.Tensor) -> Discarded:
-    """Until the answer is closed (or used as a context, or gone), what the tensor holds may be zero after a swap."""
+    """The contents of the tensor may be zero after a swap, until the returned object is closed, left as a context, or deleted."""
     return Discarded(tensor)

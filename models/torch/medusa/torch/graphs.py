@@ -73,7 +73,7 @@ class Graphs:
         self._name, self._randomize = name, randomize
         self._lock = threading.RLock()
         self._steps: Dict[Tuple[str, int], Step] = {}
-        self._untested: Dict[Tuple[str, int], LiveStep] = {}  # of a capture, which tests them when all graphs are made
+        self._untested: Dict[Tuple[str, int], LiveStep] = {}  # in a capture: tested when all graphs are made
         self._is_ready = self._closed = False
         self._on_ready: List[Callable[[], Any]] = []
         self._logged: set = set()
@@ -149,7 +149,7 @@ class Graphs:
 
     @property
     def why_live(self) -> str:
-        """Why no graph can be restored, known without asking for one; "" if none is known."""
+        """Why no graph can be restored; "" if no reason is known before a graph is asked for."""
         return self._why_live
 
     def get(self, kind: str, batch: int, fn: Callable[[], Any], prepare: Optional[Callable[[], None]] = None) -> Step:
@@ -279,7 +279,7 @@ class Graphs:
             scratch.state(self._device, self._all_pools())
 
     def _all_pools(self) -> List[Any]:
-        """A capture ends what was stated of all memory, that of other engines in this process included."""
+        """The pools of all engines on this device: a capture ends all statements, also those of other engines in this process."""
         with _open_lock:
             return [pool for graphs in _open if graphs._device == self._device for pool in graphs._recorder.own_pools]
 
@@ -365,10 +365,10 @@ class Graphs:
                 log.warning("graph %s/%d: %s", label, batch, error)
 
     def _test_all(self) -> None:
-        """A capture tests a graph at its first launch, on what its inputs hold then: they must be valid for it.
+        """Replays graphs that the engine has not launched. A capture tests a graph at its first launch, on inputs that must be valid.
 
-        What the engine has launched itself was tested then. No graph is launched before the last one is made: a cold
-        start makes no graphs, so that the kernels which run until then (warm-up forwards) are none that it runs.
+        Graphs that the engine has launched itself were tested then. No graph is launched before the last one is made,
+        because kernels that run before the first launch (warm-up forwards) do not count: a cold start does not run them.
         """
         untested, self._untested = self._untested, {}
         for (kind, batch), step in untested.items():
@@ -408,12 +408,12 @@ class Graphs:
     # ---- graphs that the engine captures by itself ----
 
     def bind(self, name: str, value: Any) -> None:
-        """Binds one more entry, for graphs that nobody has asked for yet."""
+        """Binds one more entry, for graphs that have not been asked for yet."""
         with self._lock:
             self._bindings.add(name, value)
 
     def pack(self, value: Any, other: Optional[adopted.Pack] = None) -> dict:
-        """JSON of a nested value whose tensors lie in bindings; other(part) knows parts of other kinds."""
+        """A nested value as JSON, whose tensors lie in bindings; other(part) packs parts of other kinds."""
         return adopted.pack(value, self._bindings, other)
 
     def unpack(self, packed: dict, other: Optional[Callable[[dict], Any]] = None) -> Any:
@@ -421,10 +421,10 @@ class Graphs:
         return adopted.rebuild(packed, self._bindings, other)
 
     def adopt(self, kind: str, batch: int, graph: torch.cuda.CUDAGraph, value: Any, more: Any, refusal: str = "") -> str:
-        """Records a graph that the engine has captured by itself, all of whose values lie in bindings; why it will not be restored, or "".
+        """Records a graph that the engine has captured by itself, with values in bindings alone. Returns why it will not be restored, or "".
 
-        value   what the graph fills. `more` is JSON, which take() gives back. The engine launches the graph by itself, on inputs
-        that vary, when all graphs are made.
+        value   the tensors that the graph fills, nested. `more` is JSON, which take() returns. The engine launches the graph by
+        itself, on inputs that vary, when all graphs are made.
         """
         label, handle = self._label(kind), Captured(graph, value).handle
         refusal = refusal or self._why_live
@@ -439,11 +439,11 @@ class Graphs:
         return refusal
 
     def refuse(self, graph: torch.cuda.CUDAGraph, why: str) -> None:
-        """A graph that was adopted must not be restored after all."""
+        """Says that an adopted graph must not be restored."""
         _api.graph_refuse(Captured(graph, None).handle, why)
 
     def take(self, kinds: Sequence[str], batch: int, timeout_ns: Callable[[], int] = lambda: _api.FOREVER) -> List[Tuple[Step, Any]]:
-        """Restored graphs that adopt() has recorded, each with its `more`; _api.Error or Unsupported says why there is none."""
+        """Restored graphs that adopt() has recorded, each with its `more`. Raises _api.Error or Unsupported with the reason."""
         with self._lock:
             if self._mode != "restore" or self._closed:
                 raise Unsupported("nothing is being restored")
@@ -468,7 +468,7 @@ class Graphs:
         return not self._why_live and _api.graph_ready(self._label(kind), batch)
 
     def on_ready(self, call: Callable[[], Any]) -> None:
-        """call() launches graphs that the engine has captured by itself, on random inputs, when ready() tests all others."""
+        """Has ready() call call(), which launches graphs that the engine has captured by itself, on random inputs."""
         self._on_ready.append(call)
 
     def ready(self) -> None:
@@ -486,13 +486,13 @@ class Graphs:
             log.warning("ready: %s", error)
 
     def complete(self) -> None:
-        """ready(), and a capture or a verification need not see more: it ends here, and with it the program.
+        """Calls ready(), and ends a capture or verification, which need not see more, and with it the program.
 
-        Every graph has been replayed on random inputs by then, which takes `randomize`.
+        By then every graph has been replayed on random inputs, for which `randomize` is needed.
         """
         self.ready()
         if self._randomize is None:
-            log.warning("complete: without randomize= nothing is known of other inputs; the recording goes on")
+            log.warning("complete(): Graphs has no randomize=, so no graph was tested on other inputs; the recording goes on")
             return
         try:
             _api.mark("complete")

@@ -43,7 +43,7 @@ class Recorder:
     def __init__(self, device: int, pool: Any, warmup: int, own_workspaces: bool = False) -> None:
         self._device, self._warmup = device, warmup
         self._pool = pool
-        self.own_pools: List[Any] = []  # nobody else allocates from them
+        self.own_pools: List[Any] = []  # only graphs allocate from them
         self._own_workspaces = own_workspaces
         self._stream: Optional[torch.cuda.Stream] = None
 
@@ -89,7 +89,7 @@ class Recorder:
     # ---- capture ----
 
     def _drop_workspaces(self) -> None:
-        """PyTorch keeps one for each stream, and takes another one when it is asked next.
+        """Makes PyTorch drop its workspaces, of which it keeps one for each stream, and allocate others when they are needed.
 
         Only with the native allocator: under cudaMallocAsync a workspace taken during a capture is an allocation node of
         the graph, and freeing it before the graph has run ends the process.
@@ -145,22 +145,22 @@ class Recorder:
             log.debug("after a broken capture: %s", error)
 
     def _mend(self) -> None:
-        """The pool of a capture that could not be ended is given up."""
+        """Gives up the pool of a capture that could not be ended."""
         mend(self._device, self._pool, self._stream)
         self._pool = None
 
 
 def mend(device: int, pool: Any, stream: Any) -> None:
-    """After a capture that could not be ended: ends what it allocates; an empty capture resets the generator."""
+    """After a capture that could not be ended: ends its allocations, and resets the generator by an empty capture."""
     stop = getattr(torch._C, "_cuda_endAllocateToPool", None)
     try:
         if stop:
             stop(device, pool)
-    except Exception as error:  # pylint: disable=broad-except  # ended after all
+    except Exception as error:  # pylint: disable=broad-except  # the capture has ended already
         log.debug("the pool of a broken capture: %s", error)
     empty = torch.cuda.CUDAGraph()
     with warnings.catch_warnings(), torch.cuda.stream(stream):
-        warnings.simplefilter("ignore")  # PyTorch remarks that it is empty
+        warnings.simplefilter("ignore")  # PyTorch warns that the capture is empty
         empty.capture_begin(capture_error_mode="thread_local")
         empty.capture_end()
     empty.reset()

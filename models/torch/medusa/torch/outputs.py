@@ -97,7 +97,7 @@ def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
 
 
 class Rebuild:
-    """Tensors again, over memory that is bound here or that region(index) names."""
+    """Makes tensors again, over memory that is bound here or that region(index) names."""
 
     def __init__(self, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> None:
         self._bindings, self._region, self._owner = bindings, region, owner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paged KV cache of transformers' continuous batching: what is bound of it, and a size that is equal in every start."""
+"""The paged KV cache of transformers' continuous batching: binds it, and gives it the same size in every start."""
 from __future__ import annotations
 
 import contextlib
@@ -15,11 +15,11 @@ from .kv import kv_capacity
 
 log = logging.getLogger("medusa.torch")
 
-GRAIN = 64 << 20  # bytes: starts measure some MiB apart, and caches must be equal
+GRAIN = 64 << 20  # bytes: measurements of two starts differ by some MiB, and their caches must be equal
 
 
 def unfit(cache: Any) -> str:
-    """Why this cache is not built as known; "" if it is."""
+    """Why this cache does not have a known structure; "" if it has."""
     if hasattr(cache, "key_cache") and hasattr(cache, "value_cache"):
         return ""  # a tensor for keys and one for values of each layer: transformers 5.17
     if hasattr(cache, "cache_tensor") and hasattr(cache, "bytes_per_sector") and hasattr(cache, "cache_allocators"):
@@ -28,7 +28,7 @@ def unfit(cache: Any) -> str:
 
 
 def bindings(cache: Any) -> Dict[str, Role]:
-    """The cache's tensors. Rows of padding race for the write trash, and what they leave there is never read."""
+    """The cache's tensors. Rows of padding race for the write trash, which is never read."""
     if hasattr(cache, "key_cache"):
         layers = {"keys": list(cache.key_cache), "values": list(cache.value_cache)}
         found: Dict[str, Role] = {name: State(tensors) for name, tensors in layers.items()}
@@ -36,7 +36,7 @@ def bindings(cache: Any) -> Dict[str, Role]:
         if trash is not None:
             found["trash"] = Scratch([layer[trash:] for tensors in layers.values() for layer in tensors])
         return found
-    sector = cache.bytes_per_sector  # the first one is what padding reads, the second one is what padding writes
+    sector = cache.bytes_per_sector  # padding reads the first sector, and writes the second one
     return {"cache": State(cache.cache_tensor), "trash": Scratch(cache.cache_tensor[sector:2 * sector])}
 
 
@@ -55,7 +55,7 @@ def _handler_of(manager: Any) -> Tuple[Any, str]:
 
 
 def _key(manager: Any) -> str:
-    """Names all that decides how transformers divides the memory."""
+    """A key made of everything that decides how transformers divides the memory."""
     text = f"{manager.model.config.to_dict()} {manager.model.dtype} {manager.continuous_batching_config}"
     return f"continuous batching {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -69,7 +69,7 @@ def _available(manager: Any, measure: Callable[[], int]) -> int:
 
     try:
         answer = kv_capacity(_key(manager), GRAIN, 1.0, profile, lambda: measured[-1])
-    except Exception as error:  # pylint: disable=broad-except  # what measure() raises it raises again
+    except Exception as error:  # pylint: disable=broad-except  # an exception of measure() is raised again
         log.warning("continuous batching: the memory for the KV cache is transformers' own: %s", error)
         return measured[-1] if measured else measure()
     if answer.from_profile:
@@ -79,7 +79,7 @@ def _available(manager: Any, measure: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def same_size(manager: Any) -> Iterator[None]:
-    """While the cache is made inside, the memory that transformers finds is the same in every start."""
+    """A context in which transformers finds the same memory in every start; make the cache inside of it."""
     if _api.mode() == "none" or manager.continuous_batching_config.num_blocks is not None:
         yield
         return

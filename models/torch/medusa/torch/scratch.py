@@ -2,7 +2,7 @@
 """Memory that only graphs use: blocks of their pools that belong to no tensor.
 
 Structs that eager kernels take as parameters have members that nobody sets (ReduceOp, in every reduction), where an old
-address of such a block may lie. Without the statement that nobody uses it, a capture has to refuse the graphs.
+address of such a block may lie. Without the statement that only graphs use the block, a capture has to refuse the graphs.
 """
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ log = logging.getLogger("medusa.torch")
 
 
 def _pool_of(segment: Any) -> Any:
-    """As torch.cuda.graph_pool_handle() gives it; None where PyTorch does not tell."""
+    """The pool's handle as torch.cuda.graph_pool_handle() gives it; None if PyTorch does not tell it."""
     pool = segment.get("segment_pool_id")
     return tuple(pool) if isinstance(pool, (list, tuple)) else pool
 
 
 def free_blocks(device: int, pools: Collection[Any]) -> Iterator[Tuple[int, int]]:
-    """Address and bytes of what is free in these pools. A block that waits for a stream ("active_pending_free") is not."""
+    """Address and bytes of free blocks in these pools. A block that waits for a stream ("active_pending_free") is not free."""
     for segment in torch.cuda.memory_snapshot():
         if segment.get("device") != device or _pool_of(segment) not in pools:
             continue
@@ -33,11 +33,11 @@ def free_blocks(device: int, pools: Collection[Any]) -> Iterator[Tuple[int, int]
 
 
 def state(device: int, pools: Collection[Any]) -> None:
-    """Tells the C side of all that is free now; it holds until the next capture begins."""
+    """States to the C library which blocks are free now; the statement holds until the next capture begins."""
     if not pools or torch.cuda.get_allocator_backend() != "native":
         return
     try:
         for address, size in free_blocks(device, pools):
             _api.graph_scratch(address, size)
     except (_api.Error, RuntimeError) as error:
-        log.warning("free blocks of the graphs' pool are not known to be free: %s", error)
+        log.warning("free blocks of the graphs' pool could not be stated to be free: %s", error)

@@ -21,7 +21,7 @@ from . import continuous_batching
 
 log = logging.getLogger("medusa.torch")
 
-# What the take-over stands on: methods with their parameters. A transformers that has others serves as it always does.
+# Methods that the take-over needs, with their parameters. A transformers with other ones serves as without Medusa.
 UTILS = {
     "CBGenerateManager": {"init_cb": ["self", "model", "gen_config"], "stop": ["self"]},
     "GenerationState": {"use_continuous_batching": ["self", "model", "modality"], "get_manager": ["self", "model_id", "use_cb"]},
@@ -30,9 +30,9 @@ BUILD_SERVER = ("model_manager", "chat_handler", "generation_state")
 HANDLER = {"_resolve_model": ["body"], "_build_generation_config": ["body", "model_generation_config", "use_cb"]}
 MANAGER = {"warmup": [], "start": [], "is_running": [], "_create_batch_processor": []}
 ATTRIBUTE = "_medusa_served"
-EACH_REQUEST = ("max_new_tokens", "stop_strings")  # of a generation configuration: these concern no graph
+EACH_REQUEST = ("max_new_tokens", "stop_strings")  # settings of a generation configuration that concern no graph
 SAMPLED = ("temperature", "top_k", "top_p", "top_h", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")  # if do_sample
-TOKENS = 512  # batches of up to so many tokens have their graphs before the server answers
+TOKENS = 512  # batches of up to so many tokens get their graphs before the server answers
 _taken: List["Served"] = []  # the one manager of this process whose graphs are Medusa's
 
 
@@ -41,7 +41,7 @@ def parameters_of(method: Any) -> List[str]:
 
 
 def unfit(owner: Any, needs: Dict[str, List[str]]) -> str:
-    """Why a class, or an object, is not built as known here; "" if it is."""
+    """Why a class, or an object, does not have the known structure; "" if it has."""
     name = getattr(owner, "__name__", type(owner).__name__)
     for method, parameters in needs.items():
         found = getattr(owner, method, None)
@@ -53,7 +53,7 @@ def unfit(owner: Any, needs: Dict[str, List[str]]) -> str:
 
 
 def leave(why: str) -> None:
-    """Says why all is left to transformers. A capture ends: however long the server runs, no graph gets a name."""
+    """Logs why everything is left to transformers, and ends a capture: no graph gets a name, however long the server runs."""
     log.warning("medusa: transformers serve is left as it is: %s", why)
     _api.mark("complete")
 
@@ -62,7 +62,7 @@ def leave(why: str) -> None:
 
 
 def hook_utils(module: Any) -> None:
-    """transformers.cli.serving.utils: where the server makes its manager."""
+    """Hooks transformers.cli.serving.utils, where the server makes its manager."""
     for name, needs in UTILS.items():
         why = unfit(getattr(module, name), needs) if hasattr(module, name) else f"{module.__name__} has no {name}"
         if why:
@@ -73,7 +73,7 @@ def hook_utils(module: Any) -> None:
 
 
 def hook_server(module: Any) -> None:
-    """transformers.cli.serving.server: the last thing that is made before the server listens."""
+    """Hooks transformers.cli.serving.server, which makes the last object before the server listens."""
     parameters = parameters_of(module.build_server)
     missing = [name for name in BUILD_SERVER if name not in parameters]
     if missing:
@@ -128,7 +128,7 @@ def _stop(original: Callable[..., Any]) -> Callable[..., Any]:
     def stop(generator: Any) -> Any:
         served = getattr(generator, ATTRIBUTE, None)
         if served is not None:
-            served.start()  # transformers leaves a manager that never started as it is, and the model with it
+            served.start()  # transformers does not stop a manager that never started, so the model would stay
         result = original(generator)
         if served is not None and not (generator._cb is not None and generator._cb.is_running()):
             served.close()
@@ -189,7 +189,7 @@ def most_tokens() -> int:
 
 
 class _Model:
-    """The model as init_cb sees it, so that graphs are taken over between the manager's making and its start."""
+    """Wraps the model for init_cb, so that graphs are taken over after the manager is made and before it starts."""
 
     def __init__(self, model: Any, served: "Served") -> None:
         self._model, self._served = model, served
@@ -209,19 +209,19 @@ class Served:
 
     def __init__(self, generator: Any, configuration: Any, asked: bool) -> None:
         self.generator, self.attached = generator, None  # type: Any, Any
-        self._asked = asked  # a request has decided the sampling
+        self._asked = asked  # whether a request has decided the sampling
         self._held: Any = None  # the manager, if its thread waits for the first request
         self._sampling = _sampling(configuration)
 
     def take_over(self, manager: Any) -> None:
-        """Before the manager starts. On failure the manager is as transformers made it."""
+        """Takes over before the manager starts. After a failure the manager is as transformers made it."""
         try:
             why = unfit(manager, MANAGER) or self._attach(manager)
             if why:
                 manager.batch_processor = None
                 leave(why)
         except Exception as error:  # pylint: disable=broad-except
-            log.exception("medusa: a failure while graphs were made")
+            log.exception("medusa: making the graphs failed")
             self.close()
             manager.batch_processor = None
             leave(repr(error))
@@ -235,7 +235,7 @@ class Served:
             return attached.reason
         self.attached = attached
         if _api.mode() == "restore":
-            attached.ready()  # each graph is there when its first batch asks for it
+            attached.ready()  # each graph is taken when its first batch needs it
             return ""
         manager.warmup()
         make_small(manager, most_tokens())
@@ -244,19 +244,19 @@ class Served:
         return ""
 
     def hold(self, manager: Any) -> None:
-        """Before the first request the manager has no thread, as without Medusa: Python's end would wait for the thread."""
+        """Holds the manager's thread back until the first request, as without Medusa: Python's end would wait for the thread."""
         if not self._asked:
             self._held, manager.start = manager, lambda: None
 
     def start(self) -> None:
-        """The thread of a manager that was held."""
+        """Starts the thread of a manager that was held back."""
         manager, self._held = self._held, None
         if manager is not None:
             del manager.start
             manager.start()
 
     def first_request(self, configuration: Any) -> None:
-        """The first request decides the sampling, in transformers: if it is another one, all is made anew, live."""
+        """Makes everything anew, live, if the first request has another sampling: in transformers, it decides the sampling."""
         if self._asked:
             return
         self._asked = True
@@ -279,7 +279,7 @@ class Served:
 
 
 def _sampling(configuration: Any) -> Dict[str, Any]:
-    """What of a request ends up in graphs; conservatively, all but what transformers applies to each request."""
+    """The settings of a request that may end up in graphs: all except those that transformers applies to each request."""
     values = configuration.to_dict()
     values["do_sample"] = bool(values.get("do_sample"))
     unused = EACH_REQUEST if values["do_sample"] else EACH_REQUEST + SAMPLED

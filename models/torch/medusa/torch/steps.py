@@ -23,7 +23,7 @@ class Step:
     restored = False
     reason = ""  # why it is live
     outputs: Any = None
-    remark: Any = None  # of a restored one: what the engine that was captured has remarked
+    remark: Any = None  # of a restored graph: the remark of the engine that was captured
     increment = 0  # random numbers: how far a replay moves the generator
     warmup_ns = capture_ns = instantiate_ns = 0
 

@@ -20,11 +20,11 @@ ROUNDS = 3
 Randomize = Callable[[str, int, torch.Generator], None]
 
 
-COPIES = 8  # of what graphs may write: at most five at once, and eager runs need memory, too
+COPIES = 8  # copies of memory that graphs may write: at most five exist at once, and eager runs need memory, too
 
 
 def _storages(bindings: Bindings, device: int) -> List[Tuple[str, torch.Tensor]]:
-    """What graphs may write, the smallest first. What is too large is left out: it must be written idempotently."""
+    """Memory that graphs may write, the smallest first. Memory that is too large is left out, and must be written idempotently."""
     left = torch.cuda.mem_get_info(device)[0] // COPIES
     found: List[Tuple[str, torch.Tensor]] = []
     for bound in sorted((b for b in bindings if b.role != _api.CONSTANT), key=lambda b: b.size):
@@ -105,7 +105,7 @@ def _numbers(device: int, seed: str) -> torch.Generator:
 def replay(
     step: Step, randomize: Callable[[torch.Generator], None], bindings: Bindings, device: int, seed: str
 ) -> None:
-    """One replay on random inputs; everything is put back."""
+    """Replays once on random inputs, and puts everything back."""
     before = Snapshot(_storages(bindings, device), device).take()
     try:
         randomize(_numbers(device, seed))
