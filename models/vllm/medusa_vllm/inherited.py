@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import socket
@@ -15,6 +16,9 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_child
 STATUS = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Mems_allowed")
 LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 PR_SET_PDEATHSIG = 1
+# jemalloc (inside libarrow) starts its thread again in a forked child. NVML loads the driver, which starts one that waits in poll(2);
+# a process that calls cuInit gets one of its own.
+DISPENSABLE = tuple(re.compile(name).fullmatch for name in ("jemalloc_bg_thd", "cuda[0-9]+"))
 
 
 def _read(path: str) -> str:
@@ -99,9 +103,14 @@ def difference(before: Dict[str, Any], now: Dict[str, Any]) -> str:
     return ""
 
 
-def tasks() -> int:
-    """The number of threads of this process, including those of C libraries."""
-    return len(os.listdir("/proc/self/task"))
+def threads() -> List[str]:
+    """Names of threads that a forked child would lack, those of C libraries included; not those that it does without."""
+    found = []
+    for number in os.listdir("/proc/self/task"):
+        name = _read(f"/proc/self/task/{number}/comm").strip()
+        if int(number) != os.getpid() and not any(fullmatch(name) for fullmatch in DISPENSABLE):
+            found.append(name or "without a name")
+    return sorted(found)
 
 
 def die_with_parent(number: int) -> None:
@@ -111,9 +120,6 @@ def die_with_parent(number: int) -> None:
 
 def device_in_use() -> str:
     """Why a fork of this process could not use CUDA; "" if it can."""
-    for number in os.listdir("/proc/self/fd"):
-        if _link("/proc/self/fd/" + number).startswith("/dev/nvidia-uvm"):
-            return "/dev/nvidia-uvm is open"
     driver = _loaded("libcuda.so.1")
     count = ctypes.c_int()
     if driver is not None and driver.cuDeviceGetCount(ctypes.byref(count)) != 3:  # CUDA_ERROR_NOT_INITIALIZED

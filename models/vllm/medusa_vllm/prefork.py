@@ -154,9 +154,9 @@ class Core:
             self._socket.close()
             _be_core(theirs, server)
         # A library that ends its threads before a fork, and starts them again afterwards, has none now.
-        count = inherited.tasks()
+        others = inherited.threads()
         theirs.close()
-        self.unusual = "" if count == 1 else f"{count - 1} threads of C libraries were running"
+        self.unusual = f"threads of C libraries were running ({', '.join(others)})" if others else ""
         if self.unusual:
             self.drop()
 

@@ -49,9 +49,9 @@ def unforkable() -> str:
     child = fork()
     if child == 0:
         os._exit(0)
-    count = inherited.tasks()  # right after a fork, without threads that a library ends before it and restarts later
+    others = inherited.threads()  # right after a fork, without threads that a library ends before it and restarts later
     os.waitpid(child, 0)
-    return inherited.device_in_use() or (f"{count - 1} threads of libraries are running" if count > 1 else "")
+    return inherited.device_in_use() or (f"threads of C libraries are running ({', '.join(others)})" if others else "")
 
 
 @contextlib.contextmanager

@@ -21,6 +21,18 @@ LIBRARY = os.path.join(BUILD, "lib/libmedusa-restore.so")
 IMAGE = os.path.join(BUILD, "tests/images/arith.host.so")
 PLACES = [os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) for module in (medusa, medusa_vllm)]
 HOST_ENGINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../torch/tests/host_engine.py")
+# Text of a module that starts threads of these names, as C libraries do.
+NAMED_THREADS = """
+import _thread, ctypes, os, time
+def wait(name, seconds):
+    ctypes.CDLL(None).prctl(15, name.encode())
+    time.sleep(seconds)
+if "--multiprocessing-fork" not in __import__("sys").argv:
+    for name in {}:
+        _thread.start_new_thread(wait, (name, 5))
+        while name + "\\n" not in [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]:
+            time.sleep(0.001)
+"""
 MANY = 30  # modules that stand for the thousands
 
 COUNTED = """

@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from serving import BUILD, IMAGE, HOST_ENGINE, Serving, have_ended, write
+from serving import BUILD, IMAGE, HOST_ENGINE, NAMED_THREADS, Serving, have_ended, write
 
 FORKED = "the engine core's process was forked"
 SPAWNED = "the engine core's process is spawned"
@@ -87,20 +87,26 @@ class Prefork(Serving):
             file.write("__version__ = '0.99.1'\n")
         self.assert_spawned(self.serve(), SPAWNED + ": vLLM 0.99.1 was never tried")
 
-    def test_threads_are_unusual(self):
+    def append(self, text):
+        """To a module that the server imports."""
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
-            file.write("import threading, time\nthreading.Thread(target=time.sleep, args=(2,), name='sleeper', daemon=True).start()\n")
+            file.write(text)
+
+    def test_threads_are_unusual(self):
+        self.append("import threading, time\nthreading.Thread(target=time.sleep, args=(2,), name='sleeper', daemon=True).start()\n")
         self.assert_spawned(self.serve(), SPAWNED + ": this process has threads (sleeper)")
 
     def test_threads_of_libraries_are_unusual(self):
-        with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
-            file.write("import _thread, time\n_thread.start_new_thread(time.sleep, (2,))\n")
-        self.assert_spawned(self.serve(), SPAWNED + ": 1 threads of C libraries were running")
+        self.append(NAMED_THREADS.format(["worker", "cuda00001800007"]))
+        self.assert_spawned(self.serve(), SPAWNED + ": threads of C libraries were running (worker)")
+
+    def test_threads_that_a_child_does_without(self):
+        self.append(NAMED_THREADS.format(["jemalloc_bg_thd", "cuda00001800007"]))
+        self.assert_forked(self.serve())
 
     @unittest.skipUnless(os.path.exists(IMAGE), "no hostcuda")
     def test_a_device_in_use_is_unusual(self):
-        with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
-            file.write("import ctypes, os\nif '--multiprocessing-fork' not in __import__('sys').argv: ctypes.CDLL('libcuda.so.1').cuInit(0)\n")
+        self.append("import ctypes, os\nif '--multiprocessing-fork' not in __import__('sys').argv: ctypes.CDLL('libcuda.so.1').cuInit(0)\n")
         self.assert_spawned(self.serve(), SPAWNED + ": cuInit was called")
 
     def test_what_changes_meanwhile_is_named(self):
@@ -113,8 +119,7 @@ class Prefork(Serving):
         self.assert_spawned(self.serve(f"kill_core={int(signal.SIGKILL)}"), SPAWNED)
 
     def test_a_core_that_does_not_answer_is_spawned(self):
-        with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
-            file.write("import medusa_vllm.prefork\nmedusa_vllm.prefork.WAIT = 1\n")
+        self.append("import medusa_vllm.prefork\nmedusa_vllm.prefork.WAIT = 1\n")
         run = self.serve(f"kill_core={int(signal.SIGSTOP)}")
         self.assert_spawned(run, SPAWNED + ": TimeoutError")
 

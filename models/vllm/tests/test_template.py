@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-from serving import IMAGE, HOST_ENGINE, LIBRARY, Run, Serving, alive, have_ended, wait_until, write
+from serving import IMAGE, HOST_ENGINE, LIBRARY, NAMED_THREADS, Run, Serving, alive, have_ended, wait_until, write
 
 COMMAND = [sys.executable, "-m", "medusa_vllm.template"]
 VARIES = ("MEDUSA_TEMPLATE", "_")  # of the environment of two starts that are the same
@@ -348,8 +348,8 @@ class NoTemplate(Templates):
 
     def test_threads(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
-            file.write("import _thread, time\n_thread.start_new_thread(time.sleep, (5,))\n")
-        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, which cannot be forked after this import: 1 threads of libraries are running",
+            file.write(NAMED_THREADS.format(["worker", "jemalloc_bg_thd"]))
+        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, which cannot be forked after this import: threads of C libraries are running (worker)",
                          "--import", "vllm.entrypoints.cli.serve")
 
     @unittest.skipUnless(os.path.exists(IMAGE), "no hostcuda")
