@@ -113,7 +113,7 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 	serve)
 		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		run serve_live 300 "${engine[@]}" --serve --out "$out/serve_live.json"
-		MEDUSA_VLLM_PREFORK=1 restore serve "$out/serve.medusa" --serve
+		restore serve "$out/serve.medusa" --serve
 		MEDUSA_VLLM_PREFORK=0 restore serve_spawn "$out/serve.medusa" --serve
 		grep -h "medusa: the engine core's process" "$out/serve.log" "$out/serve.err" | sed 's/^.*medusa: /    /'
 		;;

@@ -84,8 +84,7 @@ def begin(chosen: Optional[str] = None) -> None:
 
 
 def _wanted() -> bool:
-    """Whether to fork. Off by default until it has run on a GPU, but on for engines from a template."""
-    return os.environ.get("MEDUSA_VLLM_PREFORK", "1" if "MEDUSA_TEMPLATE" in os.environ else "0") == "1"
+    return os.environ.get("MEDUSA_VLLM_PREFORK", "1") != "0"
 
 
 def _unusual(chosen: Optional[str]) -> str:

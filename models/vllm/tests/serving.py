@@ -197,7 +197,7 @@ class Serving(unittest.TestCase):
         os.chmod(self.vllm, 0o755)
         self.imports = os.path.join(self.folder, "imports")
         open(self.imports, "w", encoding="utf-8").close()
-        self.environment = {**os.environ, "MEDUSA_VLLM_PREFORK": "1", "PYTHONPATH": os.path.join(self.folder, "site"), "PYTHONDONTWRITEBYTECODE": "1",
+        self.environment = {**os.environ, "PYTHONPATH": os.path.join(self.folder, "site"), "PYTHONDONTWRITEBYTECODE": "1",
                             "PYTHONUNBUFFERED": "1", "IMPORTS": self.imports, "MEDUSA_LOG": "info",
                             "PATH": os.path.dirname(self.vllm) + ":" + os.path.join(BUILD, "bin") + ":" + os.environ["PATH"]}
         self.environment.pop("VLLM_WORKER_MULTIPROC_METHOD", None)

@@ -28,9 +28,8 @@ class Prefork(Serving):
         self.assert_forked(run)
         self.assertEqual(self.counted("vllm.v1.worker.gpu_worker"), 1)
 
-    def test_it_is_spawned_unless_that_was_asked_for(self):
-        del self.environment["MEDUSA_VLLM_PREFORK"]
-        run = self.serve()
+    def test_it_is_spawned_if_that_is_asked_for(self):
+        run = self.serve(environment={"MEDUSA_VLLM_PREFORK": "0"})
         self.assertNotIn(FORKED, run.said, run)
         self.assertEqual(self.counted("vllm.v1.worker.gpu_worker"), 1)
 
