@@ -74,10 +74,8 @@ fenced() { # page, kind, name: the lines between .EX and .EE behind that mark, a
 }
 
 # ---- engines of one kind of graph: SUBJECT_subject, with the image of its kernel --------------------------------------
-subject_of() { # name
-	local image=$MEDUSA_BUILD/tests/images/$1_kernels.host.so
-	[ -e "$image" ] || image=$PWD/build/tests/images/$1_kernels.host.so
-	subject=("$MEDUSA_BUILD/tests/subjects/$1_subject" "$image")
+subject_of() { # name, name of its kernels (default: its own)
+	subject=("$MEDUSA_BUILD/tests/subjects/$1_subject" "$MEDUSA_BUILD/tests/images/${2:-$1}_kernels.host.so")
 	export TMPDIR=$work/tmp # where commands work, which is looked into at the end
 	mkdir -p "$TMPDIR"
 }

@@ -197,7 +197,6 @@ assert_contains "$work/touch_read.captured.err" "cuMemcpyDtoH_v2 reads 4 bytes o
 assert_contains "$work/touch_write.captured.err" "cuMemcpyHtoD_v2 writes 16384 bytes of unbound memory that the graph reads"
 section "an address where one binding ends and another begins"
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 export SUBJECT_IMAGE=$images/restore_kernels.host.so
 SUBJECT=span captured span 0 -- "$subject"
 SUBJECT=span restored span.same span "$subject"

@@ -5,7 +5,6 @@
 subject=$MEDUSA_BUILD/tests/subjects/constants_subject
 artifact=$work/captured.medusa
 kernel=$MEDUSA_BUILD/tests/images/probe_kernels.host.so
-[ -e "$kernel" ] || kernel=$PWD/build/tests/images/probe_kernels.host.so
 
 # Whatever was restored, the output is what the engine computes without Medusa.
 start() { # name, artifact, variables...

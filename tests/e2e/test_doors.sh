@@ -3,7 +3,6 @@
 # Every door by which a program comes to the driver, other libraries in it, and several devices, contexts and engines.
 . "$(dirname "$0")/lib.sh"
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 subject=("$MEDUSA_BUILD/tests/subjects/doors_subject" "$images/restore_kernels.host.so")
 other=$MEDUSA_BUILD/tests/doors/other.so
 export SUBJECT_RUNTIME=$MEDUSA_BUILD/tests/doors/runtime.so HOSTCUDA_DEVICES=2

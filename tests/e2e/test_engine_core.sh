@@ -3,8 +3,7 @@
 # An engine core in a process of its own, as vLLM's: its parent uses no device, and kills it, or is killed with it.
 # The core says that it is complete; whatever happens to it afterwards does not matter, and no option is needed.
 . "$(dirname "$0")/lib.sh"
-subject_of outputs
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
+subject_of outputs restore
 
 assert_restored() { # run
 	assert_exit "$1" 0

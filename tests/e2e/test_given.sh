@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 engine_under_test=$MEDUSA_BUILD/tests/subjects/given_subject
 export IMAGE=$MEDUSA_BUILD/tests/images/given_kernels.host.so
-[ -e "$IMAGE" ] || IMAGE=$PWD/build/tests/images/given_kernels.host.so
 
 captured() { # name, exit code, options of medusa-capture; the engine's settings are exported
 	local name=$1 wanted=$2

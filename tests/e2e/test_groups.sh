@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 subject=$MEDUSA_BUILD/tests/subjects/group_subject
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 export SUBJECT_IMAGE=$images/restore_kernels.host.so
 together="is in one group with graph"
 

@@ -3,7 +3,6 @@
 # A child that is made by a system call, which tells nobody, waits for no lock that a thread of its parent holds.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/held_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 host=("$MEDUSA_BUILD/tests/subjects/host_subject" "${subject[1]}")
 if [ -n "${SAN:-}${TSAN:-}" ]; then
 	echo "skipped: the subject has an allocator of its own, as a sanitizer has"

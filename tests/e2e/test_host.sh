@@ -3,7 +3,6 @@
 # The host engine comes first: whatever it does to its process, our libraries do it no harm and say what came of it.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/host_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 captured=("$(preload capture)" "${subject[@]}")
 restored=("$(preload restore)" "${subject[@]}")
 # LeakSanitizer ends a process in which it cannot read /proc or trace threads; the other sanitizers stay.

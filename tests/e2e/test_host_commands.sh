@@ -3,7 +3,6 @@
 # Commands in odd surroundings: outputs that cannot be, two at once, signals, closed descriptors, folders with odd names.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/host_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 chmod 755 "$work"
 mkdir "$work/out" "$work/tmp"
 export TMPDIR=$work/tmp

@@ -3,7 +3,6 @@
 # Kernels of one name in several images: every way in which an image is loaded, found again, or lost.
 . "$(dirname "$0")/lib.sh"
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/identity_first.host.so" ] || images=$PWD/build/tests/images
 subject=("$MEDUSA_BUILD/tests/subjects/identity_subject" "$images")
 
 captured() { # name, what medusa-capture is told or -, words of the engine...

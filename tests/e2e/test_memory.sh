@@ -3,7 +3,6 @@
 # Each way to come by memory, and what may lie in it: restored as it was, or refused by name and captured live as before.
 . "$(dirname "$0")/lib.sh"
 image=$MEDUSA_BUILD/tests/images/memory_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/memory_kernels.host.so
 subject=("$MEDUSA_BUILD/tests/subjects/memory_subject" "$image")
 artifact=$work/captured.medusa
 

@@ -3,7 +3,6 @@
 # Every kind of node, edge, attribute and parameter that a graph can hold: restored as it was, or refused by name.
 . "$(dirname "$0")/lib.sh"
 image=$MEDUSA_BUILD/tests/images/nodes_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/nodes_kernels.host.so
 subject=("$MEDUSA_BUILD/tests/subjects/nodes_subject" "$image")
 artifact=$work/captured.medusa
 export HOSTCUDA_SETTABLE=11 # for the one graph on whose node an engine sets what real drivers let no one set

@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 unset HOSTCUDA_SCATTER MEDUSA_ORDER
 image=$MEDUSA_BUILD/tests/images/restore_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/restore_kernels.host.so
 subject=("$MEDUSA_BUILD/tests/subjects/order_subject" "$image")
 
 # The order of each run is another one, and the same in every run of this test.

@@ -3,7 +3,6 @@
 # Outputs in the memory of the graphs, with notes and facts: restored bit for bit, verified, refused when a fact is wrong.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/outputs_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 artifact=$work/captured.medusa
 
 restored() { # name, VAR=VALUE...: the engine with the artifact and these settings

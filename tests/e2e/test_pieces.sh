@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 subject=$MEDUSA_BUILD/tests/subjects/wide_subject
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 export SUBJECT_IMAGE=$images/restore_kernels.host.so MEDUSA_PROBE_KERNEL=$images/probe_kernels.host.so
 export SUBJECT_GRAPHS=${GRAPHS:-5} SUBJECT_PIECES=${PIECES:-8} SUBJECT_NODES=10 SUBJECT_LAYERS=4 SUBJECT_KV_MIB=4 SUBJECT_POOL_MIB=2
 export SUBJECT_COPIES=20 HOSTCUDA_MEM=2G

@@ -3,7 +3,6 @@
 # What a capture and a verification find, they find with copies and comparisons on the device, too.
 . "$(dirname "$0")/lib.sh"
 kernels=$MEDUSA_BUILD/tests/images/probe_kernels.host.so
-[ -e "$kernels" ] || kernels=$PWD/build/tests/images/probe_kernels.host.so
 export MEDUSA_PROBE_KERNEL=$kernels
 
 for name in groups reached outputs given; do

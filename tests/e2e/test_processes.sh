@@ -3,7 +3,6 @@
 # Workers: forked before CUDA was touched, or spawned, they are captured and restored; two at once do each other no harm.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/outputs_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 graphs=3
 
 assert_all() { # run, word: how every graph was come by

@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 subject=$MEDUSA_BUILD/tests/subjects/reached_subject
 export IMAGE=$MEDUSA_BUILD/tests/images/memory_kernels.host.so
-[ -e "$IMAGE" ] || IMAGE=$PWD/build/tests/images/memory_kernels.host.so
 reason="goes to memory that nobody bound (allocation 2, 4096 bytes) by an address that lies in memory, as in a table of pointers that is bound: the engine's copy is there, and a restored graph has another; bind what such addresses lead to"
 
 captured() { # name, exit code; the engine's settings are exported

@@ -3,7 +3,6 @@
 # An engine that binds nothing, linked with libcuda: its allocations are matched by order, size and place, or all is live.
 . "$(dirname "$0")/lib.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/sequence_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
 artifact=$work/captured.medusa
 
 restored() { # name, words of the engine...

@@ -4,7 +4,6 @@
 # asked of it meanwhile; refusals leave it as it was; whoever dies leaves nothing behind.
 . tests/e2e/lib.sh
 subject=("$MEDUSA_BUILD/tests/subjects/swap_subject" "$MEDUSA_BUILD/tests/images/arith.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/arith.host.so
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 place=$XDG_RUNTIME_DIR/medusa/swap

@@ -8,7 +8,6 @@ assert_exit refused 2
 assert_contains "$work/refused.err" "an engine has used memory that was not there yet"
 export MEDUSA_SWAP_OVERLAP=1
 subject=("$MEDUSA_BUILD/tests/subjects/overlap_subject" "$MEDUSA_BUILD/tests/images/tables_kernels.host.so")
-[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/tables_kernels.host.so
 export XDG_RUNTIME_DIR=$work/run HOSTCUDA_REMAPPED=fault
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 link=(env "HOSTCUDA_H2D_GBPS=${LINK:-0.3}") # bytes a nanosecond; all of the memory takes about 0.3 s

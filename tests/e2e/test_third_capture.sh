@@ -3,7 +3,6 @@
 # An engine that chooses its kernels anew at each start, as max-autotune does: two captures that disagree get a third one.
 . "$(dirname "$0")/lib.sh"
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 subject=$MEDUSA_BUILD/tests/subjects/outputs_subject
 for choice in a b c; do # the same kernels in images of other bytes
 	echo $choice >"$work/which"

@@ -3,7 +3,6 @@
 # Variables of modules that hold addresses, or that others point to: set in a copy of the image that is Medusa's own.
 . "$(dirname "$0")/lib.sh"
 image=$MEDUSA_BUILD/tests/images/lookup_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/lookup_kernels.host.so
 subject=("$MEDUSA_BUILD/tests/subjects/variables_subject" "$image")
 
 take() { # case, variables...: captured so

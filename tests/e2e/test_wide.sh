@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 subject=$MEDUSA_BUILD/tests/subjects/wide_subject
 images=$MEDUSA_BUILD/tests/images
-[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 export SUBJECT_IMAGE=$images/restore_kernels.host.so MEDUSA_PROBE_KERNEL=$images/probe_kernels.host.so
 export SUBJECT_GRAPHS=6 SUBJECT_NODES=120 SUBJECT_LAYERS=6 SUBJECT_KV_MIB=4096 SUBJECT_POOL_MIB=8 SUBJECT_COPIES=40 HOSTCUDA_MEM=36G
 
