@@ -187,7 +187,7 @@ static bool is_reserved(uint64_t address, size_t size) HC_STATE_HELD
 	return false;
 }
 
-/* Notes that the range is used; whether any of it was before. */
+/* Notes that the range is used. True: a part of it was used before. */
 static bool use_again(uint64_t address, size_t size) HC_STATE_HELD
 {
 	bool again = false;
@@ -203,7 +203,7 @@ static bool use_again(uint64_t address, size_t size) HC_STATE_HELD
 	return again;
 }
 
-/* With HOSTCUDA_REMAPPED=fault, memory that comes first to where other memory was must be filled before it is touched. */
+/* With HOSTCUDA_REMAPPED=fault, memory that is mapped where other memory was must be filled before it is touched. */
 static void note_mapped(struct hc_physical *physical, uint64_t address, size_t size) HC_STATE_HELD
 {
 	const char *setting = secure_getenv("HOSTCUDA_REMAPPED");
@@ -323,7 +323,7 @@ CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 	return CUDA_SUCCESS;
 }
 
-/* The same pages, wherever they are mapped. */
+/* Protects these pages in each of their mappings. */
 static void protect_everywhere(const struct hc_physical *physical, size_t first, size_t end) HC_STATE_HELD
 {
 	const struct hc_memory *at = NULL;

@@ -28,8 +28,8 @@
 #define TEMPLATE_NODE_BYTES 3800u
 
 /*
- * How much of that this driver takes is learned. The first graph gets no memory ahead, and its page faults say what it
- * took. From then on a graph that still has faults got too little, and one without may have got too much.
+ * The part of that which this driver takes is learned. The first graph gets no memory ahead, and its page faults show
+ * how much it took. After that, a graph that still has faults got too little, and one without may have got too much.
  */
 #define WHOLE 256u /* as much as on that H200, which is the most */
 #define FAULTS_MIN 4u
@@ -84,7 +84,7 @@ static uint64_t faults_so_far(void)
 	return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_minflt : 0;
 }
 
-/* The faults of this thread since the last graph got its memory are taken for that graph's. */
+/* Counts the page faults of this thread since the last graph got its memory as those of that graph. */
 static void learn(struct md_heap *heap)
 {
 	uint64_t faults = faults_so_far() - heap->faults;

@@ -113,10 +113,10 @@ extern struct md_pace_engine md_pace_engine; /* the process's */
 bool md_pace_begin(struct md_pace_gate *gate, enum md_pace_step step, uint64_t units, bool awaited,
 		   struct md_pace_turn *turn);
 void md_pace_end(struct md_pace_gate *gate, const struct md_pace_turn *turn);
-/* Nobody replays, or somebody waits for the graph: everything may go at full speed, without turns. */
+/* Whether the engine does not replay, or waits for the graph: then everything may go at full speed, without turns. */
 bool md_pace_is_free(bool awaited);
 uint64_t md_pace_launches(void); /* begun so far */
-/* What such a step took; launches: how many had begun before it. */
+/* Learns how long such a step took; launches: how many had begun before it. */
 void md_pace_learned(struct md_pace_gate *gate, enum md_pace_step step, uint64_t units, uint64_t ns, uint64_t launches,
 		     bool awaited);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small graphs are made many at a time: one wait for the device, one waking of who waits. */
+/* Makes small graphs many at a time: waits once for the device, and wakes waiting threads once. */
 #include "restore/small_graphs.h"
 
 #include "base/clock.h"
@@ -7,10 +7,10 @@
 #include "restore/stages.h"
 
 /*
- * A graph of a few nodes takes the driver some microseconds, and as long again would go into what surrounds each graph:
- * choosing each of its stages, waiting for its upload, and waking the thread that waits for it. So all stages of such a
- * graph run in a row, and the first BATCH_LEAST graphs, and those that are made within BATCH_NS, are waited for together.
- * A thread that waits for the first of them gets it that much later.
+ * A graph of a few nodes takes the driver some microseconds. Choosing each of its stages, waiting for its upload, and
+ * waking the thread that waits for it would take as long again. So all stages of such a graph run in a row, and there is
+ * one wait for the first BATCH_LEAST graphs, and for those that are made within BATCH_NS. A thread that waits for the
+ * first of them gets it that much later.
  */
 #define SMALL_NODES 64u
 #define BATCH_LEAST 4u
@@ -36,7 +36,7 @@ static void refuse(struct md_restore *r, struct md_restore_graph *graph, const s
 	pthread_mutex_unlock(&md_restore_lock);
 }
 
-/* The next graph gets the memory of what this one was made from. */
+/* Makes a graph, and drops the template of its executable, so that the next graph gets that memory. */
 static void make(struct md_restore *r, struct md_restore_graph *graph, struct batch *batch)
 {
 	struct md_error err = {0};
@@ -71,7 +71,7 @@ static void hand_on(struct md_restore *r, const struct batch *batch)
 	pthread_mutex_unlock(&md_restore_lock);
 }
 
-/* When the wait fails, nothing says for which upload. */
+/* When the wait fails, it is not known which upload has failed, so all of them are undone. */
 static void finish(struct md_restore *r, struct batch *batch)
 {
 	struct md_error failed = {0};

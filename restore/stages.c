@@ -329,7 +329,7 @@ static void add_time(struct md_stage_times *times, uint32_t stage, uint64_t ns, 
 	times->units[stage] += units;
 }
 
-/* The upload is begun alone; what the stage runs otherwise waits for it, too. */
+/* Only begins the upload; the stage's own function would also wait for it. */
 static enum md_status run_unwaited(const struct md_restore_stage *stage, struct md_restore *r,
 				   struct md_restore_graph *graph, struct md_error *err)
 {

@@ -38,7 +38,7 @@ enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_gra
  */
 void md_restore_drop_template(struct md_restore_graph *graph);
 
-/* The same for graphs that are made together, whose times are counted together. */
+/* The functions below are for graphs that are made together, whose times are counted together. */
 struct md_stage_times {
 	uint64_t launches; /* of the engine, when the first stage began */
 	uint64_t ns[MD_GRAPH_STAGES], units[MD_GRAPH_STAGES];
@@ -48,7 +48,7 @@ enum md_status md_restore_graph_make(struct md_restore *r, struct md_restore_gra
 				     struct md_error *err);
 /* Waits for all uploads; if that fails, each of the graphs is to be undone by md_restore_graph_not_uploaded. */
 enum md_status md_restore_graphs_wait(struct md_restore *r, struct md_stage_times *times, struct md_error *err);
-/* Undoes everything; err, which says why, gets the name of the stage. */
+/* Undoes everything; the name of the stage is put before the message of err. */
 enum md_status md_restore_graph_not_uploaded(struct md_restore *r, struct md_restore_graph *graph,
 					     struct md_error *err);
 /* Adds the times to the statistics, and to what is known of this machine. awaited: somebody waited for a graph. */

@@ -108,8 +108,8 @@ extern pthread_mutex_t md_swap_arrival_lock; /* taken after md_swap_memory_lock 
 extern struct md_swap_arrival md_swap_arrival MD_GUARDED_BY(md_swap_arrival_lock);
 
 /*
- * What a call waits for: put together and held under the lock, waited for without it. What is held stays until it is let
- * go; who waits may do so until another thread's call lets the device go on.
+ * The events that a call waits for. They are collected and held under the lock, and waited for without it. Held events
+ * stay until they are released. The wait may last until a call of another thread lets the device go on.
  */
 struct md_swap_wait {
 	uint64_t chunk[MD_SWAP_FLOWS]; /* of each flow, up to this one; 0: none */
@@ -123,7 +123,7 @@ CUresult md_swap_arrival_need(struct md_swap_arrival_part *part, struct md_swap_
     MD_REQUIRES(md_swap_arrival_lock);
 void md_swap_arrival_hold(struct md_swap_wait *wait) MD_REQUIRES(md_swap_arrival_lock);
 void md_swap_arrival_let_go(const struct md_swap_wait *wait);
-/* Finds what the parts lead to. False: no memory. */
+/* Finds the parts to which the words of each part lead. False: out of memory. */
 bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap_leads *leads)
     MD_REQUIRES(md_swap_memory_lock, md_swap_arrival_lock);
 

@@ -126,7 +126,7 @@ CUresult md_swap_own_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RE
 	return md_swap_real.cuSurfObjectCreate(pSurfObject, pResDesc);
 }
 
-/* An engine that says how much memory kernels may allocate has kernels that do, and nobody sees what lies there. */
+/* An engine that sets how much memory kernels may allocate has kernels that allocate, and that memory cannot be searched. */
 CUresult md_swap_own_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)

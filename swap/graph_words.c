@@ -46,7 +46,7 @@ static void add_word(struct words *words, uint64_t word, bool aligned)
 		words->anything = true;
 }
 
-/* A kernel may give such a node other parameters. Drivers that do not know the attribute have none. */
+/* Kernels may give such a node other parameters. A driver that does not know the attribute has no such nodes. */
 static bool is_updatable(CUgraphNode node)
 {
 	CUlaunchAttributeValue value = {0};
@@ -209,7 +209,7 @@ void md_swap_graph_wish(CUgraphExec exec)
 
 /* ---- calls ---- */
 
-/* What kernels launch themselves is not seen. */
+/* Graphs that kernels launch themselves are not seen. */
 static CUresult learned(CUresult result, const CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
 	if (result != CUDA_SUCCESS)

@@ -8,7 +8,7 @@
 /* Adds all memory that a launch of the graph may touch to the wish; if that is not known, everything. */
 void md_swap_graph_wish(CUgraphExec exec);
 
-/* When a context has gone, and others may get the handles of its graphs. */
+/* Called when a context was destroyed, since new graphs may get the handles of its graphs. */
 void md_swap_graphs_forget(void);
 
 #endif

@@ -65,7 +65,7 @@ bool md_swap_leads_has_region(const struct md_swap_leads *leads, uint64_t word)
 	return leads->beyond || (word >> 32 < MD_SWAP_REGIONS && has_region(leads, (uint32_t)(word >> 32)));
 }
 
-/* Addresses were looked for in regions that were known. A block that may lead anywhere makes everything wait anyway. */
+/* Only addresses in known regions were found. A block that may lead anywhere makes every call wait for everything anyway. */
 bool md_swap_leads_mention(const struct md_swap_leads *leads, uint64_t address, uint64_t bytes)
 {
 	uint64_t first = address >> MD_SWAP_GRANULE_SHIFT, last = (address + bytes) >> MD_SWAP_GRANULE_SHIFT;

@@ -39,7 +39,7 @@ void md_swap_leads_add_region(struct md_swap_leads *leads, uint64_t address, uin
  * The addresses in a block of this hash, or NULL if they are not known. Valid until the next call of another function.
  */
 const struct md_swap_lead *md_swap_leads_find(const struct md_swap_leads *leads, const struct md_hash *hash);
-/* Whether a word points to where there was memory. */
+/* Whether a word points into a region that had memory. */
 bool md_swap_leads_has_region(const struct md_swap_leads *leads, uint64_t word);
 /* Whether some block may hold an address that lies there, or up to a granule beside it. */
 bool md_swap_leads_mention(const struct md_swap_leads *leads, uint64_t address, uint64_t bytes);

@@ -178,7 +178,7 @@ static CUresult open_token(const struct token *token, CUdeviceptr *address) MD_R
 	return CUDA_SUCCESS;
 }
 
-/* The size of what the driver opens is not known. */
+/* The size of memory that the driver opens is not known. */
 static CUresult open_drivers(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned flags)
 {
 	CUresult result = md_swap_arrival_settle_all();

@@ -132,7 +132,7 @@ CUresult md_swap_own_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp 
 
 /* ---- mappings ---- */
 
-/* Whatever address it is on its way by. */
+/* Waits for the memory by each of its addresses. */
 static CUresult settle_physical(const struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -142,8 +142,8 @@ static CUresult settle_physical(const struct md_swap_physical *physical) MD_REQU
 }
 
 /*
- * An address that is used from now on may lead from what is mapped there into what is mapped before and behind it without
- * a gap, and nobody has joined them (reach.c).
+ * From now on an address may lead from this mapping into those before and behind it without a gap; they did not count as
+ * one when memory was searched (reach.c).
  */
 static CUresult settle_beside(CUdeviceptr ptr, size_t size) MD_REQUIRES(md_swap_memory_lock)
 {
@@ -231,7 +231,7 @@ static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 {
 	if (has_pieces(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* What is on its way must still be written. */
+	/* Memory that is on its way must still be written. */
 	CUresult result = md_swap_arrival_settle(ptr, size);
 	if (result == CUDA_SUCCESS)
 		result = md_swap_real.cuMemSetAccess(ptr, size, desc, count);

@@ -117,7 +117,7 @@ static bool follow_part(struct md_swap_arrival *a, const struct md_swap_leads *l
 	return true;
 }
 
-/* Behind the engine's own mappings that follow each other without a gap. *several: one of them is not the only one. */
+/* The end of the engine's own mappings that follow each other without a gap. *several: one of them has a second address. */
 static uint64_t end_of_chain(uint64_t from, bool *several) MD_REQUIRES(md_swap_memory_lock)
 {
 	const struct md_swap_mapping *at;
@@ -136,8 +136,8 @@ static uint64_t start_of_chain(uint64_t from) MD_REQUIRES(md_swap_memory_lock)
 }
 
 /*
- * One reservation of the engine's own may hold one allocation in several pieces. Some of them may have stayed, or be on
- * their way by another address.
+ * A reservation of the engine's own may hold an allocation that consists of several pieces. Some pieces may have stayed,
+ * or be on their way by another address.
  */
 static bool join_neighbours(struct md_swap_arrival *a) MD_REQUIRES(md_swap_memory_lock)
 {
@@ -171,7 +171,7 @@ static bool follow_variable(void *user, const uint8_t *bytes, size_t size) MD_LO
 	return true;
 }
 
-/* Whether some device of this process reads memory that nobody has allocated for it. */
+/* Whether some device of this process reads host memory that was not allocated for the device. */
 static bool reads_host_memory(void)
 {
 	int count = 0, reads = 0;
@@ -203,8 +203,8 @@ bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap
 /* ---- a wish ---- */
 
 /*
- * Who holds the lock of memory may be waiting for work that only this call lets go on. It is not needed to wish for
- * everything.
+ * The thread that holds the lock of memory may be waiting for work that only this call lets go on. A wish for everything
+ * does not need that lock.
  */
 static bool lock_memory(void) MD_LOCKS_UNCHECKED
 {
@@ -296,7 +296,7 @@ static bool ask_driver(uint64_t word)
 	       type;
 }
 
-/* Memory that the engine has from the C library comes and goes unseen, so what is known of it is not kept. */
+/* Memory from the C library comes and goes unseen, so answers about it are not kept. */
 static void ask(uint64_t word) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
@@ -326,7 +326,7 @@ void md_swap_wish_word(uint64_t word, bool aligned) MD_LOCKS_UNCHECKED
 		ask(word);
 }
 
-/* Words at multiples of 4 bytes of the place where they lie, or are going to. */
+/* Adds the words at multiples of 4 bytes, counted from the place where the bytes lie, or to which they are copied. */
 static void wish_words(const uint8_t *bytes, size_t size, uint64_t place)
 {
 	for (size_t at = (4 - place % 4) % 4; at + 8 <= size; at += 4) {
@@ -349,7 +349,7 @@ static void want_within(uint64_t address, uint64_t bytes, bool leads) MD_LOCKS_U
 		want(i, leads);
 }
 
-/* Memory that is mapped at several addresses is on its way by one of them. */
+/* Memory that is mapped at several addresses is copied back by one of them. */
 void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
@@ -378,7 +378,7 @@ static bool is_part(const struct md_swap_arrival *a, const struct md_swap_mappin
 	return at < a->part_count && a->parts[at].address <= mapping->address;
 }
 
-/* Whether what lies in the mapping was wished for with the range, or is younger than the swap. */
+/* Whether the memory of the mapping was wished for with the range, or is younger than the swap. */
 static bool is_followed(const struct md_swap_arrival *a, const struct md_swap_mapping *mapping)
 {
 	if (mapping->physical->serial > a->serial)

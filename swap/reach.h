@@ -11,8 +11,8 @@
 
 /*
  * A wish begins, takes words and ranges, and ends with a wait. The locks of memory and arrival are held until the wish
- * ends, and not during the wait, which may last until another thread's call. The wait is empty if everything that was
- * wished for has come.
+ * ends. They are not held during the wait, which may last until another thread makes a call. The wait is empty if
+ * everything that was wished for has come.
  *
  * The contents of memory were searched for addresses when it went out. A word that points into a part wishes for this
  * part, and for all parts to which words in it lead. A word that points to other memory that the driver knows wishes for
@@ -41,7 +41,7 @@ CUresult md_swap_wish_block(void);
 
 /* A host function may write memory that is copied to the device later. */
 void md_swap_reach_unsteady(void);
-/* Memory has come to an address by other ways than as new memory of the device that swap/ keeps. */
+/* Called when memory has come to an address in another way than as new device memory that swap/ manages. */
 void md_swap_reach_came(uint64_t address, uint64_t bytes);
 /* Whether the address, or one just beside it, is a word of these bytes. */
 bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);

@@ -38,7 +38,7 @@ static const struct md_option options[] = {
     {.name = "verify", .flag = &verify, .help = "in: hash the memory that has come back, and compare."},
     {.name = "overlap",
      .flag = &overlap,
-     .help = "in: let the engine run while its memory fills; has a known fault (MEDUSA_SWAP_OVERLAP)."},
+     .help = "in: let the engine run while its memory fills; on trial, needs MEDUSA_SWAP_OVERLAP=1."},
     {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
     MD_DEVICE_OPTION(device),
 };
@@ -181,9 +181,9 @@ static int ask(const char *verb, const char *whom)
 					      deadline);
 	if (overlap && !md_environment_is_on("MEDUSA_SWAP_OVERLAP"))
 		return md_options_usage_error(&command,
-					      "--overlap has a known fault: an engine has used memory that was not "
-					      "there yet. Leave the option out; to test it, set "
-					      "MEDUSA_SWAP_OVERLAP=1");
+					      "--overlap is on trial, because an engine has used memory that was not "
+					      "there yet: leave the option out, or set MEDUSA_SWAP_OVERLAP=1 to test "
+					      "it");
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
 	question.deadline_ms = (uint64_t)(seconds * 1000);

@@ -15,7 +15,7 @@ swap_until_end() { # name, process: how often it was out is in $outs
 		if medusa-swap out "$1" >"$work/$1.swap" 2>&1; then
 			outs=$((outs + 1))
 			local how=()
-			[ -z "${OVERLAP:-}" ] || ((at % 2)) || how=(--overlap) # a known fault: docs/swapping.md
+			[ -z "${OVERLAP:-}" ] || ((at % 2)) || how=(--overlap) # on trial: docs/swapping.md
 			until medusa-swap in "$1" "${how[@]}" >>"$work/$1.swap" 2>&1; do
 				kill -0 "$2" 2>/dev/null || break
 			done
