@@ -16,8 +16,8 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_child
 STATUS = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Mems_allowed")
 LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 PR_SET_PDEATHSIG = 1
-# jemalloc (inside libarrow) starts its thread again in a forked child. NVML loads the driver, which starts one that waits in poll(2);
-# a process that calls cuInit gets one of its own.
+# Threads that a forked child can do without. jemalloc (inside libarrow) starts its thread again in the child. NVML loads the driver,
+# which starts a thread that waits in poll(2); a child that calls cuInit gets such a thread of its own.
 DISPENSABLE = tuple(re.compile(name).fullmatch for name in ("jemalloc_bg_thd", "cuda[0-9]+"))
 
 
@@ -104,7 +104,7 @@ def difference(before: Dict[str, Any], now: Dict[str, Any]) -> str:
 
 
 def threads() -> List[str]:
-    """Names of threads that a forked child would lack, those of C libraries included; not those that it does without."""
+    """Names of threads that a forked child would need and lack, including those of C libraries."""
     found = []
     for number in os.listdir("/proc/self/task"):
         name = _read(f"/proc/self/task/{number}/comm").strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two sets of tensors lie apart: the largest absolute difference, in units in the last place, and where."""
+"""How far two sets of tensors differ: the largest absolute difference, the largest one in units in the last place, and where."""
 from __future__ import annotations
 
 import logging

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is logged is made plain: labels, names and reasons are an engine's own words, and a terminal would act upon some."""
+"""Escapes text for the log: labels, names and reasons come from an engine, and a terminal would act upon some characters."""
 from __future__ import annotations
 
 import logging
