@@ -28,7 +28,7 @@ static void add_said(struct said *said, const struct md_trace_constant *constant
 		said->why = constant->why ? constant->why : "could not be read";
 		said->late |= said->first && said->first->known;
 	} else if (said->first && !md_hash_equal(&said->first->hash, &constant->hash) && !said->why)
-		said->why = "changed while it was recorded, so it is no constant";
+		said->why = "changed while it was recorded, so it is not constant";
 	if (!said->first)
 		said->first = constant;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the three libraries share of the functions of medusa.h: capture, restore and null check arguments here, turn
- * statuses into results here, and keep the reason that medusa_reason() gives here. So an engine is told the same,
- * whichever of them it runs with.
+ * The common part of the functions of medusa.h in all libraries (capture, restore, swap, null): checks arguments, turns
+ * statuses into results, and keeps the reason that medusa_reason() gives. So an engine is told the same by each library.
  */
 #ifndef MD_API_API_H
 #define MD_API_API_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words for the values of medusa.h's enums, for logs; each of the three libraries exports them. */
+/* Words for the values of medusa.h's enums, for logs; each library with the functions of medusa.h exports them. */
 #include "api/api.h"
 
 MD_EXPORT const char *medusa_result_name(enum medusa_result result)

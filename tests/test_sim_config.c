@@ -139,7 +139,7 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 	    {NODE "gpus:\n- 32GB\n", "gpus[0]: fields are expected"},
 	    {"name: n\nsource: s\nhost_speed: 0\n" GPUS, "node.yaml:3: host_speed: 0 is less than 1000"},
 	    {NODE GPUS "peers:\n- {from: 0, to: 1, speed: 1GB/s}\n", "node.yaml:6: peers[0].to: there are 1 GPUs"},
-	    {NODE GPUS "peers:\n- {from: 0, to: 0, speed: 1GB/s}\n", "peers[0].to: a GPU is no peer of itself"},
+	    {NODE GPUS "peers:\n- {from: 0, to: 0, speed: 1GB/s}\n", "peers[0].to: a GPU cannot be a peer of itself"},
 	    {NODE GPUS "peers: 50GB/s\n", "peers: a list is expected"},
 	    {NODE GPUS "prefill_share: 11\n", "prefill_share: 11 is more than 10"},
 	    {"name: ''\nsource: s\n", "node.yaml:1: name: '': a text is expected"},

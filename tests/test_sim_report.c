@@ -161,7 +161,7 @@ static char *text_of(struct md_sim_report *report)
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-static const char expected[] = "Simulated: no GPU was used. Real are only the times that say so.\n"
+static const char expected[] = "Simulated: no GPU was used. Only the times that say so are real.\n"
 			       "  node       two-gpus, 2 GPUs (made by hand)\n"
 			       "  functions  3 of 2 models (by hand)\n"
 			       "  trace      10 requests in 60.0 s (ten requests)\n"

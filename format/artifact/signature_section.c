@@ -176,7 +176,7 @@ enum md_status md_artifact_seal_read(const uint8_t *head, uint32_t sections, con
 	md_public_key_format(&seal.signature.key, text);
 	return failed ? no_memory(err)
 		      : md_error_set(err, MD_ERR_CORRUPT,
-				     "wrong: the file differs from what %s signed, or somebody else signed it", text);
+				     "wrong: the file differs from what %s signed, or another key signed it", text);
 }
 
 enum md_status md_artifact_seal_check(const struct md_artifact_seal *seal, uint32_t index, const void *data,

@@ -179,7 +179,7 @@ int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, m
 
 /*
  * Says that from now on only graphs use the device memory [address, address + bytes): free blocks of a pool from which
- * nothing but stream captures allocates. Nobody else has an address in it that counts. The statement ends when a stream
+ * nothing but stream captures allocates. No other code uses an address in it. The statement ends when a stream
  * capture begins in the process, as a capture may allocate there, and when the memory is freed; state it again
  * afterwards. It is for kernels outside of graphs whose struct parameters have members that nobody sets, which may hold
  * an old address in such memory: a capture does not refuse graphs for these words, and says so in the artifact. A

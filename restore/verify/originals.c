@@ -49,7 +49,7 @@ static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, ui
 		if (end <= from)
 			return MD_OK;
 		if (!MD_ARRAY_EXTEND(o->parts, o->count))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of what nobody bound");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of unbound memory");
 		o->parts[o->count++] = (struct md_verify_original){.address = from, .size = end - from, .alloc = alloc};
 	}
 	return MD_OK;
@@ -130,7 +130,7 @@ static enum md_status take_copies(struct md_verify_originals *o, struct md_devic
 		if (!part->bytes)
 			return md_error_set(err, MD_ERR_NO_MEMORY,
 					    "no room for a copy of %" PRIu64
-					    " bytes that nobody bound (MEDUSA_PROBE_LIMIT)",
+					    " bytes of unbound memory (MEDUSA_PROBE_LIMIT)",
 					    part->size);
 		left -= part->size;
 	}
@@ -282,9 +282,9 @@ void md_verify_originals_suspect(struct md_verify_originals *o, struct md_restor
 			continue;
 		md_error_set(
 		    err, MD_ERR_UNPROVABLE,
-		    "goes to memory that nobody bound (allocation %" PRIu32 ", %" PRIu64
+		    "goes to unbound memory (allocation %" PRIu32 ", %" PRIu64
 		    " bytes) by an address that lies in memory, as in a table of pointers that is bound: the "
-		    "engine's copy is there, and a restored graph has another; bind what such addresses lead to",
+		    "engine's copy is there, and a restored graph has another; bind the memory that it leads to",
 		    alloc->order, alloc->size);
 		fail_users(r, graph, o->parts[i].alloc, err->message);
 	}

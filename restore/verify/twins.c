@@ -306,7 +306,7 @@ static void suspect_state(struct md_error *err)
 {
 	struct md_error first = *err;
 	md_error_set(err, first.status,
-		     "%s; if it keeps a counter or other state in memory that nobody bound, the engine must bind it",
+		     "%s; if it keeps a counter or other state in unbound memory, the engine must bind that memory",
 		     first.message);
 }
 

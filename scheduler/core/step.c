@@ -44,7 +44,7 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 			       (unsigned long long)(e->batch | e->transfer));
 	if (e->type < MEDUSA_SCHED_ARRIVAL || e->type > MEDUSA_SCHED_TIMER)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "event->type is %d, which is no enum medusa_sched_event_type", (int)e->type);
+			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
 	return MEDUSA_SCHED_OK;
 }
 

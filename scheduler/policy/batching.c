@@ -91,7 +91,7 @@ static const struct md_batching xlora = {
     "xlora", "fill or expire: until the batch is full, or the first request must start (xLoRA, section 4.2)",
     xlora_size};
 static const struct md_batching medusa = {
-    "medusa", "ours: whoever waits when a slot gets free, as many as keep the first in time; never waits for more",
+    "medusa", "ours: all that wait when a slot gets free, as long as the first one is in time; never waits for more",
     medusa_size};
 
 const struct md_batching *const md_batchings[] = {&medusa, &none, &fixed, &xlora, NULL};

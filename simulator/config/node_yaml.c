@@ -154,7 +154,7 @@ static enum md_status read_peer(const struct md_sim_yaml *yaml, uint32_t at, con
 		return md_sim_fields_refuse(yaml, at, path, peer.from >= count ? "from" : "to", err,
 					    "there are %u GPUs, the first is 0", count);
 	if (peer.from == peer.to)
-		return md_sim_fields_refuse(yaml, at, path, "to", err, "a GPU is no peer of itself");
+		return md_sim_fields_refuse(yaml, at, path, "to", err, "a GPU cannot be a peer of itself");
 	node->peer_bytes_per_s[peer.from * count + peer.to] = peer.speed;
 	if (!peer.one_way)
 		node->peer_bytes_per_s[peer.to * count + peer.from] = peer.speed;

@@ -47,7 +47,7 @@ static void print_about(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_node *node = report->node;
 	const struct md_sim_functions *functions = report->functions;
-	fprintf(out, "Simulated: no GPU was used. Real are only the times that say so.\n");
+	fprintf(out, "Simulated: no GPU was used. Only the times that say so are real.\n");
 	explain(out, "node", "%s, %u GPU%s (%s)", node->name ? node->name : "(no name)", node->gpu_count,
 		node->gpu_count == 1 ? "" : "s", or_unnamed(node->source));
 	explain(out, "functions", "%u of %u model%s (%s)", functions->count, functions->model_count,

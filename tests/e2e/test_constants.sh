@@ -118,7 +118,7 @@ for graph in packed table; do
 done
 run changed env CHANGES=1 medusa-capture -o "$work/changed.medusa" -- "$subject"
 assert_exit changed 1
-assert_contains "$work/changed.err" "refused: (packed, 1): contents of private memory are saved with it, which may be made of binding \"embed\"; the binding changed while it was recorded, so it is no constant"
+assert_contains "$work/changed.err" "refused: (packed, 1): contents of private memory are saved with it, which may be made of binding \"embed\"; the binding changed while it was recorded, so it is not constant"
 start changed_restored "$work/changed.medusa"
 restored changed_restored plain
 

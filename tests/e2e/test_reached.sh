@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 subject=$MEDUSA_BUILD/tests/subjects/reached_subject
 export IMAGE=$MEDUSA_BUILD/tests/images/memory_kernels.host.so
-reason="goes to memory that nobody bound (allocation 2, 4096 bytes) by an address that lies in memory, as in a table of pointers that is bound: the engine's copy is there, and a restored graph has another; bind what such addresses lead to"
+reason="goes to unbound memory (allocation 2, 4096 bytes) by an address that lies in memory, as in a table of pointers that is bound: the engine's copy is there, and a restored graph has another; bind the memory that it leads to"
 
 captured() { # name, exit code; the engine's settings are exported
 	run "$1.captured" medusa-capture -o "$work/$1.medusa" -- "$subject"
