@@ -135,7 +135,8 @@ static uint64_t take_little_endian(struct md_reader *reader, size_t bytes)
 
 uint8_t md_reader_u8(struct md_reader *reader)
 {
-	return (uint8_t)take_little_endian(reader, 1);
+	const uint8_t *at = md_reader_take(reader, 1);
+	return at ? *at : 0;
 }
 
 uint16_t md_reader_u16(struct md_reader *reader)

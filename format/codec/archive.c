@@ -337,9 +337,17 @@ static bool go_to_pair(struct md_archive *a, struct md_archive_map *map, uint32_
 	return !a->in.failed;
 }
 
+/* Each graph of an artifact is asked for keys that few of them have, so short keys, as all are, are compared in place. */
 static bool key_is(struct md_archive *a, const char *name)
 {
-	size_t size;
+	struct md_reader *in = &a->in;
+	size_t size, left = md_reader_left(in);
+	if (left && (in->data[in->offset] & 0xe0) == 0xa0 && left > (in->data[in->offset] & 0x1fu)) {
+		const char *at = (const char *)in->data + in->offset + 1;
+		size = in->data[in->offset] & 0x1f;
+		in->offset += 1 + size;
+		return size && *at == *name && !strncmp(at, name, size) && !name[size];
+	}
 	const char *key = md_unpack_string(&a->in, &size);
 	return key && size == strlen(name) && !memcmp(key, name, size);
 }
