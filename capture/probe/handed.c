@@ -13,6 +13,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/handed.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/probe/known.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
 #include "capture/record/graphs.h"
@@ -82,59 +83,34 @@ static void take_touches(void) MD_CAPTURE_HELD
 
 /* ---- whether a graph needs what it has kept without a test ---- */
 
-static enum md_status needs(struct md_handed_trial *trial, const struct md_capture_graph *graph,
-			    const struct md_interest *what, bool *needed, struct md_error *err) MD_CAPTURE_HELD
+/* Finds out which memory of that kind the graph needs, all of it at once. */
+static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
-	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
-	struct md_capture_probe *probe = &trial->probe;
-	bool equal = true;
-	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
-	for (size_t u = 0; u < probe->unit_count; u++) {
-		struct md_probe_unit *unit = &probe->units[u];
-		unit->keep = !md_handed_overlap(probe->regions[unit->region].address + unit->offset, unit->size,
-						what->address, what->size);
+	size_t count = 0;
+	MD_AUTO_FREE struct md_interest **places = calloc(interest_count + 1, sizeof(*places));
+	MD_AUTO_FREE bool *needed = calloc(interest_count + 1, sizeof(*needed));
+	if (!graph->exec || !graph->tested || !places || !needed || !md_capture_has_its_memory(graph))
+		return;
+	for (size_t i = 0; i < interest_count; i++)
+		if (interests[i].graph == graph->id && interests[i].known)
+			places[count++] = &interests[i];
+	if (!count)
+		return;
+	md_capture_known_ask(session, graph, places, count, needed);
+	for (size_t i = 0; i < count; i++) {
+		places[i]->known = false;
+		if (!needed[i])
+			places[i]->size = 0; /* no longer an interest */
 	}
-	MD_FORWARD(md_capture_probe_first_replay(probe, err));
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words) && equal; i++) {
-		MD_FORWARD(md_capture_probe_prepare_poison(probe, words[i], err));
-		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
-	}
-	*needed = !equal;
-	return MD_OK;
-}
-
-/* An engine that ends may have freed memory of a graph that it has not destroyed: a replay would fault. */
-static bool has_its_memory(const struct md_capture_graph *graph)
-{
-	for (size_t i = 0; i < graph->candidate_count; i++)
-		if (!md_interval_find(&md_capture.live, graph->candidates[i]))
-			return false;
-	return true;
 }
 
 /* In doubt, the graph needs it. */
 static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE_HELD
 {
-	struct md_interest what = interests[index];
-	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
-	struct md_error err = {0};
-	bool needed = true;
-	if (!what.known || !graph || !graph->exec || !graph->tested || !has_its_memory(graph))
-		return true;
-	struct md_handed_trial trial = md_handed_trial_new(session, graph);
-	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
-	enum md_status status = trial.probe.outputs
-				    ? needs(&trial, graph, &what, &needed, &err)
-				    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
-	if (md_capture_probe_settle(&trial.probe, status, &err) != MD_OK)
-		needed = true;
-	free((void *)trial.probe.outputs);
-	md_handed_trial_finish(&trial);
-	if (needed)
-		interests[index].known = false;
-	else
-		interests[index].size = 0; /* no longer an interest */
-	return needed;
+	const struct md_capture_graph *graph = md_capture_graph_at(interests[index].graph - 1);
+	if (interests[index].known && graph)
+		settle_known(session, graph);
+	return interests[index].size != 0;
 }
 
 /* ---- what was found ---- */
@@ -155,10 +131,10 @@ static void put_read(const struct md_capture_graph *graph, const struct md_inter
 /* The next run of written bytes from *at on. The last run of a very scattered part is its whole rest. */
 static bool next_run(const struct md_handed_spot *spot, unsigned runs, uint64_t *at, uint64_t *end)
 {
-	while (*at < spot->size && !spot->written[*at])
-		++*at;
-	for (*end = *at; *end < spot->size && (spot->written[*end] || runs + 1 >= MOST_RUNS); ++*end)
-		;
+	const uint8_t *written = spot->written, *first = memchr(written + *at, 1, spot->size - *at), *last;
+	*at = first ? (uint64_t)(first - written) : spot->size;
+	last = runs + 1 < MOST_RUNS ? memchr(written + *at, 0, spot->size - *at) : NULL;
+	*end = last ? (uint64_t)(last - written) : spot->size;
 	return *end > *at;
 }
 
@@ -197,21 +173,44 @@ static void add_handed(struct md_capture_graph *graph, const struct md_handed_sp
 	}
 }
 
-static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
-		     const struct md_handed_trial *trial) MD_CAPTURE_HELD
+/* The part of an interest that lies in a spot, if the graph writes any of it. */
+static bool cut_out(const struct md_handed_spot *spot, const struct md_interest *what, struct md_handed_spot *part)
 {
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		const struct md_handed_spot *spot = &trial->spots[i];
-		struct md_interest what = interests[spot->interest];
-		if (!any_written(spot))
+	uint64_t from = what->address > spot->address ? what->address : spot->address;
+	uint64_t to = what->address + what->size < spot->address + spot->size ? what->address + what->size
+									      : spot->address + spot->size;
+	if (from >= to)
+		return false;
+	*part = *spot;
+	part->address = from;
+	part->size = to - from;
+	part->written += from - spot->address;
+	return any_written(part);
+}
+
+static void conclude_spot(struct md_probe_session *session, struct md_capture_graph *graph,
+			  const struct md_handed_spot *spot, size_t count) MD_CAPTURE_HELD
+{
+	struct md_handed_spot part;
+	for (size_t i = graph->handed_seen; i < count; i++) {
+		struct md_interest what = interests[i];
+		if (!md_handed_matters(&what, graph) || !cut_out(spot, &what, &part))
 			continue;
 		if (!what.graph)
 			put_read(graph, &what);
-		else if (is_needed(session, spot->interest)) {
-			put_handed(graph, what.graph, spot);
-			add_handed(graph, spot);
+		else if (is_needed(session, i)) {
+			put_handed(graph, what.graph, &part);
+			add_handed(graph, &part);
 		}
 	}
+}
+
+static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
+		     const struct md_handed_trial *trial) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < trial->spot_count; i++)
+		if (any_written(&trial->spots[i]))
+			conclude_spot(session, graph, &trial->spots[i], interest_count);
 }
 
 static bool reaches(const struct md_capture_graph *graph, const struct md_interest *what)
@@ -269,7 +268,7 @@ static enum md_status learn_again(struct md_probe_session *session, struct md_ca
 				  bool *changed, struct md_error *err) MD_CAPTURE_HELD
 {
 	*changed = false;
-	if (!has_its_memory(graph))
+	if (!md_capture_has_its_memory(graph))
 		return md_error_set(err, MD_ERR_UNPROVABLE, "the engine has freed memory of the graph");
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 
@@ -284,6 +283,8 @@ static enum md_status learn_again(struct md_probe_session *session, struct md_ca
 	if (status == MD_OK && keep)
 		md_capture_probe_learn(&trial.probe);
 	*changed = trial.probe.changed;
+	md_debug("graph %llu: asked for the memory that it needs in %u replays, %.3f s", (unsigned long long)graph->id,
+		 trial.probe.replays, (double)(md_clock_ns() - trial.probe.started_ns) / 1e9);
 	free((void *)trial.probe.outputs);
 	md_handed_trial_finish(&trial);
 	return status;
@@ -316,6 +317,8 @@ static enum md_status learn_silent(struct md_probe_session *session, struct md_c
 	bool changed;
 	for (size_t i = 0; status == MD_OK && i < trial.spot_count; i++)
 		add_handed(graph, &trial.spots[i]);
+	md_debug("graph %llu: asked for all that it writes in %u replays, %.3f s", (unsigned long long)graph->id,
+		 trial.probe.replays, (double)(md_clock_ns() - trial.probe.started_ns) / 1e9);
 	md_handed_trial_finish(&trial);
 	if (status == MD_OK && graph->handed_count > others)
 		status = learn_again(session, graph, false, &changed, err);
@@ -359,20 +362,10 @@ static bool can_be_asked(const struct md_probe_session *session, const struct md
 	       !md_note_left_out(of);
 }
 
-/*
- * Memory that the graph does not need is poisoned, too: otherwise
- * a write of the value that is there already would not show.
- */
-static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
-{
-	for (size_t i = 0; i < interest_count; i++)
-		if (interests[i].graph == graph->id && interests[i].known)
-			is_needed(session, i);
-}
-
 static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	struct md_error err = {0};
+	/* Memory that the graph does not need is poisoned, too: else a write of the value that is there would not show. */
 	settle_known(session, graph);
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 	enum md_status status = md_handed_trial_find_written(&trial, graph, &err);

@@ -33,29 +33,58 @@ void md_handed_trial_finish(struct md_handed_trial *trial)
 	md_capture_probe_release(&trial->probe);
 }
 
-static bool add_spot(struct md_handed_trial *trial, size_t interest, uint32_t region, uint64_t address, uint64_t size)
+static bool add_spot(struct md_handed_trial *trial, uint32_t region, uint64_t address, uint64_t size)
 {
-	struct md_handed_spot spot = {interest, region, 0, address, size, malloc(size), calloc(size, 1)};
-	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
-		free(spot.before);
-		free(spot.written);
+	if (!MD_ARRAY_GROW(trial->spots, trial->spot_count, trial->spot_room))
 		return false;
-	}
-	trial->spots[trial->spot_count++] = spot;
+	trial->spots[trial->spot_count++] = (struct md_handed_spot){.region = region, .address = address, .size = size};
 	return true;
 }
 
-static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HELD
+static bool add_spots(struct md_handed_trial *trial, const struct md_interest *interest)
 {
-	size_t all;
-	const struct md_interest *interest = &md_capture_interests(&all)[index];
 	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
 		const struct md_probe_region *region = &trial->probe.regions[i];
 		uint64_t from = interest->address > region->address ? interest->address : region->address;
 		uint64_t to = interest->address + interest->size < region->address + region->size
 				  ? interest->address + interest->size
 				  : region->address + region->size;
-		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, i, from, to - from))
+		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, i, from, to - from))
+			return false;
+	}
+	return true;
+}
+
+static int compare_spots(const void *left, const void *right)
+{
+	const struct md_handed_spot *a = left, *b = right;
+	return (a->address > b->address) - (a->address < b->address);
+}
+
+/* Many graphs may read the same memory: overlapping spots become one, which is looked at once. */
+static void merge_spots(struct md_handed_trial *trial)
+{
+	size_t count = 0;
+	qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		const struct md_handed_spot spot = trial->spots[i];
+		struct md_handed_spot *last = count ? &trial->spots[count - 1] : NULL;
+		uint64_t end = spot.address + spot.size;
+		if (!last || spot.address >= last->address + last->size)
+			trial->spots[count++] = spot;
+		else if (end > last->address + last->size)
+			last->size = end - last->address;
+	}
+	trial->spot_count = count;
+}
+
+static bool make_room(struct md_handed_trial *trial)
+{
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		struct md_handed_spot *spot = &trial->spots[i];
+		spot->before = malloc(spot->size);
+		spot->written = calloc(spot->size, 1);
+		if (!spot->before || !spot->written)
 			return false;
 	}
 	return true;
@@ -83,13 +112,25 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 	return MD_OK;
 }
 
+/* Most of what is looked at is as it was, so blocks are compared before bytes are. */
+static void compare_bytes(const uint8_t *before, const uint8_t *now, uint64_t size, uint8_t *written)
+{
+	enum { BLOCK = 256 };
+	for (uint64_t at = 0, some; at < size; at += some) {
+		some = size - at < BLOCK ? size - at : BLOCK;
+		if (!memcmp(before + at, now + at, some))
+			continue;
+		for (uint64_t b = at; b < at + some; b++)
+			written[b] |= now[b] != before[b];
+	}
+}
+
 static void take_bytes(struct md_handed_spot *spot, uint64_t at, const uint8_t *now, uint64_t size, bool after)
 {
-	if (!after)
+	if (after)
+		compare_bytes(spot->before + at, now, size, spot->written + at);
+	else
 		memcpy(spot->before + at, now, size);
-	else if (memcmp(spot->before + at, now, size))
-		for (uint64_t b = 0; b < size; b++)
-			spot->written[at + b] |= now[b] != spot->before[at + b];
 }
 
 /* Reads a spot that does not fit in the staging memory. */
@@ -172,58 +213,35 @@ enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const stru
 	return keep_own(probe, graph->id, err);
 }
 
-static int compare_spots(const void *left, const void *right)
+/* The first spot that overlaps the unit; spot_count: none does. */
+static size_t spot_of(const struct md_handed_trial *trial, uint64_t address, uint64_t size)
 {
-	const struct md_handed_spot *a = left, *b = right;
-	return (a->address > b->address) - (a->address < b->address);
-}
-
-/* Overlapping spots form one cluster; ascending, in *out. */
-static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_output *out)
-{
-	size_t count = 0;
-	qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		const struct md_handed_spot *spot = &trial->spots[i];
-		struct md_capture_output *last = count ? &out[count - 1] : NULL;
-		uint64_t end = spot->address + spot->size;
-		if (!last || spot->address >= last->address + last->size)
-			out[count++] = (struct md_capture_output){0, spot->address, spot->size};
-		else if (end > last->address + last->size)
-			last->size = end - last->address;
-	}
-	return count;
-}
-
-/* The first cluster that overlaps the unit; count: none does. */
-static size_t cluster_of(const struct md_capture_output *clusters, size_t count, uint64_t address, uint64_t size)
-{
-	size_t low = 0, high = count; /* the first that ends behind address */
+	const struct md_handed_spot *spots = trial->spots;
+	size_t low = 0, high = trial->spot_count; /* the first that ends behind address */
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (clusters[middle].address + clusters[middle].size <= address)
+		if (spots[middle].address + spots[middle].size <= address)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < count && clusters[low].address < address + size ? low : count;
+	return low < trial->spot_count && spots[low].address < address + size ? low : trial->spot_count;
 }
 
 /*
- * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the clusters, and
- * leaves the others as they were: of any two clusters, some replay poisons the one and leaves the other (base/code.h).
- * Units that no spot lies in are left by all of them.
+ * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the spots, and leaves
+ * the others as they were: of any two spots, some replay poisons the one and leaves the other (base/code.h). Units that
+ * no spot lies in are left by all of them.
  */
-static void give_codes(struct md_handed_trial *trial, const struct md_capture_output *clusters, size_t count,
-		       size_t *codes)
+static void give_codes(struct md_handed_trial *trial, size_t *codes)
 {
 	const struct md_capture_probe *probe = &trial->probe;
-	size_t used = 0;
+	size_t used = 0, count = trial->spot_count;
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		const struct md_probe_unit *unit = &probe->units[u];
 		uint64_t address = probe->regions[unit->region].address + unit->offset;
 		trial->own[u] = unit->keep;
-		trial->code[u] = cluster_of(clusters, count, address, unit->size);
+		trial->code[u] = spot_of(trial, address, unit->size);
 		used += trial->code[u] < count && !codes[trial->code[u]];
 		codes[trial->code[u]] = 1;
 	}
@@ -239,16 +257,15 @@ static void give_codes(struct md_handed_trial *trial, const struct md_capture_ou
 		trial->code[u] = codes[trial->code[u]];
 }
 
-static enum md_status find_clusters(struct md_handed_trial *trial, struct md_error *err)
+static enum md_status plan_replays(struct md_handed_trial *trial, struct md_error *err)
 {
-	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
 	MD_AUTO_FREE size_t *codes = calloc(trial->spot_count + 1, sizeof(*codes));
 	trial->own = calloc(trial->probe.unit_count + 1, sizeof(*trial->own));
 	trial->code = calloc(trial->probe.unit_count + 1, sizeof(*trial->code));
-	if (!clusters || !codes || !trial->own || !trial->code)
+	if (!codes || !trial->own || !trial->code || !make_room(trial))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
 				    trial->spot_count);
-	give_codes(trial, clusters, merge_spots(trial, clusters), codes);
+	give_codes(trial, codes);
 	return MD_OK;
 }
 
@@ -278,11 +295,12 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 	trial->probe.no_windows = true;
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t i = graph->handed_seen; i < count; i++)
-		if (md_handed_matters(&interests[i], graph) && !add_spots(trial, i))
+		if (md_handed_matters(&interests[i], graph) && !add_spots(trial, &interests[i]))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	if (!trial->spot_count)
 		return MD_OK;
-	MD_FORWARD(find_clusters(trial, err));
+	merge_spots(trial);
+	MD_FORWARD(plan_replays(trial, err));
 	return md_capture_probe_settle(&trial->probe, replay_all(trial, err), err);
 }
 
@@ -332,10 +350,12 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 		if (bytes > MOST_ALL)
 			return md_error_set(err, MD_ERR_TOO_LARGE,
 					    "the graph reaches more than %llu bytes of private memory", MOST_ALL);
-		if (!add_spot(trial, 0, i, region->address, region->size))
+		if (!add_spot(trial, i, region->address, region->size))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	}
 	if (!trial->spot_count)
 		return MD_OK;
+	if (!make_room(trial))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what a graph writes");
 	return md_capture_probe_settle(&trial->probe, replay_halves(trial, err), err);
 }

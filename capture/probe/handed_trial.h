@@ -21,9 +21,8 @@ struct md_interest {
 /* All interests; valid until one is added. */
 const struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
 
-/* A part of an interest that lies in private memory of the graph. */
+/* Private memory of the graph that interests lie in; no two spots overlap. */
 struct md_handed_spot {
-	size_t interest;
 	uint32_t region;
 	size_t staged; /* while it is read: where its bytes are in the session's staging memory */
 	uint64_t address, size;
@@ -33,9 +32,9 @@ struct md_handed_spot {
 struct md_handed_trial {
 	struct md_capture_probe probe;
 	struct md_handed_spot *spots; /* owned */
-	size_t spot_count;
+	size_t spot_count, spot_room;
 	bool *own;    /* units that the graph itself needs; owned, with: */
-	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
+	size_t *code; /* per unit: the replays that poison it, a bit for each, by the spot that it lies in */
 	unsigned code_bits;
 };
 

@@ -38,6 +38,19 @@ assert_at_most "kernels outside of the graph" 60 "$(calls counted cuLaunchKernel
 moved=$(sed -n 's/.*poison tests moved \([0-9]*\) bytes.*/\1/p' "$work/counted.err" | paste -sd+ | bc)
 assert_at_most "bytes that are moved for each graph" 1000000 $((moved / graphs))
 
+section "the same where graphs hand values on in memory that nobody binds: all of them may read what any of them writes"
+run unbound env SUBJECT_UNBOUND=1 SUBJECT_GRAPHS=3 "$(preload capture)" MEDUSA_TRACE="$work/unbound.mtrace" MEDUSA_LOG=debug \
+	HOSTCUDA_CALLS="$work/unbound.calls" "$subject"
+run unbound.live env SUBJECT_UNBOUND=1 SUBJECT_GRAPHS=3 "$subject"
+assert_exit unbound 0
+assert_same_file "$work/unbound.live.out" "$work/unbound.out"
+handing=$((3 * SUBJECT_PIECES))
+assert_at_most "replays of a graph" 125 "$(calls unbound cuGraphLaunch $handing)"
+assert_at_most "waits for the device" 1000 "$(calls unbound cuStreamSynchronize $handing)"
+# memory that many graphs read is looked at once: the number of places does not grow with the number of graphs
+places=$(sed -n 's/.*asked for \([0-9]*\) places that others read.*/\1/p' "$work/unbound.err" | sort -n | tail -1)
+assert_at_most "places that others read" 6 "$places"
+
 section "how much a comparison does"
 run verified env "$(preload restore)" MEDUSA_ARTIFACT="$work/pieces.medusa" MEDUSA_VERIFY=1 MEDUSA_VERIFY_REPORT="$work/report" \
 	MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/verified.calls" "$subject"
