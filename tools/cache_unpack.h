@@ -15,7 +15,7 @@ struct md_cache_wish { /* the command line */
 	{.name = "cache-dir",                                                                                          \
 	 .argument = "NAME=DIR",                                                                                       \
 	 .list = &(wish).folders,                                                                                      \
-	 .help = "Unpack the artifact's cache NAME there, and have the engine look there; may be repeated."},          \
+	 .help = "Unpack the artifact's cache NAME into DIR, where the engine then looks for it; may be repeated."},   \
 	{                                                                                                              \
 		.name = "no-caches", .flag = &(wish).none, .help = "Unpack no caches."                                 \
 	}

@@ -15,7 +15,9 @@ static bool single, no_images, store_images, accept_process_values, refuse_unset
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .help = "The artifact to write.", .value = &out_path},
-    {.name = "single", .help = "One trace: pointers by liveness alone, unproven.", .flag = &single},
+    {.name = "single",
+     .help = "One trace: words that point into live memory count as pointers, unproven.",
+     .flag = &single},
     {.name = "no-images",
      .help = "Store and reference no kernel images: restore needs triggering kernels.",
      .flag = &no_images},
@@ -28,14 +30,14 @@ static const struct md_option options[] = {
     {.name = "refuse-unset", .help = MD_REFUSE_UNSET_HELP, .flag = &refuse_unset},
     {.name = "accept-unvaried",
      .flag = &accept_unvaried,
-     .help = "Accept graphs that read what the engine's kernels may write, if it never varied."},
+     .help = "Accept graphs that read memory which other kernels may write, if it never varied."},
     {.name = "verbose", .letter = 'v', .help = "Print how long each pass took.", .flag = &verbose},
 };
 
 static const struct md_command command = {
     .name = "medusa-analyze",
     .usage = "-o OUT.medusa FIRST.mtrace [SECOND.mtrace] [OPTION...]",
-    .summary = "Makes an artifact of two traces of the same warm start (or one, with --single).",
+    .summary = "Makes an artifact from two traces of an engine's warm starts (from one, with --single).",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .exit_notes =

@@ -33,7 +33,7 @@ static const struct md_option options[] = {
      .flag = &allow_uncompared},
     {.name = "until",
      .argument = "WHEN",
-     .help = "When all is compared and CMD may fail: exit, graphs=N or mark=NAME; by default mark=complete, which ends "
+     .help = "When everything is compared: exit, graphs=N or mark=NAME; default: mark=complete, which also ends "
 	     "CMD.",
      .value = &until},
     {.name = "stop", .help = MD_STOP_HELP, .flag = &stop},

@@ -77,11 +77,11 @@ int md_options_report(const struct md_command *command, const struct md_error *e
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err);
 
 /* Options of the commands that analyze. */
-#define MD_PROCESS_VALUES_HELP "Also graphs with a number as parameter that differs between the captures."
-#define MD_STOP_HELP "End CMD, as a server must be, once what --until names has happened."
+#define MD_PROCESS_VALUES_HELP "Keep graphs with a number parameter that differs between the captures."
+#define MD_STOP_HELP "End CMD at --until, for servers, which do not end by themselves."
 /* MEDUSA_UNTIL where the user has not said when a run may end. */
 #define MD_UNTIL_COMPLETE "mark=complete"
 #define MD_STOP_USAGE "--stop: --until mark=NAME or graphs=N says when the command may be ended"
-#define MD_REFUSE_UNSET_HELP "Refuse graphs of which bytes inside of struct parameters differ."
+#define MD_REFUSE_UNSET_HELP "Refuse graphs in which bytes inside of struct parameters differ."
 
 #endif

@@ -15,8 +15,8 @@ extern "C" {
  * overview.
  *
  * Link with -lmedusa. That library does nothing: every call returns at once, and the engine runs as it does without
- * Medusa. medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads a library
- * whose functions restore. An engine is written once, for all three.
+ * Medusa. medusa-capture preloads a library whose functions of the same names record; medusa-restore and medusa-swap
+ * preload libraries whose functions restore. An engine is written once, for all of them.
  *
  * CUDA handles are void * here, so that this header needs no cuda.h: CUgraphExec, CUgraph and CUcontext convert by
  * themselves. A device address is a medusa_deviceptr, the type that CUdeviceptr has in cuda.h, so that a CUdeviceptr
