@@ -31,6 +31,9 @@ class FreeBlocks(OnFakeDevice):
             graphs = self.engine(**more)
             graphs.get("decode", 4, self.forward)
             after_capture, library.scratch = library.scratch, []
+            graphs.restate_scratch()
+            self.assertEqual(after_capture, library.scratch, "an engine that captures by itself has it said again")
+            library.scratch = []
             graphs.ready()
             self.assertEqual(after_capture, library.scratch, "each capture ends what was said, and ready() says it again")
             graphs.close()

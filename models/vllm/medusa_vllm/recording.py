@@ -108,6 +108,7 @@ class _Forward(_Between):
     def piece(self, wrapper: Any, run: Callable[[], Any], _arguments: Tuple[Any, ...]) -> Any:
         before = set(wrapper.concrete_cudagraph_entries)
         result = run()
+        self._graphs.restate_scratch()
         made = [entry for key, entry in wrapper.concrete_cudagraph_entries.items() if key not in before]
         if len(made) != 1 or made[0].cudagraph is None:
             raise Unfit(f"piece {self.at} was not captured: vLLM's wrapper made {len(made)} entries instead of one with a graph")

@@ -18,6 +18,7 @@ import standin_compiled  # noqa: E402
 import torch  # noqa: E402
 from fakes import Graph  # noqa: E402
 from medusa import _api  # noqa: E402
+from medusa.torch.graphs import Graphs  # noqa: E402
 from medusa_vllm import arena, background, compiled, hooks, plan, prefills, recording, turns  # noqa: E402
 from standin import BLOCK, VOCABULARY, WIDTH, CUDAGraphMode  # noqa: E402
 from standin_compiled import step  # noqa: E402
@@ -194,6 +195,17 @@ class Pieces(starts.Starts):
         self.assertEqual({entry for entry in found if isinstance(entry, int)}, {15}, "all of them")
         self.assertGreater(len(set(inputs[0][0].tolist())), 3, "token ids")
         self.assertTrue(all(entry[0].float().abs().sum() > 0 for entry in inputs[1::3]), "what attention leaves")
+
+    def test_memory_of_full_graphs_is_stated_to_be_theirs_after_each_capture_of_a_piece(self):
+        stated, restate = [], Graphs.restate_scratch
+
+        def watch(graphs):
+            stated.append([hasattr(graph, "piece") for graph in starts.Cuda.now.graphs].count(True))
+            restate(graphs)
+
+        with mock.patch.object(Graphs, "restate_scratch", watch):
+            self.record()
+        self.assertEqual(stated, list(range(1, 13)))
 
     def test_notes_say_what_the_plan_is_made_of(self):
         _, artifact = self.record()

@@ -76,6 +76,7 @@ class Graphs:
         self._untested: Dict[Tuple[str, int], LiveStep] = {}  # in a capture: tested when all graphs are made
         self._is_ready = self._closed = False
         self._on_ready: List[Callable[[], Any]] = []
+        self._scratch: List[Tuple[int, int]] = []  # address and bytes of blocks that only graphs use
         self._logged: set = set()
         self._mode = _api.mode()
         self._why_live = self._check_path(path)
@@ -276,7 +277,11 @@ class Graphs:
 
     def _state_scratch(self) -> None:
         if self._mode == "capture":
-            scratch.state(self._device, self._all_pools())
+            self._scratch = scratch.state(self._device, self._all_pools())
+
+    def restate_scratch(self) -> None:
+        """To be called after each capture that the engine makes by itself, into another pool: a capture ends all statements."""
+        scratch.state_blocks(self._scratch)
 
     def _all_pools(self) -> List[Any]:
         """The pools of all engines on this device: a capture ends all statements, also those of other engines in this process."""

@@ -7,7 +7,7 @@ address of such a block may lie. Without the statement that only graphs use the 
 from __future__ import annotations
 
 import logging
-from typing import Any, Collection, Iterator, Tuple
+from typing import Any, Collection, Iterable, Iterator, List, Tuple
 
 import torch
 
@@ -32,12 +32,19 @@ def free_blocks(device: int, pools: Collection[Any]) -> Iterator[Tuple[int, int]
                 yield block["address"], block["size"]
 
 
-def state(device: int, pools: Collection[Any]) -> None:
-    """States to the C library which blocks are free now; the statement holds until the next capture begins."""
+def state(device: int, pools: Collection[Any]) -> List[Tuple[int, int]]:
+    """States to the C library which blocks are free now, and returns them; the statement holds until the next capture begins."""
     if not pools or torch.cuda.get_allocator_backend() != "native":
-        return
+        return []
+    blocks = list(free_blocks(device, pools))
+    state_blocks(blocks)
+    return blocks
+
+
+def state_blocks(blocks: Iterable[Tuple[int, int]]) -> None:
+    """States it of these blocks."""
     try:
-        for address, size in free_blocks(device, pools):
+        for address, size in blocks:
             _api.graph_scratch(address, size)
     except (_api.Error, RuntimeError) as error:
         log.warning("free blocks of the graphs' pool could not be stated to be free: %s", error)
