@@ -53,6 +53,7 @@ def prepare(takeover: Any) -> Optional[Recording]:
     """Called in a capture or a verification before full graphs are bound; allocates the memory of pieces."""
     if os.environ.get(SWITCH, "0") == "0" or _api.mode() not in ("capture", "verify"):
         return None
+    takeover.compile_now()  # a verification has answered profiling from the artifact, and the model is not compiled yet
     modules = _compiled_modules(takeover)
     why = _unfit(takeover, modules)
     if why:

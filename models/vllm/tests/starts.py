@@ -26,13 +26,13 @@ logging.getLogger("medusa").propagate = False
 
 
 class CSide(Library):
-    """Answers for KV capacity, too: measured in a capture, from the artifact in a restore."""
+    """Answers for KV capacity, too: measured in a capture, from the artifact in a restore or a verification."""
 
     def present(self):
         return self.mode_name != "none"
 
     def kv_capacity(self, key, block_bytes, utilization, callback, most=None):
-        known = self.mode_name == "restore" and self.artifact.get("kv", [None])[0] == key
+        known = self.mode_name in ("restore", "verify") and self.artifact.get("kv", [None])[0] == key
         if not known:
             if callback.pointer(None):
                 raise _api.Error(_api.INVALID, "the profile failed")
