@@ -194,14 +194,23 @@ static void serve(const CUgraphExec *execs, int graph, float value)
 	printf("%d: %.9g\n", batch_of(graph), (double)sum);
 }
 
+static double ms(uint64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
 static void print_restored(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)};
-	if (medusa_mode() == MEDUSA_MODE_RESTORE && medusa_stats_read(&stats) == MEDUSA_OK)
-		fprintf(stderr,
-			"restored %u of %u graphs, opened in %.3f ms, all in %.3f ms, of that own work %.3f ms\n",
-			stats.graphs_restored, stats.graphs_total, (double)stats.open_ns / 1e6,
-			(double)stats.total_ns / 1e6, (double)stats.own_ns / 1e6);
+	if (medusa_mode() != MEDUSA_MODE_RESTORE || medusa_stats_read(&stats) != MEDUSA_OK)
+		return;
+	fprintf(stderr, "restored %u of %u graphs, opened in %.3f ms, all in %.3f ms, of that own work %.3f ms\n",
+		stats.graphs_restored, stats.graphs_total, ms(stats.open_ns), ms(stats.total_ns), ms(stats.own_ns));
+	fprintf(stderr,
+		"images %.3f, functions %.3f, arena %.3f, patch %.3f, heap %.3f, build %.3f, instantiate %.3f, "
+		"upload %.3f ms\n",
+		ms(stats.images_ns), ms(stats.functions_ns), ms(stats.arena_ns), ms(stats.patch_ns), ms(stats.heap_ns),
+		ms(stats.build_ns), ms(stats.instantiate_ns), ms(stats.upload_ns));
 }
 
 int main(void)
