@@ -531,5 +531,6 @@ void md_swap_reach_hide(void)
 
 bool md_swap_prepares_overlap(void)
 {
-	return md_environment_get("MEDUSA_SWAP_CONTROL") && md_environment_is_on("MEDUSA_SWAP_OVERLAP");
+	const char *setting = md_environment_get("MEDUSA_SWAP_OVERLAP");
+	return md_environment_get("MEDUSA_SWAP_CONTROL") && !(setting && !strcmp(setting, "0"));
 }

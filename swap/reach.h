@@ -49,8 +49,8 @@ bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);
 void md_swap_reach_hide(void);
 
 /*
- * Whether medusa-swap in --overlap is permitted (MEDUSA_SWAP_OVERLAP). Only then is memory searched in advance; without
- * that, every call waits for everything.
+ * Whether graphs and memory are searched for addresses before medusa-swap in --overlap asks for it: in processes that
+ * medusa-swap manages, unless MEDUSA_SWAP_OVERLAP is 0. Without that, graphs wait for everything.
  */
 bool md_swap_prepares_overlap(void);
 

@@ -62,7 +62,6 @@ static void set_up(void)
 	int fd = -1;
 	device_open();
 	setenv("MEDUSA_SWAP_CONTROL", "none", 1); /* behind the context, so that nobody connects */
-	setenv("MEDUSA_SWAP_OVERLAP", "1", 1);
 	struct md_cuda own = md_swap_real;
 	md_swap_layer(&own); /* the reference brings the layer into this program */
 	table = md_swap_real;
@@ -269,9 +268,13 @@ Test(swap_reached, graphs)
 	ok(md_cuda.cuGraphGetNodes(graph, &node, &count));
 	ok(md_cuda.cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value));
 	CUgraphExec updatable = instantiated(graph);
+	setenv("MEDUSA_SWAP_OVERLAP", "0", 1);
+	CUgraphExec unknown = instantiated(captured());
+	unsetenv("MEDUSA_SWAP_OVERLAP");
 	out_and_in();
 	assert_waited(SOME, launched_graph(plain));
 	assert_waited(ALL, launched_graph(updatable));
+	assert_waited(ALL, launched_graph(unknown));
 	md_swap_graphs_forget();
 	assert_waited(ALL, launched_graph(plain));
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/environment.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
@@ -36,9 +35,7 @@ static const struct md_option options[] = {
      .value = &deadline,
      .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
     {.name = "verify", .flag = &verify, .help = "in: hash the memory that has come back, and compare."},
-    {.name = "overlap",
-     .flag = &overlap,
-     .help = "in: let the engine run while its memory fills; on trial, needs MEDUSA_SWAP_OVERLAP=1."},
+    {.name = "overlap", .flag = &overlap, .help = "in: let the engine run while its memory fills."},
     {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
     MD_DEVICE_OPTION(device),
 };
@@ -179,11 +176,6 @@ static int ask(const char *verb, const char *whom)
 	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
 		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
 					      deadline);
-	if (overlap && !md_environment_is_on("MEDUSA_SWAP_OVERLAP"))
-		return md_options_usage_error(&command,
-					      "--overlap is on trial, because an engine has used memory that was not "
-					      "there yet: leave the option out, or set MEDUSA_SWAP_OVERLAP=1 to test "
-					      "it");
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
 	question.deadline_ms = (uint64_t)(seconds * 1000);

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"
-[ -z "${OVERLAP:-}" ] || export MEDUSA_SWAP_OVERLAP=1 HOSTCUDA_REMAPPED=fault # in with overlap: whoever touches memory before it is filled
+export HOSTCUDA_REMAPPED=fault # whoever touches memory before it is filled, with or without overlap
 long=("${engine[@]}" --tokens "${TOKENS:-150}" --check)
 
 swap_until_end() { # name, process: how often it was out is in $outs
@@ -15,7 +15,7 @@ swap_until_end() { # name, process: how often it was out is in $outs
 		if medusa-swap out "$1" >"$work/$1.swap" 2>&1; then
 			outs=$((outs + 1))
 			local how=()
-			[ -z "${OVERLAP:-}" ] || ((at % 2)) || how=(--overlap) # on trial: docs/swapping.md
+			((at % 2)) || how=(--overlap)
 			until medusa-swap in "$1" "${how[@]}" >>"$work/$1.swap" 2>&1; do
 				kill -0 "$2" 2>/dev/null || break
 			done

@@ -207,7 +207,6 @@ def main():
     parser.add_argument("--logs", default=".")
     options = parser.parse_args()
     options.arguments = ["--gb", str(options.gb)]
-    os.environ["MEDUSA_SWAP_OVERLAP"] = "1"
     table = Table(options.out)
     table["gb"] = options.gb
     for part in (with_medusa, alone, with_saver):
