@@ -374,7 +374,7 @@ CUresult md_swap_arrival_finish(void)
 }
 
 /* The child has neither the device nor the memory. */
-static void renew(void)
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&md_swap_arrival_lock, NULL);
 	atomic_store(&md_swap_arriving, 0);

@@ -283,7 +283,7 @@ static bool is_mapped_here(uint64_t word)
 	return word >> 47 == 0 && mincore((void *)(uintptr_t)(word / page * page), page, &ignored) == 0;
 }
 
-static bool ask_driver(uint64_t word)
+static bool ask_driver(uint64_t word) MD_LOCKS_UNCHECKED
 {
 	unsigned type = 0;
 	if (is_young(word))
@@ -322,7 +322,7 @@ void md_swap_wish_word(uint64_t word, bool aligned) MD_LOCKS_UNCHECKED
 		want(i, true);
 		inside = inside || word - a->parts[i].address < a->parts[i].bytes;
 	}
-	if (!inside && aligned)
+	if (!inside && (aligned || md_swap_leads_has_region(a->leads, word)))
 		ask(word);
 }
 

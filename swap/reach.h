@@ -19,7 +19,10 @@
  * everything, because the contents of that memory have not been searched.
  */
 void md_swap_wish_begin(void);
-/* aligned: if the word is not an address in memory that was out, the driver is asked about it. */
+/*
+ * aligned: if the word is not an address in memory that was out, the driver is asked about it; else only where there was
+ * memory near it.
+ */
 void md_swap_wish_word(uint64_t word, bool aligned);
 /* Adds the words at all multiples of 4 bytes in parameters, or in bytes that are copied to the device. */
 void md_swap_wish_bytes(const void *bytes, size_t size);

@@ -174,6 +174,21 @@ Test(swap_reached, host_memory_that_is_locked_later)
 	assert_waited(ALL, launched(young));
 }
 
+Test(swap_reached, host_memory_at_any_multiple_of_4_bytes)
+{
+	uint32_t words[6] = {0};
+	char *pages = host_pages(4096);
+	ok(md_cuda.cuMemHostRegister_v2(pages, 4096, 0));
+	memcpy(words + 3, &pages, sizeof(pages));
+	out_and_in();
+	struct md_swap_arrival_counts before;
+	md_swap_arrival_count(&before);
+	md_swap_wish_begin();
+	md_swap_wish_bytes(words, sizeof(words));
+	ok(md_swap_wish_await(NULL, true));
+	assert_waited(ALL, waited_since(&before));
+}
+
 /* ---- copies ---- */
 
 static enum waited copied_to(CUdeviceptr to, const void *from, size_t bytes)
