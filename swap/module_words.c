@@ -159,9 +159,11 @@ bool md_swap_variables_read(const struct md_cuda *driver, md_swap_variable_reade
 }
 
 /* The child has none of the driver's objects. */
-static void renew(void)
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&lock, NULL);
+	count = 0;
+	incomplete = false;
 }
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
