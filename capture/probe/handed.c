@@ -83,7 +83,7 @@ static void take_touches(void) MD_CAPTURE_HELD
 
 /* ---- whether a graph needs what it has kept without a test ---- */
 
-/* Finds out which memory of that kind the graph needs, all of it at once. */
+/* Finds in one test which part of such memory the graph needs. */
 static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	size_t count = 0;

@@ -112,7 +112,7 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 	return MD_OK;
 }
 
-/* Most of what is looked at is as it was, so blocks are compared before bytes are. */
+/* Compares blocks before bytes, because most of the memory has not changed. */
 static void compare_bytes(const uint8_t *before, const uint8_t *now, uint64_t size, uint8_t *written)
 {
 	enum { BLOCK = 256 };

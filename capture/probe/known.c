@@ -19,7 +19,7 @@ bool md_capture_has_its_memory(const struct md_capture_graph *graph)
 	return true;
 }
 
-/* Only the units that lie in the place are poisoned. */
+/* Poisons only the units that lie in the place. */
 static void choose_units(struct md_capture_probe *probe, const struct md_interest *place)
 {
 	for (size_t u = 0; u < probe->unit_count; u++) {

@@ -8,8 +8,8 @@
 /* An engine that ends may have freed memory of a graph that it has not destroyed: a replay would fault. */
 bool md_capture_has_its_memory(const struct md_capture_graph *graph) MD_CAPTURE_HELD;
 /*
- * Finds out which of these places the graph needs itself: each is poisoned by itself, all of them in one test. In doubt,
- * the graph needs them.
+ * Finds out which of these places the graph needs itself: one test poisons each of them alone. In doubt, the graph needs
+ * the place.
  */
 void md_capture_known_ask(struct md_probe_session *session, const struct md_capture_graph *graph,
 			  struct md_interest *const *places, size_t count, bool *needed) MD_CAPTURE_HELD;

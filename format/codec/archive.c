@@ -337,7 +337,7 @@ static bool go_to_pair(struct md_archive *a, struct md_archive_map *map, uint32_
 	return !a->in.failed;
 }
 
-/* Each graph of an artifact is asked for keys that few of them have, so short keys, as all are, are compared in place. */
+/* Compares short keys (all keys are short) in place, because each graph is searched for keys that few graphs have. */
 static bool key_is(struct md_archive *a, const char *name)
 {
 	struct md_reader *in = &a->in;

@@ -280,7 +280,7 @@ class Graphs:
             self._scratch = scratch.state(self._device, self._all_pools())
 
     def restate_scratch(self) -> None:
-        """To be called after each capture that the engine makes by itself, into another pool: a capture ends all statements."""
+        """Call this after each capture that the engine makes by itself into another pool, because a capture ends all statements."""
         scratch.state_blocks(self._scratch)
 
     def _all_pools(self) -> List[Any]:

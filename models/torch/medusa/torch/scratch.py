@@ -42,7 +42,7 @@ def state(device: int, pools: Collection[Any]) -> List[Tuple[int, int]]:
 
 
 def state_blocks(blocks: Iterable[Tuple[int, int]]) -> None:
-    """States it of these blocks."""
+    """States that these blocks are free, and that only graphs use them."""
     try:
         for address, size in blocks:
             _api.graph_scratch(address, size)
