@@ -346,7 +346,7 @@ static bool key_is(struct md_archive *a, const char *name)
 		const char *at = (const char *)in->data + in->offset + 1;
 		size = in->data[in->offset] & 0x1f;
 		in->offset += 1 + size;
-		return size && *at == *name && !strncmp(at, name, size) && !name[size];
+		return size && *at == *name && strnlen(name, size + 1) == size && !memcmp(at, name, size);
 	}
 	const char *key = md_unpack_string(&a->in, &size);
 	return key && size == strlen(name) && !memcmp(key, name, size);
