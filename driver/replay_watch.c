@@ -48,10 +48,12 @@ static void say_hung(uint64_t passed, uint64_t usual)
 {
 	struct md_error why;
 	if (usual)
-		md_error_set(&why, MD_ERR_TIMEOUT, "a replay has not ended after %.1f s; one took %.3f ms before",
+		md_error_set(&why, MD_ERR_TIMEOUT,
+			     "a replay has not ended after %.1f s (MEDUSA_REPLAY_DEADLINE); one took %.3f ms before",
 			     (double)passed / 1e9, (double)usual / 1e6);
 	else
-		md_error_set(&why, MD_ERR_TIMEOUT, "a replay has not ended after %.1f s", (double)passed / 1e9);
+		md_error_set(&why, MD_ERR_TIMEOUT, "a replay has not ended after %.1f s (MEDUSA_REPLAY_DEADLINE)",
+			     (double)passed / 1e9);
 	md_error_log("%s", why.message);
 	md_note_break(MD_NOTE_HUNG, why.message);
 }

@@ -60,8 +60,9 @@ enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t ind
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	if (r->binding_of[index] == MD_NONE)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\" (%llu bytes) was not made", binding->name,
-				    (unsigned long long)binding->size);
+		return md_error_set(err, MD_ERR_NOT_FOUND,
+				    "binding \"%s\" (%llu bytes) was not made: call medusa_bind for it first",
+				    binding->name, (unsigned long long)binding->size);
 	const struct md_bound *bound = &r->bound[r->binding_of[index]];
 	if (bound->size != binding->size)
 		return md_error_set(err, MD_ERR_MISMATCH, "binding \"%s\": artifact has %llu bytes, the engine %llu",

@@ -69,8 +69,10 @@ static enum md_status check_content(const char *path, const struct md_image *ima
 		return MD_OK;
 	md_hash_format(&hash, now);
 	md_hash_format(&image->hash, stored);
-	return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s", path,
-			    (unsigned long long)image->file_offset, now, stored);
+	return md_error_set(err, MD_ERR_MISMATCH,
+			    "image file %s at offset %llu: its hash is %s, and that of the artifact %s: the file has "
+			    "changed since the capture",
+			    path, (unsigned long long)image->file_offset, now, stored);
 }
 
 /* Reads the image alone, because a library has gigabytes. */

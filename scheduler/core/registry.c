@@ -232,8 +232,8 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
 	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "backbone: in_host, but host memory has only %llu bytes left",
-			       (unsigned long long)(s->host_limit - s->host_used));
+			       "backbone: in_host needs %llu bytes, and host memory has %llu left",
+			       (unsigned long long)spec.bytes, (unsigned long long)(s->host_limit - s->host_used));
 	if (!artifacts_reserve(s, 1) || !MD_ARRAY_GROW(s->backbones, s->backbone_count, s->backbone_capacity))
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a backbone");
 	*index = s->backbone_count++;
