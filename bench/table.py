@@ -105,7 +105,7 @@ def pieces_rows():
         ("1,326 graphs of 15 nodes, 26 of a size: captured, tested", f"{ready[1]} + {ready[2]} s", ""),
         ("  a graph: replays; waits / copies / kernels", f"{captured['cuGraphLaunch'] - 2:.1f}; {captured_calls}", ""),
         ("  a comparison: waits / copies / kernels", compared_calls, ""),
-        ("  artifact; open, check, read graphs", f"{os.path.getsize(f'{work}/pieces.medusa')} bytes; {read('open').split(' /')[0]}", "<= 10 ms"),
+        ("  artifact; open, check, read graphs", f"{os.path.getsize(f'{work}/pieces.medusa')} bytes; {read('open').split(' (')[0]}", "<= 10 ms"),
         ("  restored; while it opens", f"{restored[0][0]} in {median(float(r[3]) for r in restored):.1f} ms; {median(float(r[2]) for r in restored):.1f} ms", ""),
         ("  restore / floor", f"{median(float(r[3]) / f for r, f in zip(restored, floors)):.2f} x", "<= 1.5 (H200)"),
         ("    the restore without host memory ahead of the driver / floor",
