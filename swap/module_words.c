@@ -41,19 +41,24 @@ static void add(const struct variable *one) MD_REQUIRES(lock)
 		incomplete = true;
 }
 
-static CUresult asked(CUresult result, CUdeviceptr address, size_t bytes, const void *owner)
+/* Hands a variable out, and keeps it. */
+static CUresult asked(CUresult result, struct variable *one, CUdeviceptr *address, size_t *bytes)
 {
-	struct variable one = {.address = address, .bytes = bytes, .owner = owner};
-	if (result != CUDA_SUCCESS || !bytes)
+	if (result != CUDA_SUCCESS)
 		return result;
-	bool current = md_swap_real.cuCtxGetCurrent(&one.context) == CUDA_SUCCESS && one.context;
+	*address = one->address;
+	if (bytes)
+		*bytes = one->bytes;
+	if (!one->bytes)
+		return result;
+	bool current = md_swap_real.cuCtxGetCurrent(&one->context) == CUDA_SUCCESS && one->context;
 	pthread_mutex_lock(&lock);
 	if (current)
-		add(&one);
+		add(one);
 	else
 		incomplete = true;
 	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
+	return result;
 }
 
 static void forget(const void *owner, CUcontext context)
@@ -74,32 +79,18 @@ void md_swap_variables_context_gone(CUcontext context)
 
 CUresult md_swap_own_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
 {
-	CUdeviceptr address = 0;
-	size_t size = 0;
+	struct variable one = {.owner = hmod};
 	if (!dptr)
 		return md_swap_real.cuModuleGetGlobal_v2(dptr, bytes, hmod, name);
-	CUresult result = md_swap_real.cuModuleGetGlobal_v2(&address, &size, hmod, name);
-	if (result != CUDA_SUCCESS)
-		return result;
-	*dptr = address;
-	if (bytes)
-		*bytes = size;
-	return asked(result, address, size, hmod);
+	return asked(md_swap_real.cuModuleGetGlobal_v2(&one.address, &one.bytes, hmod, name), &one, dptr, bytes);
 }
 
 CUresult md_swap_own_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	CUdeviceptr address = 0;
-	size_t size = 0;
+	struct variable one = {.owner = library};
 	if (!dptr)
 		return md_swap_real.cuLibraryGetGlobal(dptr, bytes, library, name);
-	CUresult result = md_swap_real.cuLibraryGetGlobal(&address, &size, library, name);
-	if (result != CUDA_SUCCESS)
-		return result;
-	*dptr = address;
-	if (bytes)
-		*bytes = size;
-	return asked(result, address, size, library);
+	return asked(md_swap_real.cuLibraryGetGlobal(&one.address, &one.bytes, library, name), &one, dptr, bytes);
 }
 
 CUresult md_swap_own_cuModuleUnload(CUmodule hmod)

@@ -5,6 +5,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/swap_memory.h"
+#include "tests/fine.h"
 #include "tests/hostcuda_fixture.h"
 
 #define SECOND 1000000000u
@@ -22,16 +23,6 @@ TestSuite(swap_memory, .init = set_up, .fini = device_close);
 
 static struct md_swap_range *ranges;
 static size_t range_count;
-
-static void good(enum md_status status, const struct md_error *err, int line)
-{
-	cr_assert_eq(status, MD_OK, "line %d: %s", line, err->message);
-}
-#define fine(call)                                                                                                     \
-	do {                                                                                                           \
-		struct md_error err = {0};                                                                             \
-		good((call), &err, __LINE__);                                                                          \
-	} while (0)
 
 /* Takes everything away; `kept` has the bytes of each range. */
 static unsigned char *kept[4096];

@@ -14,6 +14,7 @@
 #include "swap/graph_words.h"
 #include "swap/layer.h"
 #include "swap/reach.h"
+#include "tests/fine.h"
 #include "tests/hostcuda_fixture.h"
 
 #define MB ((size_t)1 << 20)
@@ -38,16 +39,6 @@ static struct md_swap_pool *pool;
 static struct md_swap_exchange *exchange;
 static CUfunction scale;
 static CUdeviceptr old;
-
-static void good(enum md_status status, const struct md_error *err, int line)
-{
-	cr_assert_eq(status, MD_OK, "line %d: %s", line, err->message);
-}
-#define fine(call)                                                                                                     \
-	do {                                                                                                           \
-		struct md_error err = {0};                                                                             \
-		good((call), &err, __LINE__);                                                                          \
-	} while (0)
 
 static CUdeviceptr allocated(size_t bytes)
 {
