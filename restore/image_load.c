@@ -70,7 +70,7 @@ static enum md_status check_content(const char *path, const struct md_image *ima
 	md_hash_format(&hash, now);
 	md_hash_format(&image->hash, stored);
 	return md_error_set(err, MD_ERR_MISMATCH,
-			    "image file %s at offset %llu: its hash is %s, and that of the artifact %s: the file has "
+			    "image file %s at offset %llu: its hash is %s, the artifact has %s: the file has "
 			    "changed since the capture",
 			    path, (unsigned long long)image->file_offset, now, stored);
 }
