@@ -72,11 +72,13 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 
-ENGINE_API := api/api_names.c api/swap_api.c # defined in what an engine is linked with or preloaded with, and nowhere else
-CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api))
+ENGINE_API := api/api_names.c api/swap_api.c swap/swap_client.c # defined in what an engine is linked with or preloaded with, and nowhere else
+# What speaks with medusa-swap run; the functions of swap.h need it, in each library.
+SWAP_CLIENT := swap/ask.c swap/swap_place.c swap/wire.c
+CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api)) $(SWAP_CLIENT)
 CAPTURE := $(call layers,capture) driver/interpose.c $(ENGINE_API)
 RESTORE := $(call layers,restore) driver/interpose.c $(ENGINE_API)
-SWAP := $(call layers,swap)
+SWAP := $(filter-out $(ENGINE_API) $(SWAP_CLIENT),$(call layers,swap))
 NULL_API := api/null_api.c $(ENGINE_API)
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)

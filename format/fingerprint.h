@@ -68,6 +68,8 @@ void md_limits_read(uint64_t limits[MD_LIMITS]);
 void md_limits_raise(uint64_t limits[MD_LIMITS], const uint64_t others[MD_LIMITS]);
 /* MD_ERR_MISMATCH at the first limit that is lower now, or not known, with a remedy. */
 enum md_status md_limits_compare(const uint64_t stored[MD_LIMITS], const uint64_t now[MD_LIMITS], struct md_error *err);
+/* Compares with the current context, and asks the driver for no more than that takes. */
+enum md_status md_limits_check(const uint64_t stored[MD_LIMITS], struct md_error *err);
 /* "stack", and its key in files: "stack_limit". */
 const char *md_limit_name(unsigned limit);
 const char *md_limit_key(unsigned limit);

@@ -18,13 +18,17 @@ static const struct {
      "CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT"},
 };
 
+static uint64_t read_limit(unsigned i)
+{
+	size_t value = 0;
+	bool told = md_cuda.cuCtxGetLimit && md_cuda.cuCtxGetLimit(&value, known[i].limit) == CUDA_SUCCESS;
+	return told ? value : 0;
+}
+
 void md_limits_read(uint64_t limits[MD_LIMITS])
 {
-	for (unsigned i = 0; i < MD_LIMITS; i++) {
-		size_t value = 0;
-		bool told = md_cuda.cuCtxGetLimit && md_cuda.cuCtxGetLimit(&value, known[i].limit) == CUDA_SUCCESS;
-		limits[i] = told ? value : 0;
-	}
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		limits[i] = read_limit(i);
 }
 
 void md_limits_raise(uint64_t limits[MD_LIMITS], const uint64_t others[MD_LIMITS])
@@ -44,6 +48,15 @@ enum md_status md_limits_compare(const uint64_t stored[MD_LIMITS], const uint64_
 				    known[i].name, now[i], stored[i], known[i].constant, stored[i]);
 	}
 	return MD_OK;
+}
+
+enum md_status md_limits_check(const uint64_t stored[MD_LIMITS], struct md_error *err)
+{
+	uint64_t now[MD_LIMITS] = {0};
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		if (stored[i]) /* every limit is at least 0 */
+			now[i] = read_limit(i);
+	return md_limits_compare(stored, now, err);
 }
 
 const char *md_limit_name(unsigned limit)

@@ -11,6 +11,7 @@
 
 _Thread_local struct hc_thread hc_thread;
 static uint64_t next_context_id HC_STATE_GUARDED;
+static struct hc_context *living HC_STATE_GUARDED;
 static struct hc_context *graveyard
     HC_STATE_GUARDED; /* a dead context is never freed, because other threads' stacks may still name it */
 
@@ -48,6 +49,23 @@ CUresult hc_context_drain(struct hc_context *context)
 	return last ? hc_context_sticky(context) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static struct hc_context *living_at(size_t index)
+{
+	HC_STATE_GUARD();
+	struct hc_context *at = living;
+	while (at && index--)
+		at = at->next;
+	return at;
+}
+
+/* While no call is inside: none comes or goes. */
+void hc_context_drain_all(void)
+{
+	struct hc_context *context;
+	for (size_t i = 0; (context = living_at(i)); i++)
+		hc_context_drain(context);
+}
+
 static CUresult context_make(struct hc_device *device, unsigned flags, bool primary,
 			     struct hc_context **made) HC_STATE_HELD
 {
@@ -55,6 +73,7 @@ static CUresult context_make(struct hc_device *device, unsigned flags, bool prim
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	context->device = device;
+	context->charged = hc_device_context_bytes();
 	context->id = ++next_context_id;
 	context->primary = primary;
 	context->flags = flags;
@@ -62,13 +81,20 @@ static CUresult context_make(struct hc_device *device, unsigned flags, bool prim
 	context->limits[CU_LIMIT_STACK_SIZE] = 1024;
 	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;
 	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+	if (hc_device_charge(device, context->charged) != CUDA_SUCCESS) {
+		free(context);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (hc_stream_make(context, CU_STREAM_DEFAULT, 0, &context->legacy) != CUDA_SUCCESS ||
 	    !hc_handle_add(context, HC_CONTEXT)) {
 		if (context->legacy)
 			hc_stream_finish(context->legacy);
+		hc_device_credit(device, context->charged);
 		free(context);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	context->next = living;
+	living = context;
 	*made = context;
 	return CUDA_SUCCESS;
 }
@@ -91,6 +117,12 @@ static void context_free(struct hc_context *context)
 	while (context->modules)
 		hc_module_destroy(context->modules);
 	hc_memory_drop_context(context);
+	hc_device_credit(context->device, context->charged);
+	for (struct hc_context **link = &living; *link; link = &(*link)->next)
+		if (*link == context) {
+			*link = context->next;
+			break;
+		}
 	context->dead = true;
 	context->next_dead = graveyard;
 	graveyard = context;

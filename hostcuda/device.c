@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "hostcuda/checkpoint.h"
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
+#include "hostcuda/shared_devices.h"
 
 struct hc_device hc_devices[HC_MAX_DEVICES];
 int hc_device_count;
@@ -87,7 +89,7 @@ static CUresult initialise(void)
 	}
 	HC_TRY(setting_devices(&hc_device_count));
 	for (int i = 0; i < hc_device_count; i++) {
-		hc_devices[i].ordinal = hc_devices[i].default_pool.device = i;
+		hc_devices[i].ordinal = hc_devices[i].place = hc_devices[i].default_pool.device = i;
 		hc_devices[i].capacity = capacity;
 		if (!hc_handle_add(&hc_devices[i].default_pool, HC_POOL))
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -99,7 +101,14 @@ static CUresult initialise(void)
 	if (handle)
 		dlclose(handle);
 	hc_executor_start();
+	hc_checkpoint_start();
 	return CUDA_SUCCESS;
+}
+
+size_t hc_device_context_bytes(void)
+{
+	const char *text = secure_getenv("HOSTCUDA_CONTEXT");
+	return text ? parse_bytes(text) : 0;
 }
 
 static CUresult initialise_once(bool *first)
@@ -169,15 +178,29 @@ CUresult hc_cuDeviceGetName(char *name, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+CUuuid hc_device_uuid(int place)
+{
+	CUuuid uuid = {{0}};
+	memcpy(uuid.bytes, "hostcuda", 8);
+	uuid.bytes[15] = (char)place;
+	return uuid;
+}
+
+int hc_device_of_uuid(const CUuuid *uuid)
+{
+	int place = uuid->bytes[15];
+	CUuuid its = hc_device_uuid(place);
+	return place >= 0 && place < hc_device_count && !memcmp(uuid, &its, sizeof(its)) ? place : -1;
+}
+
 CUresult hc_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
 	if (!uuid)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!hc_device_at(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	memset(uuid, 0, sizeof(*uuid));
-	memcpy(uuid->bytes, "hostcuda", 8);
-	uuid->bytes[15] = (char)dev;
+	HC_STATE_GUARD();
+	*uuid = hc_device_uuid(hc_devices[dev].place);
 	return CUDA_SUCCESS;
 }
 
@@ -268,12 +291,11 @@ CUresult hc_device_charge(struct hc_device *device, size_t bytes)
 	HC_STATE_GUARD();
 	if (bytes > device->capacity - device->used)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	device->used += bytes;
-	return CUDA_SUCCESS;
+	return hc_shared_use(device, device->used + bytes);
 }
 
 void hc_device_credit(struct hc_device *device, size_t bytes)
 {
 	HC_STATE_GUARD();
-	device->used -= bytes;
+	hc_shared_use(device, device->used - bytes);
 }

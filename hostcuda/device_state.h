@@ -104,6 +104,7 @@ struct hc_pool {
 
 struct hc_device {
 	int ordinal;
+	int place HC_STATE_GUARDED; /* which device of the machine it is; a restore may change it */
 	size_t capacity, used HC_STATE_GUARDED;
 	struct hc_context *primary HC_STATE_GUARDED;
 	unsigned primary_refs HC_STATE_GUARDED, primary_flags HC_STATE_GUARDED;
@@ -116,7 +117,7 @@ struct hc_context {
 	uint64_t id;
 	bool primary;
 	atomic_bool dead; /* written under the state lock, read without it by each call */
-	struct hc_context *next_dead HC_STATE_GUARDED;
+	struct hc_context *next_dead HC_STATE_GUARDED, *next HC_STATE_GUARDED;
 	unsigned flags, api_version;
 	CUresult sticky;                            /* atomic access */
 	struct hc_stream *streams HC_STATE_GUARDED; /* all streams; the legacy stream was made first */
@@ -124,12 +125,14 @@ struct hc_context {
 	struct hc_module *modules HC_STATE_GUARDED;
 	size_t limits[16] HC_STATE_GUARDED;
 	bool heap_fixed HC_STATE_GUARDED; /* code that uses the device heap was loaded */
+	size_t charged;                   /* bytes of the device that the context itself takes */
 };
 
 struct hc_thread {
 	struct hc_context *stack[64];
 	unsigned depth;
 	CUstreamCaptureMode mode;
+	unsigned inside; /* calls, one inside the other (checkpoint.c) */
 	bool per_thread; /* inside a _ptsz/_ptds entry: the null stream is this thread's own */
 	uint64_t own_context;
 	struct hc_stream *own;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/export.h"
+#include "hostcuda/checkpoint.h"
 #include "hostcuda/context.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/stream_capture.h"
@@ -16,6 +17,7 @@ enum {
 	NO_CONTEXT = 2, /* works without a current context */
 	NO_STICKY = 4,  /* works after the context has failed */
 	UNSAFE = 8,     /* prohibited while a stream is being captured */
+	UNLOCKED = 16,  /* works while another process has locked this one; NO_INIT means that, too */
 };
 #define FREE (NO_INIT | NO_CONTEXT | NO_STICKY)
 #define DEVICE (NO_CONTEXT | NO_STICKY)
@@ -52,6 +54,12 @@ static const uint8_t gate_flags[HC_INDEX_COUNT] = {
     [HC_INDEX_cuCtxPopCurrent_v2] = DEVICE,
     [HC_INDEX_cuCtxGetApiVersion] = DEVICE,
     [HC_INDEX_cuCtxGetId] = DEVICE,
+    [HC_INDEX_cuCheckpointProcessGetRestoreThreadId] = DEVICE | UNLOCKED,
+    [HC_INDEX_cuCheckpointProcessGetState] = DEVICE | UNLOCKED,
+    [HC_INDEX_cuCheckpointProcessLock] = DEVICE | UNLOCKED,
+    [HC_INDEX_cuCheckpointProcessCheckpoint] = DEVICE | UNLOCKED,
+    [HC_INDEX_cuCheckpointProcessRestore] = DEVICE | UNLOCKED,
+    [HC_INDEX_cuCheckpointProcessUnlock] = DEVICE | UNLOCKED,
     [HC_INDEX_cuMemGetAllocationGranularity] = NO_CONTEXT,
     [HC_INDEX_cuMemAddressReserve] = NO_CONTEXT,
     [HC_INDEX_cuMemAddressFree] = DEVICE,
@@ -128,6 +136,23 @@ static const char *const entry_names[HC_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 };
 
+/* True: the thread is inside, and leaves when the call ends. */
+static bool enter(enum hc_index index)
+{
+	if (gate_flags[index] & (NO_INIT | UNLOCKED))
+		return false;
+	hc_checkpoint_enter();
+	return true;
+}
+
+static void leave(const bool *inside)
+{
+	if (*inside)
+		hc_checkpoint_leave();
+}
+
+#define INSIDE(index) __attribute__((cleanup(leave), unused)) bool inside_ = enter(index)
+
 static CUresult pass_gate(enum hc_index index, const char *base, const void *caller)
 {
 	unsigned flags = gate_flags[index];
@@ -158,6 +183,7 @@ static void *const implementations[HC_INDEX_COUNT] = {
 	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
 	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
+		INSIDE(HC_INDEX_##symbol);                                                                             \
 		HC_TRY(pass_gate(HC_INDEX_##symbol, #base, __builtin_return_address(0)));                              \
 		return hc_##symbol args;                                                                               \
 	}
@@ -165,6 +191,7 @@ static void *const implementations[HC_INDEX_COUNT] = {
 	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
 	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
+		INSIDE(HC_INDEX_##symbol - 1);                                                                         \
 		HC_TRY(pass_gate(HC_INDEX_##symbol - 1, #base, __builtin_return_address(0)));                          \
 		CUresult(*implementation) params = (CUresult(*) params)implementations[HC_INDEX_##symbol - 1];         \
 		bool before = hc_thread.per_thread;                                                                    \

@@ -15,6 +15,7 @@
 #include "hostcuda/graph.h"
 #include "hostcuda/memory.h"
 #include "hostcuda/queue.h"
+#include "hostcuda/shared_devices.h"
 #include "hostcuda/stream.h"
 #include "hostcuda/stream_capture.h"
 
@@ -59,10 +60,18 @@ struct hc_memory *hc_memory_mapping(const struct hc_physical *physical, const st
 	const struct md_interval *next = after ? md_interval_after(&live, after->address) : live.items;
 	for (; next && next < live.items + live.count; next++) {
 		struct hc_memory *memory = (struct hc_memory *)(uintptr_t)next->value;
-		if (memory->kind == HC_MEMORY_MAPPED && memory->physical == physical)
+		if (memory->kind == HC_MEMORY_MAPPED && (!physical || memory->physical == physical))
 			return memory;
 	}
 	return NULL;
+}
+
+bool hc_memory_any(enum hc_memory_kind kind)
+{
+	for (size_t i = 0; i < live.count; i++)
+		if (((const struct hc_memory *)(uintptr_t)live.items[i].value)->kind == kind)
+			return true;
+	return false;
 }
 
 void hc_memory_forget(struct hc_memory *memory)
@@ -163,7 +172,7 @@ CUresult hc_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	const struct hc_device *device = hc_context_current()->device;
 	if (!free_bytes || !total)
 		return CUDA_ERROR_INVALID_VALUE;
-	*free_bytes = device->capacity - device->used;
+	*free_bytes = device->capacity - device->used - hc_shared_others(device);
 	*total = device->capacity;
 	return CUDA_SUCCESS;
 }

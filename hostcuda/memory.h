@@ -10,8 +10,11 @@ struct hc_memory *hc_memory_at(uint64_t address) HC_STATE_HELD; /* NULL when no 
 void hc_memory_forget(struct hc_memory *memory);                /* removes it from the table, and frees the entry */
 /* The memory that an IPC handle was opened as in the context. */
 struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context) HC_STATE_HELD;
-/* The mapping of physical memory that follows another one in the table; after NULL: the first. NULL: none. */
+/*
+ * The mapping of physical memory (NULL: of any) that follows another one in the table; after NULL: the first. NULL: none.
+ */
 struct hc_memory *hc_memory_mapping(const struct hc_physical *physical, const struct hc_memory *after) HC_STATE_HELD;
+bool hc_memory_any(enum hc_memory_kind kind) HC_STATE_HELD;
 void hc_memory_release(struct hc_memory *memory) HC_STATE_HELD; /* releases memory of any kind except mapped memory */
 /* Device memory for an allocation node; it exists as long as the context. */
 CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);

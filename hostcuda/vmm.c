@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct hc_physical {
 	size_t size;
 	CUmemAllocationProp prop;
 	bool imported; /* another process pays for it */
+	bool exported; /* another process may hold it */
 	bool mapped;   /* at any time */
 	bool *missing; /* of each page: it has not been filled, and cannot be touched; NULL: all can be */
 };
@@ -373,6 +375,7 @@ CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
 	int fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
+	physical->exported = true;
 	*(int *)shareableHandle = fd;
 	return CUDA_SUCCESS;
 }
@@ -421,5 +424,53 @@ CUresult hc_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CU
 	if (!prop || !physical)
 		return CUDA_ERROR_INVALID_VALUE;
 	*prop = physical->prop;
+	return CUDA_SUCCESS;
+}
+
+/* ---- parting ---- */
+
+static int copy_of(const struct hc_physical *physical) HC_STATE_HELD
+{
+	int fd = memfd_create("hostcuda-memory", MFD_CLOEXEC);
+	off_t from = 0;
+	if (fd >= 0 && ftruncate(fd, (off_t)physical->size)) {
+		close(fd);
+		return -1;
+	}
+	while (fd >= 0 && from < (off_t)physical->size) {
+		ssize_t copied = sendfile(fd, physical->fd, &from, physical->size - (size_t)from);
+		if (copied > 0)
+			continue;
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static bool part(struct hc_physical *physical) HC_STATE_HELD
+{
+	const struct hc_memory *at = NULL;
+	int fd = copy_of(physical);
+	bool done = fd >= 0;
+	while (done && (at = hc_memory_mapping(physical, at)) != NULL)
+		done = mmap((void *)at->address, at->size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd,
+			    (off_t)at->physical_offset) != MAP_FAILED &&
+		       protect(at, 0, at->size / HC_PAGE);
+	if (!done)
+		return false;
+	close(physical->fd);
+	physical->fd = fd;
+	if (physical->imported)
+		hc_device_at(physical->prop.location.id)->used += physical->size;
+	physical->imported = physical->exported = false;
+	return true;
+}
+
+CUresult hc_vmm_part(void)
+{
+	const struct hc_memory *at = NULL;
+	while ((at = hc_memory_mapping(NULL, at)) != NULL)
+		if ((at->physical->imported || at->physical->exported) && !part(at->physical))
+			return CUDA_ERROR_OUT_OF_MEMORY;
 	return CUDA_SUCCESS;
 }

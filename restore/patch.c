@@ -42,6 +42,13 @@ static enum md_status patch_word(struct md_node *node, const struct md_pointer *
 	}
 }
 
+static bool is_tried(const struct md_artifact_graph *stored, const struct md_trial *trial, uint32_t index)
+{
+	return trial->of == MD_TRIAL_ALL || trial->index == index ||
+	       (trial->of == MD_TRIAL_ALIKE &&
+		md_doubtful_alike(stored, &stored->doubtful[trial->index], &stored->doubtful[index]));
+}
+
 static void patch_doubtful(const struct md_restore *r, const struct md_restore_graph *graph)
 {
 	const struct md_artifact_graph *stored = graph->stored;
@@ -49,7 +56,7 @@ static void patch_doubtful(const struct md_restore *r, const struct md_restore_g
 		const struct md_doubtful *word = &stored->doubtful[i];
 		uint64_t value =
 		    word->alloc == MD_NONE ? 0 : md_restore_alloc_address(r, word->alloc) + (uint64_t)word->offset;
-		if (graph->trial.set && (graph->trial.all || graph->trial.index == i))
+		if (graph->trial.set && is_tried(stored, &graph->trial, i))
 			value = graph->trial.value;
 		memcpy(stored->nodes[word->node].params + word->at, &value, sizeof(value));
 	}

@@ -52,9 +52,10 @@ struct md_heap {
 	uint32_t first, count, room; /* room: of the array */
 	uint64_t loose;              /* bytes that were freed for the driver and that no graph has taken yet */
 	bool full;                   /* there was no memory, so no more is asked for */
-	bool learned;                /* from the first graph */
+	bool learned;                /* from the first graphs */
 	uint32_t share;              /* what this driver takes, in 1/256 of what it might take */
-	uint64_t nodes, faults;      /* of the last graph; of this thread when that graph got its memory */
+	uint64_t nodes, whole;       /* of the graphs since the last look; bytes that they might have taken */
+	uint64_t faults; /* of this thread at the last look, and since then for memory that was brought in */
 };
 
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
@@ -153,6 +154,7 @@ struct md_restore {
 	struct md_error arena_failed MD_GUARDED_BY(md_restore_work);
 	struct md_scratch scratch;
 	struct md_heap heap;
+	uint64_t batch_ns; /* how long the next batch of small graphs may take; under work */
 	struct medusa_stats stats MD_RESTORE_GUARDED;
 	/* threads at work: their stages overlap, and the total counts the time once */
 	unsigned busy MD_RESTORE_GUARDED;

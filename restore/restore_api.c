@@ -12,13 +12,11 @@
 #include "base/log.h"
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
-#include "kvprofile/kvprofile.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
-#include "restore/image_load.h"
 #include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
@@ -50,8 +48,7 @@ static bool has_bindings(struct md_restore *r)
 	return any;
 }
 
-/* Starts restoring in the current context, if nothing has started it. */
-static enum md_status begin(struct md_error *err)
+enum md_status md_restore_begin(struct md_error *err)
 {
 	struct md_restore *r = &md_restore;
 	CUcontext context = NULL;
@@ -193,7 +190,7 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 	struct md_error err = {0};
 	enum md_status status = md_api_check_bind(name, address, bytes, role, &err);
 	if (status == MD_OK)
-		status = begin(&err);
+		status = md_restore_begin(&err);
 	if (status != MD_OK)
 		return md_api_fail(&err);
 	struct md_bound what = {.name = (char *)name, .address = address, .size = bytes, .role = (uint32_t)role};
@@ -300,7 +297,7 @@ static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
-	bool told = false;
+	bool told = false, limits_fit = false;
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
@@ -322,15 +319,21 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			return md_error_set(err, MD_ERR_NOT_FOUND,
 					    "the engine has destroyed graph %s/%u, which belongs to Medusa", label,
 					    batch);
-		MD_FORWARD(md_restore_limits_check(r, err));
-		MD_FORWARD(md_restore_bindings_live(r, graph, err)); /* before constants in it are hashed */
 		struct md_restore_graph *waiting = md_restore_group_waiting(r, graph);
+		if (!limits_fit &&
+		    (!waiting || !r->limits_fit)) { /* a graph that is waited for is asked about afterwards */
+			MD_FORWARD(md_restore_limits_ask(r, err));
+			limits_fit = true;
+			continue;
+		}
+		MD_FORWARD(md_restore_bindings_live(r, graph, err)); /* before constants in it are hashed */
 		if (waiting && refuse_if_unbound(r, waiting))
 			continue;
 		if (graph->state == MD_GRAPH_REFUSED)
 			return md_error_set(err, graph->reasons->refused.status, "%s", graph->reasons->refused.message);
 		if (md_restore_group_open(r, graph)) {
 			MD_FORWARD(hash_constants(r, err));
+			limits_fit = false;
 			continue;
 		}
 		if (!waiting) {
@@ -340,10 +343,13 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 		}
 		if (waits_for_trigger(r, waiting) && !r->trigger_running) {
 			md_restore_trigger_pull(r);
+			limits_fit = false;
 			continue;
 		}
-		if (wait_for(r, waiting, &told, deadline))
+		if (wait_for(r, waiting, &told, deadline)) {
+			limits_fit = false;
 			continue;
+		}
 		graph->given_up = true;
 		return md_error_set(err, MD_ERR_TIMEOUT, "graph %s/%u is still being restored", waiting->stored->label,
 				    waiting->stored->batch);
@@ -358,7 +364,7 @@ MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeo
 	CUgraphExec taken = NULL;
 	enum md_status status = md_api_check_get(label, exec, &err);
 	if (status == MD_OK)
-		status = begin(&err);
+		status = md_restore_begin(&err);
 	if (status != MD_OK)
 		return md_api_fail(&err);
 	uint64_t now = md_clock_ns();
@@ -457,105 +463,7 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 	return md_api_answer(md_api_check_stage(name, &err), &err);
 }
 
-/* ---- KV capacity and statistics ---- */
-
-/* Under lock: waits until the fingerprint was compared; graphs may still be read, and images loaded. */
-static void wait_for_head(struct md_restore *r) MD_REQUIRES(md_restore_lock)
-{
-	while (r->phase == MD_PHASE_OPENING && !r->head_known && !atomic_load(&r->stop))
-		md_restore_wait(r, UINT64_MAX);
-}
-
-static uint64_t less(uint64_t from, uint64_t bytes)
-{
-	return bytes < from ? from - bytes : 0;
-}
-
-/*
- * The measured capacity, corrected for memory that Medusa holds in this process: the
- * profile has not seen it, or has counted it as memory of graphs. Free memory is reduced
- * by the most that Medusa may hold; what must still fit is reduced by the least.
- */
-static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(md_restore_lock)
-{
-	struct md_kv kv = r->artifact.kv;
-	uint64_t arena = r->stats.private_bytes;
-	kv.baseline_free = less(kv.baseline_free, md_restore_images_held(r, true) + arena);
-	kv.graph_bytes = less(kv.graph_bytes, md_restore_images_held(r, false) + arena);
-	return kv;
-}
-
-static void hold_driver(struct md_restore *r, int change)
-{
-	pthread_mutex_lock(&md_restore_lock);
-	r->holds += (unsigned)change;
-	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&md_restore_lock);
-}
-
-/* The stored answer, provided that the artifact could be opened, which includes the fingerprint. */
-static enum md_status stored_capacity(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err)
-{
-	struct md_restore *r = &md_restore;
-	struct md_kv stored = {0}, then = {0};
-	MD_FORWARD(begin(err));
-	pthread_mutex_lock(&md_restore_lock);
-	wait_for_head(r);
-	enum md_status status = MD_OK;
-	if (r->refusal.status) {
-		status = md_error_set(err, r->refusal.status, "%s", r->refusal.message);
-	} else if (r->phase != MD_PHASE_FAILED && r->head_known) {
-		stored = kv_beside_ours(r);
-		then = r->artifact.kv;
-	} else {
-		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
-				      r->failure.status ? r->failure.message : "nothing is being restored");
-	}
-	pthread_mutex_unlock(&md_restore_lock);
-	if (status != MD_OK)
-		return status;
-	hold_driver(r, +1); /* each loader ends its current image: the question waits for four images at most */
-	status = md_kvprofile_answer(&stored, request, out, err);
-	if (status == MD_OK) {
-		out->baseline_free = then.baseline_free;
-		out->graph_bytes = then.graph_bytes;
-	}
-	hold_driver(r, -1);
-	return status;
-}
-
-/* Why nothing at all is restored has been logged already. */
-static void log_live_kv(const struct md_error *why)
-{
-	struct md_restore *r = &md_restore;
-	pthread_mutex_lock(&md_restore_lock);
-	bool known = r->phase == MD_PHASE_FAILED || r->refusal.status;
-	pthread_mutex_unlock(&md_restore_lock);
-	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
-}
-
-MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
-{
-	MD_UNCANCELLED;
-	struct md_error why = {0}, err = {0};
-	struct md_kv kv = {0};
-	uint64_t start = md_clock_ns();
-	enum md_status status = md_kvprofile_check(request, out, &err);
-	if (status != MD_OK)
-		return md_api_answer(status, &err);
-	if (stored_capacity(request, &kv, &why) == MD_OK) {
-		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
-		return md_api_ok();
-	}
-	log_live_kv(&why);
-	md_restore_sequence_pause(+1);
-	status = md_kvprofile_measure(request, &kv, &err);
-	md_restore_sequence_pause(-1);
-	if (status != MD_OK)
-		return md_api_answer(status, &err);
-	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
-	return md_api_ok_but(why.message);
-}
+/* ---- statistics ---- */
 
 MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {

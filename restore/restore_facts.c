@@ -43,6 +43,8 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err)
 {
 	struct md_argument_list now = {0};
+	if (r->artifact.fingerprint.fact_count) /* to know the arguments, the program may have to be hashed */
+		return MD_OK;
 	if (!md_process_arguments(&now))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the arguments of this process");
 	enum md_status status = md_fingerprint_compare_arguments(&r->artifact.fingerprint, &now, err);
@@ -64,21 +66,22 @@ enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err
  * Medusa does not raise a limit: that would take memory that the engine counts on, may come too late (the heap, once a
  * kernel has used it), and a start of the engine without Medusa would lack it all the same.
  */
-static enum md_status compare_limits(struct md_restore *r, struct md_error *why)
+static enum md_status compare_limits(CUcontext context, const uint64_t stored[MD_LIMITS], struct md_error *why)
 {
-	uint64_t now[MD_LIMITS];
-	CUcontext popped;
-	if (!r->context || md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
+	CUcontext current = NULL, popped;
+	bool is_current = md_cuda.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
+	if (!context || (!is_current && md_cuda.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS))
 		return md_error_set(why, MD_ERR_DRIVER, "the limits of the context cannot be read");
-	md_limits_read(now);
-	md_cuda.cuCtxPopCurrent_v2(&popped);
-	return md_limits_compare(r->artifact.fingerprint.limits, now, why);
+	enum md_status status = md_limits_check(stored, why);
+	if (!is_current)
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+	return status;
 }
 
 bool md_restore_limits_fit(struct md_restore *r)
 {
 	struct md_error why = {0};
-	r->limits_fit = r->limits_fit || compare_limits(r, &why) == MD_OK;
+	r->limits_fit = r->limits_fit || compare_limits(r->context, r->artifact.fingerprint.limits, &why) == MD_OK;
 	return r->limits_fit;
 }
 
@@ -90,15 +93,32 @@ void md_restore_limits_changed(struct md_restore *r)
 	pthread_mutex_unlock(&md_restore_lock);
 }
 
+/* Logs the first of these refusals. */
+static enum md_status refuse_for_limits(struct md_restore *r, const struct md_error *why, struct md_error *err)
+    MD_REQUIRES(md_restore_lock)
+{
+	if (!r->limits_logged && !r->verify)
+		md_warn("no graph is handed out: %s", why->message);
+	r->limits_logged = true;
+	return md_error_set(err, why->status, "%s", why->message);
+}
+
 enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err)
 {
 	struct md_error why = {0};
-	if (compare_limits(r, &why) == MD_OK)
-		return MD_OK;
-	if (!r->limits_logged && !r->verify)
-		md_warn("no graph is handed out: %s", why.message);
-	r->limits_logged = true;
-	return md_error_set(err, why.status, "%s", why.message);
+	bool fit = compare_limits(r->context, r->artifact.fingerprint.limits, &why) == MD_OK;
+	return fit ? MD_OK : refuse_for_limits(r, &why, err);
+}
+
+enum md_status md_restore_limits_ask(struct md_restore *r, struct md_error *err)
+{
+	uint64_t stored[MD_LIMITS];
+	struct md_error why = {0};
+	memcpy(stored, r->artifact.fingerprint.limits, sizeof(stored));
+	pthread_mutex_unlock(&md_restore_lock);
+	bool fit = compare_limits(r->context, stored, &why) == MD_OK;
+	pthread_mutex_lock(&md_restore_lock);
+	return fit ? MD_OK : refuse_for_limits(r, &why, err);
 }
 
 /* ---- refusing everything ---- */

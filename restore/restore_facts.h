@@ -12,6 +12,11 @@ enum md_status md_restore_arguments_compare(const struct md_restore *r, struct m
 /* Compares the limits of the context with those in which the graphs were made. */
 enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err) MD_REQUIRES(md_restore_lock);
 /*
+ * The same, with the lock released meanwhile, because the driver may answer only after it has made the graph that the
+ * background is making. Whatever was known under the lock before must be looked at again.
+ */
+enum md_status md_restore_limits_ask(struct md_restore *r, struct md_error *err) MD_REQUIRES(md_restore_lock);
+/*
  * Whether code may be loaded: not while a limit is too low. The engine may still raise it, and the driver lets nobody
  * change the heap once code that uses it is loaded.
  */

@@ -11,9 +11,12 @@
 
 enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
 
+enum md_trial_of { MD_TRIAL_ONE, MD_TRIAL_ALIKE, MD_TRIAL_ALL }; /* alike: the same byte of the same kernel */
+
 struct md_trial { /* values of doubtful words in a trial of a verify run, in place of those of the first capture */
-	bool set, all;
-	uint32_t index; /* of the only one, unless all */
+	bool set;
+	enum md_trial_of of;
+	uint32_t index; /* of the only one, or of one of those that are alike */
 	uint64_t value;
 };
 

@@ -9,13 +9,15 @@
 /*
  * A graph of a few nodes takes the driver some microseconds. Choosing each of its stages, waiting for its upload, and
  * waking the thread that waits for it would take as long again. So all stages of such a graph run in a row, and there is
- * one wait for the first BATCH_LEAST graphs, and for those that are made within BATCH_NS. A thread that waits for the
- * first of them gets it that much later.
+ * one wait for the first BATCH_LEAST graphs, and for those that are made within a fraction of a millisecond. A thread that
+ * waits for the first of them gets it that much later. As long as there is more to make, each batch may take longer than
+ * the one before, so that no thread waits for more than an eighth longer than the restore has lasted.
  */
 #define SMALL_NODES 64u
 #define BATCH_LEAST 4u
-#define BATCH_GRAPHS 64u
+#define BATCH_GRAPHS 256u
 #define BATCH_NS 200000u
+#define BATCH_NS_MOST 1000000u
 
 struct batch {
 	struct md_restore_graph *graphs[BATCH_GRAPHS];
@@ -90,12 +92,15 @@ static void finish(struct md_restore *r, struct batch *batch)
 void md_restore_batch_make(struct md_restore *r, const struct md_work *first)
 {
 	struct batch batch = {.times.launches = md_pace_launches()};
-	uint64_t start = md_clock_ns();
+	uint64_t start = md_clock_ns(), most = r->batch_ns < BATCH_NS ? BATCH_NS : r->batch_ns;
 	struct md_restore_graph *graph = first->graph;
+	bool in_time = true;
 	for (uint32_t made = 1; graph && made <= BATCH_GRAPHS; made++) {
 		make(r, graph, &batch);
-		graph = made < BATCH_LEAST || md_clock_ns() - start < BATCH_NS ? next(r) : NULL;
+		in_time = made < BATCH_LEAST || md_clock_ns() - start < most;
+		graph = in_time ? next(r) : NULL;
 	}
+	r->batch_ns = in_time ? BATCH_NS : most + most / 8 < BATCH_NS_MOST ? most + most / 8 : BATCH_NS_MOST;
 	finish(r, &batch);
 	md_restore_times_count(r, &batch.times, first->awaited);
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "driver/process_checkpoint.h"
 #include "swap/arrival.h"
 #include "swap/contexts.h"
 #include "swap/discard.h"
@@ -26,6 +26,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/leave.h"
+#include "swap/sharing.h"
 #include "swap/wire.h"
 
 #define HELLO_MS 10000
@@ -55,6 +56,9 @@ struct control {
 	uint64_t told;  /* bytes that medusa-swap run knows of */
 	unsigned ticks; /* steps of an arrival */
 	bool released, troubled;
+	bool full; /* the driver has a checkpoint of this process, or may have one: its calls wait */
+	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
+	unsigned gpus;
 };
 
 static struct control control;
@@ -118,6 +122,8 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "out", totals.out);
 	md_json_number(json, "stays", totals.resident);
 	md_json_number(json, "kept", totals.kept);
+	md_json_text(json, "gpu", c->gpu);
+	md_json_number(json, "gpus", c->gpus);
 	put_arrival(json);
 	c->told = totals.swappable;
 }
@@ -166,21 +172,124 @@ static enum md_status swap(struct control *c, bool out, const struct md_swap_set
 	return status;
 }
 
+/* ---- with the driver's checkpoint: it takes what the process has left ---- */
+
+static enum md_status check_sharing(struct md_error *err)
+{
+	const char *call = md_swap_sharing_call();
+	if (!call)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_UNSUPPORTED,
+			    "--full: the process has shared device memory (%s), and a checkpoint would silently make a "
+			    "copy of it: go out without --full",
+			    call);
+}
+
+/* Which GPUs the contexts are on. */
+static enum md_status find_gpus(struct control *c, struct md_error *err)
+{
+	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
+	size_t count = md_swap_contexts_list(contexts, MD_SWAP_CONTEXTS_MOST);
+	c->gpus = 0;
+	for (size_t i = 0; i < count; i++) {
+		char text[MD_CHECKPOINT_UUID_BYTES];
+		CUuuid uuid;
+		MD_FORWARD(md_cuda_call_in(&md_swap_real, err, cuDeviceGetUuid_v2, &uuid, contexts[i].device));
+		md_checkpoint_uuid_text(&uuid, text);
+		if (c->gpus && !strcmp(text, c->gpu))
+			continue;
+		snprintf(c->gpu, sizeof(c->gpu), "%s", text);
+		c->gpus++;
+	}
+	return MD_OK;
+}
+
+/* No call of the driver is made from here on, until memory is to come in. */
+static enum md_status get_ready(struct control *c, struct md_error *err)
+{
+	md_swap_leave_hold();
+	enum md_status status = check_sharing(err);
+	if (status == MD_OK)
+		status = find_gpus(c, err);
+	if (status == MD_OK)
+		status = md_swap_exchange_detach(c->exchange, err);
+	md_swap_leave_release();
+	c->full = status == MD_OK;
+	return status;
+}
+
+/* Memory that is out already stays out. */
+static enum md_status go_out_full(struct control *c, const struct md_swap_settings *settings,
+				  struct md_swap_report *report, struct md_error *err)
+{
+	struct md_swap_report none;
+	struct md_error later = {0};
+	bool was_out = md_swap_exchange_is_out(c->exchange);
+	MD_FORWARD(check_sharing(err));
+	if (!was_out)
+		MD_FORWARD(swap(c, true, settings, report, err));
+	enum md_status status = get_ready(c, err);
+	if (status != MD_OK && !was_out && swap(c, false, settings, &none, &later) != MD_OK)
+		md_warn("the memory stays out: %s", later.message);
+	return status;
+}
+
+/* A checkpoint brings contexts back on devices of the same numbers, whichever GPUs these are now. */
+static enum md_status check_contexts(struct md_error *err)
+{
+	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
+	size_t count = md_swap_contexts_list(contexts, MD_SWAP_CONTEXTS_MOST);
+	for (size_t i = 0; i < count; i++) {
+		CUdevice device = -1;
+		MD_FORWARD(md_cuda_status(md_swap_context_device(contexts[i].context, &device), "cuCtxGetDevice", err));
+		if (device != contexts[i].device)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "a context of device %d is on device %d after the driver has restored the "
+					    "process: the memory stays out",
+					    contexts[i].device, device);
+	}
+	return MD_OK;
+}
+
+static enum md_status come_in(struct control *c, const struct md_swap_settings *settings, struct md_swap_report *report,
+			      struct md_error *err)
+{
+	if (c->full)
+		MD_FORWARD(check_contexts(err));
+	MD_FORWARD(swap(c, false, settings, report, err));
+	if (c->full)
+		find_gpus(c, err);
+	c->full = false;
+	return MD_OK;
+}
+
+static enum md_status do_out(struct control *c, const struct md_swap_settings *settings, bool by_engine,
+			     struct md_swap_report *report, struct md_error *err)
+{
+	MD_FORWARD(swap(c, true, settings, report, err));
+	md_swap_gate_asked_for(by_engine);
+	return MD_OK;
+}
+
 static enum md_status do_release(struct control *c, const struct md_swap_settings *settings,
 				 struct md_swap_report *report, struct md_error *err)
 {
 	if (md_swap_exchange_is_out(c->exchange))
-		MD_FORWARD(swap(c, false, settings, report, err));
+		MD_FORWARD(come_in(c, settings, report, err));
 	MD_FORWARD(md_swap_exchange_settle(c->exchange, settings->deadline_ns, err));
 	c->released = true;
 	return MD_OK;
 }
 
-/* The engine was told to end: its threads must not wait for ever, whether there is room for the memory or not. */
-static enum md_status do_end(struct control *c, const struct md_swap_settings *settings, struct md_swap_report *report)
+/*
+ * The engine was told to end: its threads must not wait for ever, whether there is room for the memory or not. lost: the
+ * driver has not restored the process.
+ */
+static enum md_status do_end(struct control *c, const struct md_swap_settings *settings, bool lost,
+			     struct md_swap_report *report)
 {
 	struct md_error err = {0};
-	if (md_swap_exchange_is_out(c->exchange) && swap(c, false, settings, report, &err) != MD_OK)
+	if (md_swap_exchange_is_out(c->exchange) && (lost || come_in(c, settings, report, &err) != MD_OK))
 		md_swap_gate_abandon();
 	return MD_OK;
 }
@@ -195,11 +304,13 @@ static enum md_status obey(struct control *c, const struct md_swap_message *mess
 	struct md_error why = {0};
 	enum md_status status;
 	if (!strcmp(wish, "out"))
-		status = swap(c, true, &settings, &report, &why);
+		status = md_swap_message_number(message, "full")
+			     ? go_out_full(c, &settings, &report, &why)
+			     : do_out(c, &settings, md_swap_message_number(message, "own") != 0, &report, &why);
 	else if (!strcmp(wish, "in"))
-		status = swap(c, false, &settings, &report, &why);
+		status = come_in(c, &settings, &report, &why);
 	else if (!strcmp(wish, "end"))
-		status = do_end(c, &settings, &report);
+		status = do_end(c, &settings, md_swap_message_number(message, "lost") != 0, &report);
 	else if (!strcmp(wish, "release"))
 		status = do_release(c, &settings, &report, &why);
 	else
@@ -314,7 +425,6 @@ static enum md_status serve(struct control *c, struct md_error *err)
 	struct md_swap_message message;
 	int tick = IDLE_TICK_MS;
 	while (!c->released) {
-		struct pollfd ready = {.fd = c->wire.fd, .events = POLLIN};
 		bool there = false;
 		MD_FORWARD(md_swap_wire_next(&c->wire, &message, &there, err));
 		if (there) {
@@ -322,10 +432,10 @@ static enum md_status serve(struct control *c, struct md_error *err)
 			tick = 0; /* what is arriving must not wait */
 			continue;
 		}
-		int count = poll(&ready, 1, tick);
+		bool came = md_swap_wire_wait(&c->wire, tick);
 		if (!md_descriptor_is_ours(&c->kept))
 			return md_error_set(err, MD_ERR_BUSY, "the engine has closed the connection");
-		if (count > 0) {
+		if (came) {
 			MD_FORWARD(md_swap_wire_take(&c->wire, err));
 			continue;
 		}
@@ -339,7 +449,7 @@ static enum md_status come_back(struct control *c, const struct md_swap_settings
 				struct md_swap_report *report, struct md_error *err)
 {
 	if (md_swap_exchange_is_out(c->exchange))
-		return swap(c, false, settings, report, err);
+		return come_in(c, settings, report, err);
 	md_swap_leave_hold();
 	enum md_status status = md_swap_exchange_settle(c->exchange, UINT64_MAX, err);
 	md_swap_leave_release();
@@ -402,7 +512,9 @@ static void start(void)
 	control.pool = NULL; /* in a child: its parent's */
 	control.exchange = NULL;
 	control.told = 0;
-	control.released = false;
+	control.released = control.full = false;
+	control.gpus = 0;
+	*control.gpu = '\0';
 	md_swap_wire_init(&control.wire, -1);
 	md_swap_leave_watch();
 	int failure = md_thread_start(&thread, run, &control);

@@ -126,6 +126,22 @@ static void unlock_all(struct md_swap_links *links)
 			links->driver->cuMemHostUnregister(chunk_at(links, i, &bytes));
 }
 
+enum md_status md_swap_links_unlock(struct md_swap_links *links, struct md_error *err)
+{
+	uint64_t bytes;
+	if (!links->locked_count || id_of(links, links->locked_in) != links->locked_id)
+		return MD_OK;
+	MD_FORWARD(md_cuda_call_in(links->driver, err, cuCtxSetCurrent, links->locked_in));
+	for (uint32_t i = 0; i < links->chunks; i++) {
+		if (!links->locked[i])
+			continue;
+		MD_FORWARD(md_cuda_call_in(links->driver, err, cuMemHostUnregister, chunk_at(links, i, &bytes)));
+		links->locked[i] = 0;
+		links->locked_count--;
+	}
+	return MD_OK;
+}
+
 void md_swap_links_finish(struct md_swap_links *links)
 {
 	for (size_t i = 0; i < links->count; i++) {

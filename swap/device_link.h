@@ -41,6 +41,8 @@ enum md_status md_swap_links_get(struct md_swap_links *links, CUcontext context,
  * cannot be locked, copies are slow, and one warning says so.
  */
 void md_swap_links_lock(struct md_swap_links *links, const struct md_swap_link *link, uint32_t block);
+/* Unlocks all pages; they are locked again when they are needed. */
+enum md_status md_swap_links_unlock(struct md_swap_links *links, struct md_error *err);
 
 /* ---- copies, which run until md_swap_link_wait ---- */
 

@@ -128,6 +128,11 @@ bool md_swap_exchange_look(struct md_swap_exchange *exchange)
 	return exchange->out && md_swap_prepares_overlap() && look(exchange, LOOK_STEP);
 }
 
+enum md_status md_swap_exchange_detach(struct md_swap_exchange *exchange, struct md_error *err)
+{
+	return md_swap_links_unlock(&exchange->links, err);
+}
+
 /* ---- in ---- */
 
 /* Unmaps memory that was mapped and has not got its bytes. */

@@ -76,6 +76,11 @@ bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext conte
 enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
 			   struct md_swap_report *report, struct md_error *err);
 /*
+ * While the memory is out: unlocks the pool's pages, so that the driver has nothing to do with them when it checkpoints the
+ * process. They are locked again by md_swap_in. On failure the memory is out as before.
+ */
+enum md_status md_swap_exchange_detach(struct md_swap_exchange *exchange, struct md_error *err);
+/*
  * Gives it back. On failure the memory is out as before: MD_ERR_DRIVER_MEMORY says how much is missing; MD_ERR_CORRUPT
  * when verification found a difference.
  */

@@ -29,6 +29,7 @@ static _Thread_local bool own_leaves __attribute__((tls_model("initial-exec")));
 
 _Thread_local struct md_swap_slot *md_swap_own_slot __attribute__((tls_model("initial-exec")));
 _Atomic(uint32_t) md_swap_gate_state;
+static atomic_bool asked_for;
 
 /* Slots are never freed, so that they can be read without a lock. The slot of a thread that has ended is used again. */
 static _Atomic(struct md_swap_slot *) slots;
@@ -109,14 +110,42 @@ static void linger(void)
 		nanosleep(&pause, NULL);
 }
 
+/*
+ * Calls that ask for the end of work, or wait for it, need not wait for the memory: all work has ended by then. Threads
+ * that watch others (NCCL's watchdog) would take a call that does not return for a device that hangs.
+ */
+static bool passes(enum md_swap_index index)
+{
+	switch (index) {
+	case MD_SWAP_INDEX_cuCtxSynchronize:
+	case MD_SWAP_INDEX_cuStreamSynchronize:
+	case MD_SWAP_INDEX_cuStreamSynchronize_ptsz:
+	case MD_SWAP_INDEX_cuStreamQuery:
+	case MD_SWAP_INDEX_cuStreamQuery_ptsz:
+	case MD_SWAP_INDEX_cuEventSynchronize:
+	case MD_SWAP_INDEX_cuEventQuery:
+	case MD_SWAP_INDEX_cuEventElapsedTime:
+	case MD_SWAP_INDEX_cuEventElapsedTime_v2:
+		return true;
+	case MD_SWAP_INDEX_cuMemGetInfo_v2:
+		return atomic_load(&asked_for);
+	default:
+		return false;
+	}
+}
+
+/* A call that passes is made outside of the gate, so that closing does not wait for it. */
 CUresult md_swap_gate_wait(struct md_swap_slot *slot, enum md_swap_index index)
 {
 	int error = errno;
 	uint32_t state;
 	do {
 		atomic_store_explicit(&slot->inside, 0, memory_order_release);
-		while ((state = atomic_load(&md_swap_gate_state)) == CLOSED)
+		while ((state = atomic_load(&md_swap_gate_state)) == CLOSED) {
+			if (passes(index))
+				return CUDA_SUCCESS;
 			wait_while(CLOSED);
+		}
 		if (state == ABANDONED) {
 			linger();
 			slot->depth = 0;
@@ -256,8 +285,16 @@ enum md_status md_swap_gate_close(uint64_t deadline_ns, struct md_error *err)
 	return status;
 }
 
+void md_swap_gate_asked_for(bool by_engine)
+{
+	atomic_store(&asked_for, by_engine);
+	if (by_engine)
+		syscall(SYS_futex, &md_swap_gate_state, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
 void md_swap_gate_open(void)
 {
+	atomic_store(&asked_for, false);
 	if (atomic_load(&md_swap_gate_state) == CLOSED)
 		publish(OPEN);
 }

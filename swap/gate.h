@@ -26,6 +26,11 @@ enum md_status md_swap_gate_close(uint64_t deadline_ns, struct md_error *err);
 void md_swap_gate_open(void);
 bool md_swap_gate_is_closed(void);
 /*
+ * Whether the engine itself has asked for its memory to be out (medusa_swap_out): cuMemGetInfo then passes the closed
+ * gate, because the engine wants to see what is free now. Ends when the gate opens.
+ */
+void md_swap_gate_asked_for(bool by_engine);
+/*
  * For a process that ends while its memory is out: waiting calls and all later ones return
  * CUDA_ERROR_DEINITIALIZED, as they do while the driver shuts down. The gate does not open again.
  */

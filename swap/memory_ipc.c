@@ -15,6 +15,7 @@
 #include "swap/layer.h"
 #include "swap/memory_own.h"
 #include "swap/reach.h"
+#include "swap/sharing.h"
 
 #define HANDLE_MAGIC UINT64_C(0x4d44535741504950)
 
@@ -90,7 +91,7 @@ CUresult md_swap_own_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr
 	if (ours && pHandle)
 		result = give(&found, pHandle);
 	pthread_mutex_unlock(&md_swap_memory_lock);
-	return ours ? result : md_swap_real.cuIpcGetMemHandle(pHandle, dptr);
+	return md_swap_sharing_note(ours ? result : md_swap_real.cuIpcGetMemHandle(pHandle, dptr), "cuIpcGetMemHandle");
 }
 
 /* ---- taking ---- */
@@ -182,7 +183,9 @@ static CUresult open_token(const struct token *token, CUdeviceptr *address) MD_R
 static CUresult open_drivers(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned flags)
 {
 	CUresult result = md_swap_arrival_settle_all();
-	return result == CUDA_SUCCESS ? md_swap_real.cuIpcOpenMemHandle_v2(pdptr, handle, flags) : result;
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuIpcOpenMemHandle_v2(pdptr, handle, flags);
+	return md_swap_sharing_note(result, "cuIpcOpenMemHandle");
 }
 
 CUresult md_swap_own_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
@@ -200,7 +203,7 @@ CUresult md_swap_own_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle ha
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	if (result == CUDA_SUCCESS)
 		md_swap_reach_came(*pdptr - token.offset, token.bytes);
-	return result;
+	return md_swap_sharing_note(result, "cuIpcOpenMemHandle");
 }
 
 /* ---- closing ---- */

@@ -11,6 +11,7 @@
 #include "swap/layer.h"
 #include "swap/physical.h"
 #include "swap/reach.h"
+#include "swap/sharing.h"
 
 /* High bits of our names, which no address and no handle of the driver has. */
 #define NAME_BITS 0x5357000000000000u
@@ -265,18 +266,22 @@ CUresult md_swap_own_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 CUresult md_swap_own_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
 						  CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return md_swap_arrival_settle_all() == CUDA_SUCCESS && translate(&handle, "exported to other processes")
-		   ? md_swap_real.cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags)
-		   : CUDA_ERROR_INVALID_VALUE;
+	if (md_swap_arrival_settle_all() != CUDA_SUCCESS || !translate(&handle, "exported to other processes"))
+		return CUDA_ERROR_INVALID_VALUE;
+	return md_swap_sharing_note(
+	    md_swap_real.cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags),
+	    "cuMemExportToShareableHandle");
 }
 
 CUresult md_swap_own_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
 					CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
 					unsigned long long flags)
 {
-	return md_swap_arrival_settle_all() == CUDA_SUCCESS && translate(&memHandle, "bound to a multicast object")
-		   ? md_swap_real.cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
-		   : CUDA_ERROR_INVALID_VALUE;
+	if (md_swap_arrival_settle_all() != CUDA_SUCCESS || !translate(&memHandle, "bound to a multicast object"))
+		return CUDA_ERROR_INVALID_VALUE;
+	return md_swap_sharing_note(
+	    md_swap_real.cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags),
+	    "cuMulticastBindMem");
 }
 
 static void make_resident(CUdeviceptr start, size_t size, const char *why)
@@ -298,7 +303,7 @@ CUresult md_swap_own_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, 
 	CUresult result = md_swap_real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(memptr, size, "bound to a multicast object");
-	return result;
+	return md_swap_sharing_note(result, "cuMulticastBindAddr");
 }
 
 CUresult md_swap_own_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
@@ -308,7 +313,7 @@ CUresult md_swap_own_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dpt
 	CUresult result = md_swap_real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(dptr, size, "exported as a dma-buf");
-	return result;
+	return md_swap_sharing_note(result, "cuMemGetHandleForAddressRange");
 }
 
 /* A copy of the list with the driver's handles, or NULL. */

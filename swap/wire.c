@@ -71,6 +71,21 @@ enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err
 	return MD_OK;
 }
 
+bool md_swap_wire_wait(const struct md_swap_wire *wire, int milliseconds)
+{
+	struct pollfd ready = {.fd = wire->fd, .events = POLLIN};
+	struct timeval most = {0}; /* for ever */
+	char first;
+	int count = poll(&ready, 1, milliseconds);
+	if (count >= 0 || errno == EINTR)
+		return count != 0;
+	/* poll takes no descriptor at all in a process that may open none (RLIMIT_NOFILE) */
+	if (milliseconds > 0)
+		most = (struct timeval){milliseconds / 1000, milliseconds % 1000 * 1000};
+	setsockopt(wire->fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+	return recv(wire->fd, &first, 1, MSG_PEEK | (milliseconds ? 0 : MSG_DONTWAIT)) >= 0 || errno != EAGAIN;
+}
+
 enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_message *message, bool *there,
 				 struct md_error *err)
 {
@@ -92,15 +107,11 @@ enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, str
 				  struct md_error *err)
 {
 	for (;;) {
-		struct pollfd ready = {.fd = wire->fd, .events = POLLIN};
 		bool there;
 		MD_FORWARD(md_swap_wire_next(wire, message, &there, err));
 		if (there)
 			return MD_OK;
-		int count = poll(&ready, 1, timeout_ms);
-		if (count < 0 && errno != EINTR)
-			return md_error_set(err, MD_ERR_IO, "waiting for an answer: %s", strerror(errno));
-		if (!count)
+		if (!md_swap_wire_wait(wire, timeout_ms))
 			return md_error_set(err, MD_ERR_TIMEOUT, "no answer in %d ms", timeout_ms);
 		MD_FORWARD(md_swap_wire_take(wire, err));
 	}
@@ -118,6 +129,12 @@ const char *md_swap_message_text(const struct md_swap_message *message, const ch
 {
 	const struct md_json_field *field = find(message, key);
 	return field && field->kind == MD_JSON_TEXT ? field->text : "";
+}
+
+bool md_swap_message_is_text(const struct md_swap_message *message, const char *key)
+{
+	const struct md_json_field *field = find(message, key);
+	return field && field->kind == MD_JSON_TEXT;
 }
 
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key)

@@ -35,6 +35,9 @@ void md_swap_wire_finish(struct md_swap_wire *wire);
  */
 enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err);
 
+/* Waits until bytes have come or the peer has closed, or for a signal: true; false after milliseconds (-1: never). */
+bool md_swap_wire_wait(const struct md_swap_wire *wire, int milliseconds);
+
 struct md_swap_message {
 	char line[MD_SWAP_LINE + 1];
 	struct md_json_field fields[MD_SWAP_FIELDS]; /* point into line */
@@ -51,6 +54,8 @@ enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, str
 /* The value of a field; "" and 0 if there is no such field. */
 const char *md_swap_message_text(const struct md_swap_message *message, const char *key);
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key);
+/* Whether it is there as a text, where a number or a truth is wanted. */
+bool md_swap_message_is_text(const struct md_swap_message *message, const char *key);
 
 /* ---- writing: begin, fields by md_json_*, send ---- */
 

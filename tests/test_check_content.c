@@ -60,6 +60,16 @@ static void spoil_cycle(struct md_artifact *a)
 {
 	a->graphs[0].edges[5] = (struct md_edge){.from = 5, .to = 1};
 }
+/* The graph before it has the same edges, or had them. */
+static void spoil_later_edge(struct md_artifact *a)
+{
+	a->graphs[1].edges[5] = a->graphs[1].edges[0];
+}
+static void spoil_later_child(struct md_artifact *a)
+{
+	a->graphs[1].nodes[5].type = MD_NODE_CHILD;
+	a->graphs[1].nodes[5].child_nodes = 1;
+}
 static void spoil_pointer_place(struct md_artifact *a)
 {
 	a->graphs[0].pointers[1].at = 33;
@@ -127,6 +137,8 @@ static const struct spoil spoils[] = {
     {"edge 3 of graph decode/1: from 3 to 3", spoil_self},
     {"two edges from 0 to 1", spoil_double_edge},
     {"its edges form a cycle", spoil_cycle},
+    {"graph decode/2: two edges from 0 to 1", spoil_later_edge},
+    {"graph decode/2: child graphs reach too far", spoil_later_child},
     {"section \"pointers\": pointer 1 of graph decode/1: byte 33 of node 0", spoil_pointer_place},
     {"byte 7 of node 0", spoil_pointer_order},
     {"allocation index 4 of 4", spoil_pointer_alloc},

@@ -137,7 +137,7 @@ Test(doubtful, should_fail_words_that_cannot_be)
 	    {spoil_offset, "points into an allocation that is not there"},
 	    {spoil_pointer, "is a pointer or noise as well"},
 	    {spoil_noise, "is a pointer or noise as well"},
-	    {spoil_count, "has 65 doubtful words, at most 64"},
+	    {spoil_count, "has 1025 doubtful words, at most 1024"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_artifact artifact;

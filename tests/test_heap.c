@@ -75,36 +75,36 @@ Test(heap, what_was_brought_in_is_what_the_thread_gets)
 /* ---- a driver that takes more or less ---- */
 
 struct driver {
-	size_t object;           /* bytes; ten to a node */
-	uint32_t held, share;    /* blocks that were brought in for eight graphs; what was learned */
-	long first, last, pages; /* faults of the first and the last graph, and what a graph takes */
+	size_t object;                /* bytes; ten to a node */
+	unsigned graphs, nodes;       /* of each graph */
+	uint32_t held, share;         /* blocks that were brought in for all graphs; what was learned */
+	long first, last, all, pages; /* faults of the first and the last graph and of all, and what a graph takes */
 };
 
 static void *make_graphs(void *argument)
 {
-	enum { GRAPHS = 8, SMALL = 500 };
-	static struct md_artifact_graph stored = {.node_count = SMALL};
+	struct driver *driver = argument;
+	struct md_artifact_graph stored = {.node_count = driver->nodes};
 	struct md_restore_graph graph = {.stored = &stored};
 	struct md_restore r = {0};
-	struct driver *driver = argument;
 	free(malloc(OBJECT));
-	for (unsigned g = 0; g < GRAPHS; g++) {
+	for (unsigned g = 0; g < driver->graphs; g++) {
 		cr_assert_eq(md_restore_heap_take(&r, &graph, NULL), MD_OK);
 		long before = faults_of_thread();
-		for (unsigned i = 0; i < 10 * SMALL; i++) /* they stay, as executables do */
+		for (unsigned i = 0; i < 10 * driver->nodes; i++) /* they stay, as executables do */
 			memset(malloc(driver->object - 8), 1, driver->object - 8);
 		*(g ? &driver->last : &driver->first) = faults_of_thread() - before;
+		driver->all += faults_of_thread() - before;
 	}
-	driver->pages = (long)(10 * SMALL * driver->object / 4096);
+	driver->pages = (long)(10 * driver->nodes * driver->object / 4096);
 	driver->held = r.heap.count;
 	driver->share = r.heap.share;
 	md_restore_heap_finish(&r.heap);
 	return NULL;
 }
 
-static struct driver with_objects_of(size_t bytes)
+static struct driver made_with(struct driver driver)
 {
-	struct driver driver = {.object = bytes};
 	pthread_t thread;
 	cr_assert_eq(pthread_create(&thread, NULL, make_graphs, &driver), 0);
 	pthread_join(thread, NULL);
@@ -113,12 +113,23 @@ static struct driver with_objects_of(size_t bytes)
 
 Test(heap, what_the_driver_takes_is_learned_from_the_first_graph)
 {
-	struct driver usual = with_objects_of(OBJECT), frugal = with_objects_of(80);
+	struct driver usual = made_with((struct driver){.object = OBJECT, .graphs = 8, .nodes = 500});
+	struct driver frugal = made_with((struct driver){.object = 80, .graphs = 8, .nodes = 500});
 	cr_expect_gt(usual.first, usual.pages / 2, "no memory ahead of the first graph: %ld faults", usual.first);
 	cr_expect_lt(usual.last, usual.pages / 5, "%ld faults for %ld pages", usual.last, usual.pages);
 	cr_expect_lt(frugal.last, frugal.pages / 2, "%ld faults for %ld pages", frugal.last, frugal.pages);
 	cr_expect_lt(frugal.held, usual.held / 3, "%u and %u blocks", frugal.held, usual.held);
 	cr_expect_lt(frugal.share, usual.share / 3, "%u and %u", frugal.share, usual.share);
+}
+
+/* A graph of 15 nodes with objects of 80 bytes takes three pages. */
+Test(heap, what_small_graphs_take_is_learned_from_many_of_them)
+{
+	struct driver usual = made_with((struct driver){.object = OBJECT, .graphs = 400, .nodes = 15});
+	struct driver frugal = made_with((struct driver){.object = 80, .graphs = 400, .nodes = 15});
+	cr_expect_lt(usual.all, 400 * usual.pages / 5, "%ld faults for %ld pages", usual.all, 400 * usual.pages);
+	cr_expect_lt(frugal.all, 400 * frugal.pages / 3, "%ld faults for %ld pages", frugal.all, 400 * frugal.pages);
+	cr_expect_lt(frugal.held, usual.held / 3, "%u and %u blocks", frugal.held, usual.held);
 }
 #endif
 
@@ -130,12 +141,12 @@ Test(heap, a_graph_takes_for_its_nodes_and_leaves_the_rest)
 	cr_expect_eq(with.held, 1, "the end of the heap");
 }
 
-static unsigned slices(const struct md_restore *like)
+static unsigned blocks(const struct md_restore *like)
 {
 	struct md_restore r = *like;
-	unsigned count = 0;
-	for (; md_restore_heap_lacks(&r); count++)
+	while (md_restore_heap_lacks(&r))
 		md_restore_heap_add(&r);
+	unsigned count = r.heap.count;
 	md_restore_heap_finish(&r.heap);
 	return count;
 }
@@ -146,14 +157,15 @@ Test(heap, only_graphs_that_wait_are_reckoned_with)
 	struct md_restore_graph graphs[] = {
 	    {.stored = &stored[0]}, {.stored = &stored[1], .state = MD_GRAPH_READY}, {.stored = &stored[2]}};
 	struct md_restore r = {.artifact.graph_count = 3, .graphs = graphs};
-	unsigned waiting = slices(&r);
-	cr_expect_gt(waiting, 0);
+	unsigned waiting = blocks(&r);
+	cr_expect_gt(waiting, 3000u * 6900 / (64 << 10));
 	graphs[1].state = MD_GRAPH_REFUSED;
-	cr_expect_eq(slices(&r), waiting);
+	cr_expect_eq(blocks(&r), waiting);
 	graphs[1].state = MD_GRAPH_WAITING;
-	cr_expect_gt(slices(&r), 3 * waiting);
+	unsigned all = blocks(&r);
+	cr_expect_gt(all, 3 * waiting, "%u and %u blocks", all, waiting);
 	graphs[0].state = graphs[1].state = graphs[2].state = MD_GRAPH_READY;
-	cr_expect_eq(slices(&r), 0);
+	cr_expect_eq(blocks(&r), 0);
 }
 
 Test(heap, should_go_on_without_memory)

@@ -56,6 +56,25 @@ Test(limits, should_fail_a_lower_one)
 	}
 }
 
+static unsigned asked;
+
+static CUresult CUDAAPI count_and_tell(size_t *value, CUlimit limit)
+{
+	asked++;
+	return tell(value, limit);
+}
+
+Test(limits, the_driver_is_asked_for_those_that_are_compared)
+{
+	struct md_error err = {0};
+	md_cuda.cuCtxGetLimit = count_and_tell;
+	cr_assert_eq(md_limits_check((uint64_t[MD_LIMITS]){100, 0, 102, 0, 104}, &err), MD_OK, "%s", err.message);
+	cr_expect_eq(asked, 3);
+	cr_assert_eq(md_limits_check((uint64_t[MD_LIMITS]){100, 0, 103}, &err), MD_ERR_MISMATCH);
+	cr_expect(strstr(err.message, "heap limit is 102"), "%s", err.message);
+	cr_assert_eq(md_limits_check((uint64_t[MD_LIMITS]){0, 0, 0, 1}, &err), MD_ERR_MISMATCH, "not known");
+}
+
 Test(limits, a_trace_says_the_most_that_there_was)
 {
 	const uint64_t first[MD_LIMITS] = {1024, 7, 8, 0, 3}, second[MD_LIMITS] = {8192, 6, 8, 0, 4};

@@ -246,7 +246,7 @@ Test(pass_evidence, should_fail_more_doubt_than_replay_has_time_for)
 	for (unsigned i = 0; i < MD_DOUBTFUL_MAX; i++)
 		launch_words(&s, places[0][2] + 8, places[1][2] + 24);
 	analyze(&s, true);
-	assert_refused(&s, 1, "node 64 (_Z1k6Struct): parameter bytes 0..7 unprovable: points into allocation 2+8");
+	assert_refused(&s, 1, "node 1024 (_Z1k6Struct): parameter bytes 0..7 unprovable: points into allocation 2+8");
 	cr_assert(graph_of(&s, 2)->doubtful_count == MD_DOUBTFUL_MAX, "as many as there is time for");
 	finish(&s);
 }

@@ -75,6 +75,95 @@ Test(swap_gate, a_call_waits_while_the_gate_is_closed)
 	cr_assert_eq(atomic_load(&last_result), CUDA_SUCCESS, "the call failed: %d", atomic_load(&last_result));
 }
 
+static void ask_for_the_end_of_work(CUstream stream, CUevent event)
+{
+	float ms;
+	ok(md_cuda.cuCtxSynchronize());
+	ok(md_cuda.cuStreamSynchronize(stream));
+	ok(md_cuda.cuStreamQuery(stream));
+	ok(md_cuda.cuStreamSynchronize_ptsz(stream));
+	ok(md_cuda.cuStreamQuery_ptsz(stream));
+	ok(md_cuda.cuEventSynchronize(event));
+	ok(md_cuda.cuEventQuery(event));
+	ok(md_cuda.cuEventElapsedTime(&ms, event, event));
+}
+
+Test(swap_gate, calls_that_ask_for_the_end_of_work_do_not_wait)
+{
+	CUstream stream;
+	CUevent event;
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuEventCreate(&event, 0));
+	ok(md_cuda.cuEventRecord(event, stream));
+	close_gate();
+	alarm(10);
+	ask_for_the_end_of_work(stream, event);
+	alarm(0);
+	md_swap_gate_open();
+	ask_for_the_end_of_work(stream, event);
+	close_gate(); /* calls that have passed are not taken for calls inside */
+	md_swap_gate_open();
+}
+
+static atomic_bool polled_enough;
+static atomic_uint polls;
+
+static void *poll_always(void *event)
+{
+	ok(md_cuda.cuCtxSetCurrent(context));
+	while (!atomic_load(&polled_enough)) {
+		ok(md_cuda.cuEventQuery(event));
+		atomic_fetch_add(&polls, 1);
+	}
+	return NULL;
+}
+
+Test(swap_gate, a_thread_that_polls_neither_waits_nor_keeps_the_gate_open)
+{
+	pthread_t thread;
+	CUevent event;
+	ok(md_cuda.cuEventCreate(&event, 0));
+	ok(md_cuda.cuEventRecord(event, NULL));
+	ok(md_cuda.cuEventSynchronize(event));
+	pthread_create(&thread, NULL, poll_always, event);
+	for (int i = 0; i < 20; i++) {
+		close_gate();
+		unsigned before = atomic_load(&polls);
+		for (int wait = 0; wait < 500 && atomic_load(&polls) == before; wait++)
+			nap(10);
+		cr_assert_neq(atomic_load(&polls), before, "the thread waits at the closed gate");
+		md_swap_gate_open();
+	}
+	atomic_store(&polled_enough, true);
+	pthread_join(thread, NULL);
+}
+
+static void *ask_what_is_free(void *unused)
+{
+	size_t free_bytes, total;
+	(void)unused;
+	md_cuda.cuCtxSetCurrent(context);
+	atomic_store(&last_result, md_cuda.cuMemGetInfo_v2(&free_bytes, &total));
+	atomic_fetch_add(&calls, 1);
+	return NULL;
+}
+
+Test(swap_gate, what_is_free_is_said_if_the_engine_has_asked_to_go_out)
+{
+	pthread_t thread;
+	for (int round = 0; round < 2; round++) {
+		unsigned before = atomic_load(&calls);
+		close_gate();
+		pthread_create(&thread, NULL, ask_what_is_free, NULL);
+		nap(100);
+		cr_assert_eq(atomic_load(&calls), before, "the call passed the closed gate");
+		md_swap_gate_asked_for(true); /* a call that waits already goes on, too */
+		pthread_join(thread, NULL);
+		cr_assert_eq(atomic_load(&last_result), CUDA_SUCCESS, "%d", atomic_load(&last_result));
+		md_swap_gate_open();
+	}
+}
+
 Test(swap_gate, an_abandoned_gate_sends_everybody_away)
 {
 	CUdeviceptr x = device_ints(0, 64);

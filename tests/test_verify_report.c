@@ -400,12 +400,43 @@ Test(verify, nothing_in_doubt_is_published)
 	md_artifact_finish(&artifact);
 }
 
+/* Of graph 1 all words are proven but the 66th; the second one, which lies in the same bit of another 64, is. */
+Test(verify, should_fail_a_word_behind_the_first_64)
+{
+	struct md_artifact artifact = artifact_of(1, decode);
+	struct md_verify_report report;
+	struct md_error err = {0};
+	char text[8192] = "", line[128];
+	enum { WORDS = 66 };
+	struct md_doubtful *words = calloc(WORDS, sizeof(*words));
+	for (uint32_t i = 0; i < WORDS; i++) {
+		words[i] = (struct md_doubtful){.node = 1, .at = 8 * i, .alloc = MD_NONE};
+		snprintf(
+		    line, sizeof(line),
+		    "{\"verdict\": \"noise\", \"label\": \"decode\", \"batch\": 1, \"bytes\": %u, \"reason\": \"\"}\n",
+		    i);
+		if (i + 1 < WORDS)
+			strcat(text, line);
+	}
+	strcat(text, LINE("pass", 1, 8, "") END);
+	artifact.graphs[0].doubtful = words;
+	artifact.graphs[0].doubtful_count = WORDS;
+	cr_assert_eq(parse(text, &artifact, &report, &err), MD_OK, "%s", err.message);
+	report.allow_uncompared = true;
+	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
+	cr_assert_eq(artifact.graph_count, 0);
+	cr_assert_not_null(strstr(artifact.refusals[1].why, "node 1, parameter bytes 520..527"), "%s",
+			   artifact.refusals[1].why);
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
 Test(verify, should_fail_a_word_that_no_graph_can_have)
 {
 	struct md_artifact artifact = artifact_of(1, decode);
 	struct md_verify_report report;
 	struct md_error err = {0};
-	cr_assert_eq(parse(LINE("noise", 1, 64, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
+	cr_assert_eq(parse(LINE("noise", 1, 1024, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
 	cr_assert_eq(parse(LINE("noise", 2, 0, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
 	md_artifact_finish(&artifact);
 }

@@ -14,6 +14,12 @@ static struct md_restore_kernel kernel;
 static CUresult pushed; /* what the driver answers when the context is pushed to read its limits */
 static size_t stack;    /* the limit now */
 
+static CUresult CUDAAPI none_is_current(CUcontext *context)
+{
+	*context = NULL;
+	return CUDA_SUCCESS;
+}
+
 static CUresult CUDAAPI push(CUcontext context)
 {
 	(void)context;
@@ -50,6 +56,7 @@ static void set_up(void)
 	restore.context = (CUcontext)&restore;
 	pushed = CUDA_SUCCESS;
 	stack = STACK;
+	md_cuda.cuCtxGetCurrent = none_is_current;
 	md_cuda.cuCtxPushCurrent_v2 = push;
 	md_cuda.cuCtxPopCurrent_v2 = pop;
 	md_cuda.cuCtxGetLimit = tell;

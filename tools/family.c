@@ -22,6 +22,7 @@
 struct process {
 	pid_t pid, parent, session;
 	char state;
+	char name[16];
 	unsigned long long started; /* distinguishes it from a later process with the same id */
 };
 
@@ -41,6 +42,8 @@ static bool read_process(pid_t pid, struct process *out)
 	if (!end || sscanf(end + 1, " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
 			   &out->state, &parent, &session, &out->started) != 4)
 		return false;
+	const char *name = strchr(line, '(');
+	snprintf(out->name, sizeof(out->name), "%.*s", name ? (int)(end - name - 1) : 0, name ? name + 1 : "");
 	out->pid = pid;
 	out->parent = (pid_t)parent;
 	out->session = (pid_t)session;
@@ -98,6 +101,47 @@ static size_t keep_family(struct process *list, size_t count, pid_t first, pid_t
 		i = kept - 1; /* a child may stand before its parent in the list */
 	}
 	return kept;
+}
+
+size_t md_family_tree(pid_t pid, pid_t *pids, size_t room)
+{
+	struct processes all = {0};
+	list_processes(&all);
+	size_t count = keep_family(all.list, all.count, pid, pid), at = 1;
+	for (size_t i = 0; i < count; i++) {
+		if (all.list[i].pid == pid)
+			pids[0] = pid;
+		else if (at < room)
+			pids[at++] = all.list[i].pid;
+	}
+	free(all.list);
+	return count;
+}
+
+static const struct process *find_process(const struct processes *all, pid_t pid)
+{
+	for (size_t i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid)
+			return &all->list[i];
+	return NULL;
+}
+
+size_t md_family_named(const char *name, pid_t *pids, size_t room)
+{
+	struct processes all = {0};
+	size_t count = 0;
+	list_processes(&all);
+	for (size_t i = 0; i < all.count; i++) {
+		const struct process *parent = find_process(&all, all.list[i].parent);
+		if (strncmp(all.list[i].name, name, sizeof(all.list[i].name) - 1) || all.list[i].state == 'Z' ||
+		    all.list[i].pid == getpid() || (parent && !strncmp(parent->name, name, sizeof(parent->name) - 1)))
+			continue;
+		if (count < room)
+			pids[count] = all.list[i].pid;
+		count++;
+	}
+	free(all.list);
+	return count;
 }
 
 static bool is_alive(const struct process *process)

@@ -3,10 +3,18 @@
 #ifndef MD_TOOLS_FAMILY_H
 #define MD_TOOLS_FAMILY_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 /* The command that this program started and that the process belongs to; the process itself, if it has detached. */
 pid_t md_family_command_of(pid_t pid);
+/*
+ * The process and all that it has started, itself first; processes that have detached are not found. Returns how many
+ * there are, which may be more than `room`; 0: there is no such process.
+ */
+size_t md_family_tree(pid_t pid, pid_t *pids, size_t room);
+/* Processes of this name (of 15 characters at most), without those that another one of them has started; likewise. */
+size_t md_family_named(const char *name, pid_t *pids, size_t room);
 /* Sends SIGTERM to both and to everything they have started, and SIGKILL after three seconds. */
 void md_family_end(pid_t command, pid_t other);
 /*

@@ -8,17 +8,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "swap/swap_place.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
 #include "tools/stop.h"
 #include "tools/swap_ask.h"
+#include "tools/swap_driver.h"
+#include "tools/swap_process.h"
 #include "tools/swap_serve.h"
 
 #define DEADLINE_S "10"
 
-static const char *name, *pool_size, *artifact, *device, *deadline = DEADLINE_S;
-static bool verify, overlap, json;
+static const char *name, *pool_size, *artifact, *device, *method, *gpu, *deadline = DEADLINE_S;
+static bool verify, overlap, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -36,6 +39,19 @@ static const struct md_option options[] = {
      .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
     {.name = "verify", .flag = &verify, .help = "in: hash the memory that has come back, and compare."},
     {.name = "overlap", .flag = &overlap, .help = "in: let the engine run while its memory fills."},
+    {.name = "method",
+     .argument = "checkpoint",
+     .value = &method,
+     .help = "out, in, status: by the CUDA driver alone, for processes that run has not started."},
+    {.name = "full", .flag = &full, .help = "out: the CUDA driver takes what is left, such as contexts."},
+    {.name = "gpu",
+     .argument = "GPU",
+     .value = &gpu,
+     .help = "in: after out --full, come back on this GPU; after out --method checkpoint, OLD:NEW."},
+    {.name = "freeze", .flag = &freeze, .help = "out, checkpoint: freeze the processes until they are in."},
+    {.name = "unshared",
+     .flag = &unshared,
+     .help = "out, checkpoint: several processes may go, since they share no device memory."},
     {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
     MD_DEVICE_OPTION(device),
 };
@@ -47,8 +63,9 @@ static const struct md_command command = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .words = "run out in status list release",
-    .exit_notes = "run: once CMD has been started, the exit code is its own.\n"
-		  "out, in, release: 1 means refused, and nothing has changed; 3 means that no such engine runs.\n",
+    .exit_notes =
+	"run: once CMD has been started, the exit code is its own.\n"
+	"out, in, release: 1 means refused, and nothing has changed; 3 means that there is no such engine to ask.\n",
 };
 
 /* ---- run ---- */
@@ -166,20 +183,65 @@ static int report(const struct md_error *err)
 	}
 }
 
+static int usage_of_deadline(void)
+{
+	return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
+				      deadline);
+}
+
+/* Seconds as milliseconds; false: the text is no number of seconds. */
+static bool parse_deadline(uint64_t *ms)
+{
+	char *end;
+	double seconds = strtod(deadline, &end);
+	bool good = !*end && end != deadline && seconds >= 0 && seconds <= 3600;
+	*ms = good ? (uint64_t)(seconds * 1000) : 0;
+	return good;
+}
+
+static int ask_process(const char *verb, const char *whom)
+{
+	struct md_swap_process_question question = {
+	    .verb = verb, .whom = whom, .gpu = gpu, .freeze = freeze, .unshared = unshared, .json = json};
+	struct md_error err = {0};
+	if (!strcmp(verb, "release"))
+		return md_options_usage_error(&command, "release: only for engines of medusa-swap run");
+	if (verify || overlap || full)
+		return md_options_usage_error(&command,
+					      "--verify, --overlap and --full: only for engines of medusa-swap run");
+	if (!parse_deadline(&question.deadline_ms))
+		return usage_of_deadline();
+	if (md_swap_process_ask(&question, &err) != MD_OK) {
+		md_error_prefix(&err, "%s", whom);
+		return report(&err);
+	}
+	return md_options_flush(&command);
+}
+
+/* An engine may have such a name, too. */
+static bool is_process(const char *whom)
+{
+	char path[PATH_MAX];
+	struct md_error none;
+	return md_swap_process_is_id(whom) && (md_swap_place_socket(whom, path, &none) != MD_OK || access(path, F_OK));
+}
+
 static int ask(const char *verb, const char *whom)
 {
 	struct md_swap_question question = {
-	    .verb = verb, .name = whom, .verify = verify, .overlap = overlap, .json = json};
+	    .verb = verb, .verify = verify, .overlap = overlap, .full = full, .gpu = gpu};
 	struct md_error err = {0};
-	char *end;
-	double seconds = strtod(deadline, &end);
-	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
-		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
-					      deadline);
+	if (method && strcmp(method, "checkpoint") != 0)
+		return md_options_usage_error(&command, "--method: \"%s\" is not checkpoint", method);
+	if (method || is_process(whom))
+		return ask_process(verb, whom);
+	if (freeze || unshared)
+		return md_options_usage_error(&command, "--freeze and --unshared: only with --method checkpoint");
+	if (!parse_deadline(&question.deadline_ms))
+		return usage_of_deadline();
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
-	question.deadline_ms = (uint64_t)(seconds * 1000);
-	if (md_swap_ask(&question, &err) != MD_OK)
+	if (md_swap_ask(whom, &question, json, &err) != MD_OK)
 		return report(&err);
 	return md_options_flush(&command);
 }
@@ -200,6 +262,8 @@ static bool is_verb(const char *verb)
 int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
+	if (argc == 2 && !strcmp(argv[1], MD_SWAP_DRIVER_WORD))
+		return md_swap_driver_main();
 	int result = md_options_parse(&command, argc, argv, &arguments);
 	if (result >= 0)
 		return result;

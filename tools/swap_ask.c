@@ -1,70 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends one command to medusa-swap run, and prints the answer. Each command has a connection of its own. */
+/* Prints what medusa-swap run answers to a command. */
 #include "tools/swap_ask.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/plain.h"
-#include "swap/wire.h"
-#include "tools/swap_place.h"
-
-#define STATUS_MS 10000
-#define REST_MS 700000 /* after the deadline: longer than medusa-swap run waits for engines */
-
-/* ---- asking ---- */
-
-static enum md_status put_question(const struct md_swap_question *question, int fd, struct md_error *err)
-{
-	struct md_swap_letter letter;
-	MD_FORWARD(md_swap_letter_begin(&letter, err));
-	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
-	md_json_text(&letter.json, "role", "command");
-	md_json_text(&letter.json, "do", question->verb);
-	md_json_number(&letter.json, "deadline_ms", question->deadline_ms);
-	md_json_bool(&letter.json, "verify", question->verify);
-	md_json_bool(&letter.json, "overlap", question->overlap);
-	return md_swap_letter_send(&letter, fd, -1, err);
-}
-
-static enum md_status converse(const struct md_swap_question *question, int fd, struct md_swap_message *answer,
-			       struct md_error *err)
-{
-	struct md_swap_wire wire;
-	bool quick = !strcmp(question->verb, "status");
-	md_swap_wire_init(&wire, fd);
-	enum md_status status = put_question(question, fd, err);
-	if (status == MD_OK)
-		status =
-		    md_swap_wire_await(&wire, quick ? STATUS_MS : REST_MS + (int)question->deadline_ms, answer, err);
-	md_swap_wire_finish(&wire);
-	if (status == MD_ERR_TRUNCATED)
-		return md_error_set(err, status, "%s: medusa-swap run ended before it answered", question->name);
-	if (status != MD_OK)
-		return md_error_prefix(err, "%s", question->name);
-	uint64_t refused = md_swap_message_number(answer, "status");
-	if (md_swap_message_number(answer, "ok"))
-		return MD_OK;
-	return md_error_set(err, refused && refused < 100 ? (enum md_status)refused : MD_ERR_CORRUPT, "%s: %s",
-			    question->name, md_swap_message_text(answer, "message"));
-}
-
-static enum md_status get_answer(const struct md_swap_question *question, struct md_swap_message *answer,
-				 struct md_error *err)
-{
-	char path[PATH_MAX];
-	struct md_error why = {0};
-	int fd = -1;
-	MD_FORWARD(md_swap_place_socket(question->name, path, err));
-	enum md_status status = md_swap_wire_connect(path, &fd, &why);
-	if (status == MD_ERR_NOT_FOUND)
-		return md_error_set(err, status, "no engine called %s runs (%s)", question->name, why.message);
-	if (status != MD_OK)
-		return md_error_set(err, status, "%s", why.message);
-	return converse(question, fd, answer, err);
-}
+#include "swap/swap_place.h"
 
 /* ---- printing ---- */
 
@@ -97,37 +40,38 @@ static void print_state(const struct md_swap_message *answer)
 {
 	char can[32], stays[32], pool[32], held[32], cached[32];
 	uint64_t engines = md_swap_message_number(answer, "engines");
-	md_plain_line(stdout,
-		      "%s: %s; %" PRIu64 " process%s, %s can go, %s stay; pool: %s, of which %s held, %s cached",
-		      md_swap_message_text(answer, "name"), md_swap_message_text(answer, "state"), engines,
-		      engines == 1 ? "" : "es", size_of(answer, "swappable", can), size_of(answer, "stays", stays),
-		      size_of(answer, "pool_bytes", pool), size_of(answer, "pool_held", held),
-		      size_of(answer, "pool_cached", cached));
+	md_plain_line(
+	    stdout, "%s: %s%s; %" PRIu64 " process%s, %s can go, %s stay; pool: %s, of which %s held, %s cached",
+	    md_swap_message_text(answer, "name"), md_swap_message_text(answer, "state"),
+	    md_swap_message_number(answer, "full") ? " (full)" : "", engines, engines == 1 ? "" : "es",
+	    size_of(answer, "swappable", can), size_of(answer, "stays", stays), size_of(answer, "pool_bytes", pool),
+	    size_of(answer, "pool_held", held), size_of(answer, "pool_cached", cached));
 }
 
-static void print_swap(const struct md_swap_question *question, const struct md_swap_message *answer)
+static void print_swap(const char *name, const char *verb, const struct md_swap_message *answer)
 {
 	char bytes[32], copied[32], stays[32];
 	double ms = (double)md_swap_message_number(answer, "ns_total") / 1e6;
-	md_plain_line(stdout, "%s: %s: %s in %.1f ms, %s of them copied; %s stay on the GPU", question->name,
-		      question->verb, size_of(answer, "bytes", bytes), ms, size_of(answer, "copied", copied),
+	md_plain_line(stdout, "%s: %s: %s in %.1f ms, %s of them copied; %s stay on the GPU", name, verb,
+		      size_of(answer, "bytes", bytes), ms, size_of(answer, "copied", copied),
 		      size_of(answer, "stays", stays));
 }
 
-enum md_status md_swap_ask(const struct md_swap_question *question, struct md_error *err)
+enum md_status md_swap_ask(const char *name, const struct md_swap_question *question, bool as_json,
+			   struct md_error *err)
 {
 	static struct md_swap_message answer; /* large */
 	struct md_json json;
-	MD_FORWARD(get_answer(question, &answer, err));
+	MD_FORWARD(md_swap_ask_engine(name, question, &answer, err));
 	md_json_init(&json, stdout);
-	if (question->json)
+	if (as_json)
 		put_all(&json, &answer);
 	else if (!strcmp(question->verb, "status"))
 		print_state(&answer);
 	else if (!strcmp(question->verb, "release"))
-		md_plain_line(stdout, "%s: released", question->name);
+		md_plain_line(stdout, "%s: released", name);
 	else
-		print_swap(question, &answer);
+		print_swap(name, question->verb, &answer);
 	return MD_OK;
 }
 
@@ -142,9 +86,9 @@ enum md_status md_swap_ask_all(bool as_json, struct md_error *err)
 	if (as_json)
 		md_json_list(&json, NULL);
 	for (uint32_t i = 0; i < names.count; i++) {
-		struct md_swap_question question = {.verb = "status", .name = names.items[i].text};
+		struct md_swap_question question = {.verb = "status"};
 		struct md_error why = {0};
-		enum md_status status = get_answer(&question, &answer, &why);
+		enum md_status status = md_swap_ask_engine(names.items[i].text, &question, &answer, &why);
 		if (status == MD_OK && as_json)
 			put_all(&json, &answer);
 		else if (status == MD_OK)

@@ -4,19 +4,12 @@
 #define MD_TOOLS_SWAP_ASK_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/status.h"
-
-struct md_swap_question {
-	const char *verb; /* out, in, release, status */
-	const char *name;
-	uint64_t deadline_ms;
-	bool verify, overlap, json;
-};
+#include "swap/ask.h"
 
 /* MD_ERR_NOT_FOUND: no such engine runs. If the engine refuses, its status. */
-enum md_status md_swap_ask(const struct md_swap_question *question, struct md_error *err);
+enum md_status md_swap_ask(const char *name, const struct md_swap_question *question, bool json, struct md_error *err);
 /* Prints the state of all engines of this user. */
 enum md_status md_swap_ask_all(bool json, struct md_error *err);
 

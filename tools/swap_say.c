@@ -6,8 +6,9 @@
 #include "tools/swap_server.h"
 
 const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
-    "bytes",      "copied",  "hashed_equal", "zero",    "discarded", "resident", "coming_at_open",
-    "ns_quiesce", "ns_hash", "ns_lock",      "ns_copy", "ns_unmap",  "ns_map",   "ns_total",
+    "bytes",          "copied",         "hashed_equal",  "zero",       "discarded", "resident",
+    "coming_at_open", "ns_quiesce",     "ns_hash",       "ns_lock",    "ns_copy",   "ns_unmap",
+    "ns_map",         "ns_driver_lock", "ns_checkpoint", "ns_restore", "ns_unlock", "ns_total",
 };
 
 const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
@@ -34,6 +35,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 {
 	struct md_swap_pool_counts pool = md_swap_pool_count(s->pool);
 	uint64_t swappable = 0, away = 0, stays = 0;
+	unsigned out, engines = md_swap_serve_engines(s, &out);
 	for (size_t i = 0; i < s->client_count; i++) {
 		swappable += s->clients[i]->swappable;
 		away += s->clients[i]->away;
@@ -41,12 +43,14 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	}
 	md_json_text(json, "name", s->name);
 	md_json_text(json, "state", state_of(s));
-	md_json_number(json, "engines", md_swap_serve_engines(s, NULL));
+	md_json_bool(json, "full", s->full);
+	md_json_number(json, "engines", engines);
+	md_json_number(json, "engines_out", out);
 	md_json_number(json, "pid", (uint64_t)getpid());
 	md_json_number(json, "engine_pid", (uint64_t)atomic_load(&s->engine));
 	md_json_number(json, "swappable", swappable);
 	md_json_number(json, "out", away);
-	md_json_number(json, "stays", stays);
+	md_json_number(json, "stays", s->full ? 0 : stays);
 	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++) {
 		uint64_t sum = 0;
 		for (size_t i = 0; i < s->client_count; i++)
@@ -91,6 +95,8 @@ void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
 	md_json_number(&letter.json, "status", s->why.status);
 	md_json_text(&letter.json, "message", s->why.status == MD_OK ? "" : s->why.message);
 	put_state(s, &letter.json);
+	for (size_t i = MD_SWAP_N_DRIVER_LOCK; i <= MD_SWAP_N_UNLOCK; i++)
+		s->numbers[MD_SWAP_N_TOTAL] += s->numbers[i]; /* before, or after, what engines do */
 	for (size_t i = 0; i < MD_SWAP_NUMBERS && s->why.status == MD_OK; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], s->numbers[i]);
 	send_last(client, &letter);
@@ -126,5 +132,8 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
 	md_json_bool(&letter.json, "verify", s->now.verify);
 	md_json_bool(&letter.json, "overlap", s->now.overlap);
+	md_json_bool(&letter.json, "own", s->now.process != 0);
+	md_json_bool(&letter.json, "full", s->now.full);
+	md_json_bool(&letter.json, "lost", s->full);
 	return md_swap_letter_send(&letter, client->wire.fd, -1, err);
 }

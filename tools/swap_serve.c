@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/thread.h"
 #include "tools/stop.h"
-#include "tools/swap_place.h"
+#include "swap/swap_place.h"
 #include "tools/swap_server.h"
 
 #define TICK_MS 100

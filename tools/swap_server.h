@@ -12,14 +12,24 @@
 #include "swap/pool.h"
 #include "swap/wire.h"
 
-enum md_swap_role { MD_SWAP_NEW, MD_SWAP_ENGINE, MD_SWAP_COMMAND };
+enum md_swap_role { MD_SWAP_NEW, MD_SWAP_ENGINE, MD_SWAP_COMMAND, MD_SWAP_DRIVER /* tools/swap_driver.h */ };
 enum md_swap_work { MD_SWAP_NOTHING, MD_SWAP_OUT, MD_SWAP_IN, MD_SWAP_RELEASE, MD_SWAP_END };
 
 /* What a command asks for. */
 struct md_swap_wish {
 	enum md_swap_work work;
 	uint64_t deadline_ms;
+	pid_t process; /* of the engine's processes this one alone; 0: all */
 	bool verify, overlap;
+	bool full;    /* out: the driver takes what is left */
+	char gpu[64]; /* in, of an engine that is fully out: where it comes back; "": where it was */
+};
+
+/* Which part of the work is being done. */
+enum md_swap_step {
+	MD_SWAP_STEP_ENGINES,
+	MD_SWAP_STEP_RESTORE,    /* by the driver, before engines can do anything */
+	MD_SWAP_STEP_CHECKPOINT, /* by the driver, after the engines have gone out */
 };
 
 /* Numbers that engines report of a swap; md_swap_number_names has their names. */
@@ -37,6 +47,10 @@ enum md_swap_number {
 	MD_SWAP_N_COPY,
 	MD_SWAP_N_UNMAP,
 	MD_SWAP_N_MAP,
+	MD_SWAP_N_DRIVER_LOCK,
+	MD_SWAP_N_CHECKPOINT,
+	MD_SWAP_N_RESTORE,
+	MD_SWAP_N_UNLOCK,
 	MD_SWAP_N_TOTAL,
 	MD_SWAP_NUMBERS
 };
@@ -51,10 +65,12 @@ struct md_swap_client {
 	enum md_swap_role role;
 	bool gone; /* to be removed at the end of this turn */
 	/* of an engine */
-	pid_t pid;
+	pid_t pid, seen_as; /* seen_as: from here, which may be another namespace */
+	bool was_out;       /* when the work began */
 	bool out, asked,
 	    did; /* asked: its answer is awaited; did: it has done what was asked for, which can be undone */
-	uint64_t swappable, away, stays, kept;
+	uint64_t swappable, away, stays, kept, gpus;
+	char gpu[64];                              /* its UUID, if it uses one, and has been fully out */
 	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
 	/* of a command that waits until another is done */
 	struct md_swap_wish wish;
@@ -83,7 +99,12 @@ struct md_swap_server {
 	uint64_t id, began;           /* began: ns */
 	struct md_swap_client *asker; /* NULL: it has gone */
 	bool undoing;
-	struct md_error why; /* of the first engine that failed */
+	enum md_swap_step step;
+	bool restored;                 /* by the driver, for the work that is being done */
+	bool driver_did;               /* in this step */
+	bool full;                     /* the driver has checkpoints of all processes of the engine */
+	struct md_swap_client *driver; /* NULL: it does not run */
+	struct md_error why;           /* of the first engine that failed */
 	uint64_t numbers[MD_SWAP_NUMBERS];
 };
 

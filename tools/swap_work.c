@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries out one command after the other, with all processes of the engine or with none. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
+#include "swap/ask.h"
+#include "tools/swap_driver.h"
 #include "tools/swap_server.h"
 
 #define ANSWER_NS 600000000000u /* after the deadline, for copies */
-#define DEADLINE_MOST_MS 3600000u
 
-unsigned md_swap_serve_engines(const struct md_swap_server *s, unsigned *out)
+/* process: this one alone; 0: all. */
+static unsigned count_engines(const struct md_swap_server *s, pid_t process, unsigned *out)
 {
 	unsigned engines = 0, away = 0;
 	for (size_t i = 0; i < s->client_count; i++) {
 		const struct md_swap_client *client = s->clients[i];
-		if (client->role != MD_SWAP_ENGINE || client->gone)
+		if (client->role != MD_SWAP_ENGINE || client->gone || (process && client->pid != process))
 			continue;
 		engines++;
 		away += client->out;
@@ -23,13 +28,20 @@ unsigned md_swap_serve_engines(const struct md_swap_server *s, unsigned *out)
 	return engines;
 }
 
+unsigned md_swap_serve_engines(const struct md_swap_server *s, unsigned *out)
+{
+	return count_engines(s, 0, out);
+}
+
 /* ---- asking engines ---- */
 
-static bool concerns(const struct md_swap_client *client, enum md_swap_work work)
+static bool concerns(const struct md_swap_server *s, const struct md_swap_client *client, enum md_swap_work work)
 {
-	if (client->role != MD_SWAP_ENGINE || client->gone)
+	if (client->role != MD_SWAP_ENGINE || client->gone || (s->now.process && client->pid != s->now.process))
 		return false;
-	return work == MD_SWAP_OUT ? !client->out : work == MD_SWAP_IN ? client->out : true;
+	if (work == MD_SWAP_OUT)
+		return !client->out || s->now.full; /* what is out already has to get ready */
+	return work == MD_SWAP_IN ? client->out : true;
 }
 
 static void ask(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work)
@@ -51,7 +63,8 @@ static void undo(struct md_swap_server *s)
 	s->undoing = true;
 	for (size_t i = 0; i < s->client_count; i++) {
 		struct md_swap_client *client = s->clients[i];
-		if (client->did && concerns(client, opposite(s->now.work)))
+		if (client->did && client->was_out == (s->now.work == MD_SWAP_IN) &&
+		    concerns(s, client, opposite(s->now.work)))
 			ask(s, client, opposite(s->now.work));
 	}
 }
@@ -74,26 +87,52 @@ static bool any_did(const struct md_swap_server *s)
 
 /* ---- one command ---- */
 
-static enum md_status check(const struct md_swap_server *s, enum md_swap_work work, struct md_error *err)
+static enum md_status check(const struct md_swap_server *s, const struct md_swap_wish *wish, struct md_error *err)
 {
-	unsigned out, engines = md_swap_serve_engines(s, &out);
+	unsigned out, engines = count_engines(s, wish->process, &out);
+	enum md_swap_work work = wish->work;
 	if (s->released)
 		return md_error_set(err, MD_ERR_INVALID, "the engine was released, and keeps its memory");
 	if (work == MD_SWAP_RELEASE)
 		return MD_OK;
+	if (wish->full && wish->process)
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "full is for all processes of an engine, not for one");
+	if (!engines && wish->process)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "process %d uses no GPU yet, or is not managed",
+				    (int)wish->process);
 	if (!engines)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no process of the engine uses a GPU yet");
-	if (work == MD_SWAP_OUT && out == engines)
+	if (work == MD_SWAP_OUT && out == engines && (s->full || !wish->full))
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
+	if (work == MD_SWAP_OUT && s->full)
+		return md_error_set(err, MD_ERR_BUSY, "the engine is fully out: bring it in first");
 	if (work == MD_SWAP_IN && !out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
+	if (work == MD_SWAP_IN && *wish->gpu && !s->full)
+		return md_error_set(err, MD_ERR_BUSY,
+				    "--gpu: only an engine that is out with --full can come back on another GPU");
 	return MD_OK;
+}
+
+static void ask_engines(struct md_swap_server *s)
+{
+	s->step = MD_SWAP_STEP_ENGINES;
+	for (size_t i = 0; i < s->client_count; i++)
+		if (concerns(s, s->clients[i], s->now.work))
+			ask(s, s->clients[i], s->now.work);
+}
+
+static void ask_driver(struct md_swap_server *s, enum md_swap_step step)
+{
+	s->step = step;
+	s->driver_did = false;
+	md_swap_driver_ask(s, step == MD_SWAP_STEP_CHECKPOINT);
 }
 
 static void start(struct md_swap_server *s, struct md_swap_client *asker, const struct md_swap_wish *wish)
 {
 	struct md_error why = {0};
-	if (wish->work != MD_SWAP_END && check(s, wish->work, &why) != MD_OK) {
+	if (wish->work != MD_SWAP_END && check(s, wish, &why) != MD_OK) {
 		md_swap_say_failure(asker, &why);
 		return;
 	}
@@ -101,14 +140,17 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 	s->id++;
 	s->began = md_clock_ns();
 	s->asker = asker;
-	s->undoing = false;
+	s->undoing = s->restored = false;
 	s->why = (struct md_error){0};
 	memset(s->numbers, 0, sizeof(s->numbers));
 	for (size_t i = 0; i < s->client_count; i++) {
 		s->clients[i]->did = s->clients[i]->asked = false;
-		if (concerns(s->clients[i], wish->work))
-			ask(s, s->clients[i], wish->work);
+		s->clients[i]->was_out = s->clients[i]->out;
 	}
+	if (s->full)
+		ask_driver(s, MD_SWAP_STEP_RESTORE);
+	else
+		ask_engines(s);
 }
 
 static void finish(struct md_swap_server *s)
@@ -156,14 +198,51 @@ static void give_up(struct md_swap_server *s)
 	}
 }
 
+/* What the driver has restored and the engines could not use stays on the GPU. */
+static void say_restored(struct md_swap_server *s)
+{
+	size_t used = strlen(s->why.message);
+	snprintf(s->why.message + used, sizeof(s->why.message) - used,
+		 "; the driver has restored the engine already: its memory is out, and its context is not (out --full "
+		 "takes that, too)");
+	s->restored = false;
+}
+
+/* The next step of the work; false: there is none. */
+static bool take_step(struct md_swap_server *s)
+{
+	enum md_swap_step step = s->step;
+	if (step != MD_SWAP_STEP_ENGINES && !s->driver_did && s->why.status == MD_OK)
+		md_error_set(&s->why, MD_ERR_IO, "the process that asks the driver ended before it answered");
+	bool good = s->why.status == MD_OK;
+	if (step == MD_SWAP_STEP_RESTORE && (good || s->now.work == MD_SWAP_END)) {
+		s->full = !good;
+		s->restored = good;
+		s->why.status = MD_OK;
+		ask_engines(s);
+		return true;
+	}
+	if (good && step == MD_SWAP_STEP_ENGINES && s->now.work == MD_SWAP_OUT && s->now.full) {
+		ask_driver(s, MD_SWAP_STEP_CHECKPOINT);
+		return true;
+	}
+	s->full = s->full || (good && step == MD_SWAP_STEP_CHECKPOINT);
+	if (good || s->undoing || !any_did(s)) {
+		if (!good && s->restored)
+			say_restored(s);
+		return false;
+	}
+	s->step = MD_SWAP_STEP_ENGINES;
+	undo(s);
+	return true;
+}
+
 void md_swap_serve_advance(struct md_swap_server *s)
 {
 	if (s->now.work && md_clock_ns() - s->began > ANSWER_NS + s->now.deadline_ms * 1000000u)
 		give_up(s);
-	if (s->now.work && !is_awaited(s)) {
-		if (s->why.status != MD_OK && !s->undoing && any_did(s))
-			undo(s);
-		if (!is_awaited(s))
+	while (s->now.work && !is_awaited(s)) {
+		if (!take_step(s))
 			finish(s);
 	}
 	if (!s->now.work)
@@ -179,6 +258,8 @@ static void note_state(struct md_swap_client *client, const struct md_swap_messa
 	client->away = md_swap_message_number(message, "out");
 	client->stays = md_swap_message_number(message, "stays");
 	client->kept = md_swap_message_number(message, "kept");
+	client->gpus = md_swap_message_number(message, "gpus");
+	snprintf(client->gpu, sizeof(client->gpu), "%s", md_swap_message_text(message, "gpu"));
 	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++)
 		client->arrival[n] = md_swap_message_number(message, md_swap_arrival_names[n]);
 }
@@ -220,15 +301,39 @@ static void hear_engine(struct md_swap_server *s, struct md_swap_client *client,
 	note_numbers(s, message);
 }
 
+static void hear_driver(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message)
+{
+	uint64_t status = md_swap_message_number(message, "status");
+	if (!client->asked || md_swap_message_number(message, "id") != s->id)
+		return;
+	client->asked = false;
+	s->driver_did = true;
+	note_numbers(s, message);
+	if (!md_swap_message_number(message, "ok") && s->why.status == MD_OK)
+		md_error_set(&s->why, status && status < 100 ? (enum md_status)status : MD_ERR_IO, "%s",
+			     md_swap_message_text(message, "message"));
+}
+
 static enum md_status hear_command(struct md_swap_server *s, struct md_swap_client *client,
 				   const struct md_swap_message *message, struct md_error *err)
 {
+	static const char *const numbers[] = {"deadline_ms", "process", "verify", "overlap", "full"};
 	const char *wish = md_swap_message_text(message, "do");
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		if (md_swap_message_is_text(message, numbers[i]))
+			return md_error_set(err, MD_ERR_INVALID, "%s is a text: a number or a truth is wanted",
+					    numbers[i]);
+	if (md_swap_message_number(message, "process") > INT32_MAX)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "process: there is no process %" PRIu64,
+				    md_swap_message_number(message, "process"));
 	client->wish = (struct md_swap_wish){.deadline_ms = md_swap_message_number(message, "deadline_ms"),
 					     .verify = md_swap_message_number(message, "verify") != 0,
-					     .overlap = md_swap_message_number(message, "overlap") != 0};
-	if (client->wish.deadline_ms > DEADLINE_MOST_MS)
-		client->wish.deadline_ms = DEADLINE_MOST_MS;
+					     .overlap = md_swap_message_number(message, "overlap") != 0,
+					     .full = md_swap_message_number(message, "full") != 0};
+	client->wish.process = (pid_t)md_swap_message_number(message, "process");
+	snprintf(client->wish.gpu, sizeof(client->wish.gpu), "%s", md_swap_message_text(message, "gpu"));
+	if (client->wish.deadline_ms > MD_SWAP_DEADLINE_MOST_MS)
+		client->wish.deadline_ms = MD_SWAP_DEADLINE_MOST_MS;
 	client->turn = ++s->turns;
 	if (!strcmp(wish, "status"))
 		md_swap_say_status(s, client);
@@ -241,6 +346,13 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	else
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\", not out, in, status or release", wish);
 	return MD_OK;
+}
+
+static pid_t process_of(const struct md_swap_client *client)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	return getsockopt(client->wire.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || !peer.pid ? client->pid : peer.pid;
 }
 
 static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client *client,
@@ -262,6 +374,7 @@ static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client
 		return md_error_set(err, MD_ERR_INVALID, "engine %s was released", s->name);
 	client->role = MD_SWAP_ENGINE;
 	client->pid = (pid_t)(md_swap_message_number(message, "pid") & 0x7fffffff);
+	client->seen_as = process_of(client);
 	atomic_store(&s->engine, client->pid);
 	return md_swap_say_welcome(s, client, err);
 }
@@ -273,7 +386,10 @@ enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_cl
 		return hear_hello(s, client, message, err);
 	if (client->role == MD_SWAP_COMMAND)
 		return md_error_set(err, MD_ERR_INVALID, "a connection takes one command: open another one");
-	hear_engine(s, client, message);
+	if (client->role == MD_SWAP_DRIVER)
+		hear_driver(s, client, message);
+	else
+		hear_engine(s, client, message);
 	return MD_OK;
 }
 
@@ -282,11 +398,15 @@ void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client)
 	int other = 0;
 	if (s->asker == client)
 		s->asker = NULL;
+	if (s->driver == client)
+		s->driver = NULL;
 	for (size_t i = 0; i < s->client_count; i++)
 		if (s->clients[i] != client && s->clients[i]->role == MD_SWAP_ENGINE)
 			other = s->clients[i]->pid;
-	if (client->role == MD_SWAP_ENGINE)
+	if (client->role == MD_SWAP_ENGINE) {
 		atomic_store(&s->engine, other);
+		s->full = s->full && other;
+	}
 }
 
 void md_swap_serve_end(struct md_swap_server *s)

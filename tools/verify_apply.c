@@ -73,7 +73,7 @@ static const struct md_doubtful *find_unproven(const struct md_verify_graph *fou
 					       const struct md_artifact_graph *graph)
 {
 	for (uint32_t i = 0; i < graph->doubtful_count; i++)
-		if (!found || found->outcome != MD_VERIFY_PASSED || !(found->noise >> i & 1))
+		if (!found || found->outcome != MD_VERIFY_PASSED || !(found->noise[i / 64] >> i % 64 & 1))
 			return &graph->doubtful[i];
 	return NULL;
 }

@@ -139,7 +139,7 @@ static enum md_status count_line(const struct md_verify_line *line, const struct
 	if (line->verdict == MD_VERDICT_NOISE) {
 		if (line->bytes >= MD_DOUBTFUL_MAX)
 			return md_error_set(err, MD_ERR_CORRUPT, "a doubtful word has an index that is too large");
-		graph->noise |= UINT64_C(1) << line->bytes;
+		graph->noise[line->bytes / 64] |= UINT64_C(1) << line->bytes % 64;
 		return MD_OK;
 	}
 	if (is_of_proof(line->verdict))

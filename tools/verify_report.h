@@ -37,8 +37,8 @@ struct md_verify_graph {
 	uint32_t begun;   /* comparisons that began and have no result */
 	uint32_t *begins; /* owned; bindings whose beginning an address at a border was shown to be */
 	uint32_t begins_count;
-	uint64_t noise; /* a bit for each doubtful word that was proven to be noise */
-	bool stranger;  /* the engine captured it now, and the artifact does not hold it */
+	bool stranger;                        /* the engine captured it now, and the artifact does not hold it */
+	uint64_t noise[MD_DOUBTFUL_MAX / 64]; /* a bit for each doubtful word that was proven to be noise */
 };
 
 struct md_verify_report {

@@ -112,8 +112,8 @@ struct md_artifact_handed {
 	bool reads, writes; /* whether the graph reads or writes it */
 };
 
-#define MD_HANDED_MAX 4096 /* of a graph */
-#define MD_DOUBTFUL_MAX 64 /* of a graph; each word takes two replays */
+#define MD_HANDED_MAX 4096   /* of a graph */
+#define MD_DOUBTFUL_MAX 1024 /* of a graph; words that are not alike take two replays each */
 #define MD_OUTPUTS_MAX 4096
 #define MD_NOTE_MAX (64u << 10) /* bytes */
 
@@ -273,6 +273,9 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 /* "node 3, bytes 16..23: points to offset 0 of allocation 47 in the first capture and ..." */
 #define MD_DOUBTFUL_TEXT 256
 void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
+/* Whether both are the same bytes of parameters of the same kernel. */
+bool md_doubtful_alike(const struct md_artifact_graph *graph, const struct md_doubtful *one,
+		       const struct md_doubtful *other);
 /* The first graph with doubtful words; NULL: there is none. */
 const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
 /* How many bytes of a graph's noise lie in which kind of parameter. */

@@ -218,7 +218,7 @@ static enum md_status check_graphs(const struct md_artifact *artifact, struct md
 	if (!sorted)
 		return md_bad_memory(err, "graphs");
 	for (uint32_t i = 0; i < count; i++) {
-		MD_FORWARD(md_artifact_check_graph(artifact, i, err));
+		MD_FORWARD(md_artifact_check_graph(artifact, i, i ? &artifact->graphs[i - 1] : NULL, err));
 		sorted[i] = &artifact->graphs[i];
 	}
 	qsort(sorted, count, sizeof(*sorted), by_label_and_batch);

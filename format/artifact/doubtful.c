@@ -93,6 +93,12 @@ void md_doubtful_describe(const struct md_doubtful *word, char text[MD_DOUBTFUL_
 		 word->place[1], word->order[1]);
 }
 
+bool md_doubtful_alike(const struct md_artifact_graph *graph, const struct md_doubtful *one,
+		       const struct md_doubtful *other)
+{
+	return one->at == other->at && graph->nodes[one->node].kernel == graph->nodes[other->node].kernel;
+}
+
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err)
 {
 	const struct md_doubtful word = graph->doubtful[index];

@@ -8,11 +8,14 @@
 
 #define POOL_NODES 2048u
 
-struct row { /* a graph's row in either section, besides the fields of md_visit_graph_head */
+struct row { /* a graph's row in the section "graphs", besides the fields of md_visit_graph_head */
 	uint32_t node_count, edge_count, base;
-	uint32_t pointer_count, noise_count;
 	struct md_artifact_graph *graph; /* writing */
 	struct md_artifact_graph head;   /* reading: the fields that are not columns, until the graph is made */
+};
+
+struct pointer_row {
+	uint32_t pointer_count, noise_count;
 };
 
 static void visit_graph_row(struct md_archive *a, void *item, void *user)
@@ -29,7 +32,7 @@ static void visit_graph_row(struct md_archive *a, void *item, void *user)
 
 static void visit_pointer_row(struct md_archive *a, void *item, void *user)
 {
-	struct row *row = item;
+	struct pointer_row *row = item;
 	(void)user;
 	md_archive_u32(a, "pointers", &row->pointer_count);
 	md_archive_u32(a, "noise", &row->noise_count);
@@ -86,11 +89,11 @@ static void write_graphs(struct md_archive *a, struct md_artifact *artifact, str
 }
 
 static void write_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-			   struct row *rows, struct md_columns *columns)
+			   struct pointer_row *rows, struct md_columns *columns)
 {
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		struct md_columns_view view = view_of(&artifact->graphs[i]);
-		rows[i] = (struct row){.pointer_count = view.pointer_count, .noise_count = view.noise_count};
+		rows[i] = (struct pointer_row){.pointer_count = view.pointer_count, .noise_count = view.noise_count};
 		if (!md_columns_put_pointers(columns, &view, state->bases[i])) {
 			md_archive_fail_memory(a);
 			return;
@@ -200,7 +203,7 @@ static void read_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 static void read_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
 			  struct md_columns *columns)
 {
-	struct row *rows = NULL;
+	struct pointer_row *rows = NULL;
 	uint32_t count = 0;
 	md_archive_list(a, "graphs", "graph", &rows, &count, sizeof(*rows), visit_pointer_row, NULL);
 	read_columns(a, columns, MD_COLUMN_GRAPH_END, MD_COLUMN_COUNT);
@@ -251,7 +254,7 @@ void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struc
 void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state)
 {
 	struct md_columns columns;
-	struct row *rows;
+	struct pointer_row *rows;
 	md_columns_init(&columns, false);
 	if (a->ops->reading) {
 		read_pointers(a, artifact, state, &columns);

@@ -10,6 +10,7 @@
 /* The type column: the low four bits are the node's type, the rest say what need not be stored. */
 enum { TYPE_MASK = 0x0f, VIA_EXTRA = 0x10, SAME_DIMS = 0x20, SAME_PARAMS = 0x40, SAME_ATTRIBUTES = 0x80 };
 
+#define LISTED_KERNELS 4096u
 #define RUN_GAP 4u /* equal bytes between two differing ones that are worth a new run */
 
 static const struct md_node zero_node = {.kernel = MD_NONE};
@@ -31,6 +32,7 @@ void md_columns_finish(struct md_columns *columns)
 	free(columns->graphs);
 	free(columns->targets);
 	md_map_finish(&columns->last);
+	free(columns->last_of_kernel);
 	for (int i = 0; i < MD_COLUMN_COUNT; i++)
 		md_buf_finish(&columns->out[i]);
 }
@@ -62,20 +64,40 @@ static uint64_t key_of(const struct md_node *node)
 	return (uint64_t)node->type << 32 | (node->type == MD_NODE_KERNEL ? node->kernel : 0);
 }
 
+/* Kernels have small numbers, which need no map. A place is stored as one more than it is; 0: there is none. */
+static bool is_listed(const struct md_node *node)
+{
+	return node->type == MD_NODE_KERNEL && node->kernel < LISTED_KERNELS;
+}
+
+static bool last_of(const struct md_columns *columns, const struct md_node *node, uint64_t *place)
+{
+	if (!is_listed(node))
+		return md_map_get(&columns->last, key_of(node), place);
+	*place = columns->last_of_kernel ? columns->last_of_kernel[node->kernel] - 1 : UINT64_MAX;
+	return *place != UINT64_MAX;
+}
+
 bool md_columns_predict(const struct md_columns *columns, const struct md_columns_view *base, uint32_t base_index,
 			const struct md_node *node, uint32_t index, uint64_t *predictor)
 {
-	uint64_t key = key_of(node);
-	if (base && index < base->node_count && key_of(&base->nodes[index]) == key) {
+	if (base && index < base->node_count && key_of(&base->nodes[index]) == key_of(node)) {
 		*predictor = (uint64_t)base_index << 32 | index;
 		return true;
 	}
-	return md_map_get(&columns->last, key, predictor);
+	return last_of(columns, node, predictor);
 }
 
 bool md_columns_note(struct md_columns *columns, const struct md_node *node, uint32_t graph, uint32_t index)
 {
-	return md_map_put(&columns->last, key_of(node), (uint64_t)graph << 32 | index);
+	uint64_t place = (uint64_t)graph << 32 | index;
+	if (!is_listed(node))
+		return md_map_put(&columns->last, key_of(node), place);
+	if (!columns->last_of_kernel)
+		columns->last_of_kernel = calloc(LISTED_KERNELS, sizeof(*columns->last_of_kernel));
+	if (columns->last_of_kernel)
+		columns->last_of_kernel[node->kernel] = place + 1;
+	return columns->last_of_kernel != NULL;
 }
 
 /* The graph that is being coded is not in columns->graphs yet, but its own earlier nodes may predict, too. */

@@ -57,6 +57,7 @@ struct md_columns {
 	struct md_target_slot *targets; /* pointers only: the targets that replaced those of the base graph */
 	uint32_t generation;            /* of targets: slots with an older number are of earlier graphs, and stale */
 	struct md_map last;             /* type and kernel -> graph << 32 | node */
+	uint64_t *last_of_kernel;       /* the same, for kernels with small numbers */
 	bool with_sequences;
 	void **pool; /* reading: the arena that all memory of the graphs is taken from; NULL: they have their own */
 	struct md_buf out[MD_COLUMN_COUNT];   /* writing */

@@ -54,6 +54,7 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 
 static enum md_status replay(CUgraphExec exec, struct md_verify_subject *subject, CUstream stream, struct md_error *err)
 {
+	subject->replays++;
 	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
 	MD_FORWARD(md_device_forget_maps(&subject->memory.session.device, stream, err));
 	return md_replay(exec, stream, &subject->usual_ns, err);
@@ -74,6 +75,7 @@ static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject
 				      CUstream stream, struct md_error *err)
 {
 	struct md_error lost = {0};
+	subject->replays++;
 	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
 	enum md_status status = md_verify_originals_fill(&subject->originals, poison ? 0x01 : 0x00, err);
 	if (status == MD_OK)

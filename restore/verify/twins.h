@@ -19,6 +19,7 @@ struct md_verify_subject {
 	struct md_verify_doubt doubt;
 	struct md_verify_originals originals;
 	uint64_t bytes, usual_ns; /* usual_ns: how long a replay takes; see md_replay */
+	uint32_t replays;         /* of either graph */
 	bool nondeterministic;    /* the graph is nondeterministic, and nothing else is wrong */
 	struct md_verify_inputs inputs;
 	bool effects; /* the live graph writes memory that is compared */

@@ -173,9 +173,9 @@ static void verify(struct md_restore *r, struct md_live_graph *live, bool own) M
 	md_verify_handed_finish(&subject.handed);
 	md_verify_originals_finish(&subject.originals);
 	live->sampled = subject.memory.sampled_count > 0;
-	md_debug("graph %s/%u: compared in %.6f s, moved %llu bytes between host and device", live->label, live->batch,
-		 (double)(md_clock_ns() - started) / 1e9,
-		 (unsigned long long)subject.memory.session.device.moved_bytes);
+	md_debug("graph %s/%u: compared in %.6f s, moved %llu bytes between host and device, %u replays", live->label,
+		 live->batch, (double)(md_clock_ns() - started) / 1e9,
+		 (unsigned long long)subject.memory.session.device.moved_bytes, subject.replays);
 	md_verify_memory_finish(&subject.memory);
 	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
 	if (passed)

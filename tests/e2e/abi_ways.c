@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <medusa/medusa.h>
+#include <medusa/swap.h>
 
 /* abi_ways NODE [LIBRARY]: functions by version are those of NODE; LIBRARY is opened, too, and asked by its handle. */
 #define FUNCTION(name)                                                                                                 \
@@ -38,7 +39,12 @@ static const struct {
     FUNCTION(medusa_stage),
     FUNCTION(medusa_stats_read),
     FUNCTION(medusa_swap_discardable),
+    FUNCTION(medusa_swap_in),
+    FUNCTION(medusa_swap_list),
     FUNCTION(medusa_swap_needed),
+    FUNCTION(medusa_swap_out),
+    FUNCTION(medusa_swap_release),
+    FUNCTION(medusa_swap_status),
     FUNCTION(medusa_trigger),
 };
 #define COUNT (sizeof(functions) / sizeof(functions[0]))

@@ -23,7 +23,14 @@ fail() { # what was expected, what was there
 	printf 'FAIL %s: expected %s\n     got %s\n' "$section" "$1" "$2"
 }
 
+# A misspelt assertion is a failure. Bash runs this in a process of its own.
+command_not_found_handle() {
+	echo "no command $1" | tee -a "$work/unknown_commands" >&2
+	return 127
+}
+
 finish() {
+	[ ! -e "$work/unknown_commands" ] || failures=$((failures + 1))
 	printf '%d checks, %d failures%s\n' $checks $failures "${KEEP:+; files in $work}"
 	[ $failures = 0 ] && [ $checks -gt 0 ]
 	exit $?

@@ -2,6 +2,7 @@
 /* What each function of medusa.h answers to each argument that its manual page names: the name of a call, its code. */
 #include <cuda.h>
 #include <medusa/medusa.h>
+#include <medusa/swap.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,42 @@ static void say_graph(void)
 	say("graph_refuse too long", medusa_graph_refuse(NULL, why));
 }
 
+static int never(const struct medusa_swap_engine *engine, void *user)
+{
+	(void)engine;
+	(void)user;
+	return 0;
+}
+
+static void say_swap(void)
+{
+	struct {
+		struct medusa_swap_options known;
+		uint64_t later;
+	} newer = {{.size = sizeof(newer)}, 1};
+	struct medusa_swap_options both = {.size = sizeof(both), .verify = 1, .overlap = 1};
+	struct medusa_swap_options long_one = {.size = sizeof(long_one), .deadline_ns = 3600000000001};
+	struct medusa_swap_options sizeless = {.deadline_ns = 1};
+	struct medusa_swap_report report = {.size = sizeof(report)}, small = {.size = 1};
+	struct medusa_swap_engine engine = {.size = sizeof(engine)};
+	say("swap_out no such engine", medusa_swap_out("no-such-engine", NULL, &report));
+	say("swap_out of this process", medusa_swap_out(NULL, NULL, NULL));
+	say("swap_out name", medusa_swap_out("a/b", NULL, NULL));
+	say("swap_out deadline", medusa_swap_out(NULL, &long_one, NULL));
+	say("swap_out options size", medusa_swap_out(NULL, &sizeless, NULL));
+	say("swap_out options of a later release", medusa_swap_out(NULL, &newer.known, NULL));
+	say("swap_out report size", medusa_swap_out(NULL, NULL, &small));
+	say("swap_in no such engine", medusa_swap_in("no-such-engine", NULL, &report));
+	say("swap_in verify and overlap", medusa_swap_in(NULL, &both, NULL));
+	say("swap_release no such engine", medusa_swap_release("no-such-engine"));
+	say("swap_status no such engine", medusa_swap_status("no-such-engine", &engine));
+	say("swap_status out NULL", medusa_swap_status(NULL, NULL));
+	engine.size = 1;
+	say("swap_status size", medusa_swap_status(NULL, &engine));
+	say("swap_list each NULL", medusa_swap_list(NULL, NULL));
+	say("swap_list", medusa_swap_list(never, NULL));
+}
+
 static void say_rest(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)}, small = {.size = 1};
@@ -198,6 +235,7 @@ int main(int argc, char **argv)
 	say_kv();
 	say_bind();
 	say_graph();
+	say_swap();
 	say_rest();
 	say_end();
 	return 0;

@@ -47,6 +47,31 @@ assert_count "$work/used.err" "refused: " 2
 subject_restored used 3 keep peeked ignored followed
 assert_contains "$work/used.restored.err" "graph 3 is live"
 
+layers=(keep ignored+ignored+ignored ignored+peeked+ignored ignored+ignored+written ignored)
+replays() { sed -n "s/.*graph step.$1: compared in .* device, \([0-9]* replays\)$/\1/p" "$work/layers.err" | sort -u; }
+subject_live layers "${layers[@]}"
+for image in none "$MEDUSA_BUILD/tests/images/probe_kernels.host.so"; do
+	section "words of one kernel are tried together, and the one that matters is named; memory is compared by ${image##*/}"
+	MEDUSA_PROBE_KERNEL=$image MEDUSA_LOG=debug run layers medusa-capture -o "$work/layers.medusa" -- "${subject[@]}" "${layers[@]}"
+	assert_exit layers 1
+	assert_contains "$work/layers.err" "verification: 4 passed, 2 failed, 0 not compared"
+	assert_count "$work/layers.err" "refused: (step, 4): verification failed: not proven to be noise: ${place/node 0/node 1}; replayed with zero instead: " 1
+	assert_count "$work/layers.err" "refused: (step, 5): verification failed: not proven to be noise: ${place/node 0/node 2}; replayed with other memory instead: the graph writes there" 1
+	subject_restored layers 4 "${layers[@]}"
+	assert_equal "replays for three words of one kernel" "$(replays 6)" "$(replays 3)"
+done
+
+section "of very many words, too"
+many=$(printf 'ignored+%.0s' {1..69})
+deep=(keep "${many}ignored" "${many}peeked")
+subject_live deep "${deep[@]}"
+run deep medusa-capture -o "$work/deep.medusa" -- "${subject[@]}" "${deep[@]}"
+assert_exit deep 1
+assert_contains "$work/deep.err" "verification: 140 doubtful words, each also replayed with other values"
+assert_contains "$work/deep.err" "verification: 3 passed, 1 failed, 0 not compared"
+assert_count "$work/deep.err" "refused: (step, 4): verification failed: not proven to be noise: ${place/node 0/node 69}; replayed with zero instead: " 1
+subject_restored deep 3 "${deep[@]}"
+
 section "also when that breaks the engine"
 subject_live broken keep touched ignored read
 run broken medusa-capture -o "$work/broken.medusa" -- "${subject[@]}" keep touched ignored read

@@ -242,7 +242,7 @@ abi() { # name of the run, what sed changes in medusa.h, what sed changes in the
 	sed -i "$2" "$tree/include/medusa/medusa.h"
 	sed "${3:-}" api/libmedusa.map >"$work/map"
 	run compile env -C "$tree" gcc -shared -fPIC -fvisibility=hidden -g -std=gnu11 -D_GNU_SOURCE -Iinclude -I"$PWD" -o build/lib/libmedusa.so \
-		"$PWD"/api/null_api.c "$PWD"/api/{api_names,swap_api,api_check,api_result}.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
+		"$PWD"/api/null_api.c "$PWD"/api/{api_names,swap_api,api_check,api_result}.c "$PWD"/swap/swap_client.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
 	assert_exit compile 0
 	BUILD=build again "$1" abi
 }

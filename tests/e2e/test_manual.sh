@@ -3,6 +3,8 @@
 # Manual pages of section 3: each example compiles as an engine's author would compile it, and prints what its page says, alone, and
 # where the page says so in a capture and a restore too; each function answers the codes that its page names, in each library.
 . "$(dirname "$0")/lib.sh"
+export XDG_RUNTIME_DIR=$work/runtime # where no engine of the user's own is
+mkdir -m 700 "$XDG_RUNTIME_DIR"
 lib=$MEDUSA_BUILD/lib
 cuda=$(dirname "$(find -L "${CUDA_HOME:-/usr/local/cuda}/include" build/cuda -name cuda.h 2>/dev/null | head -1)")
 export LD_LIBRARY_PATH=$lib:$LD_LIBRARY_PATH

@@ -24,6 +24,21 @@ assert_same_file "$work/live.out" "$work/cold.out"
 assert_equal "uploads of a graph" 1 "$(calls cold cuGraphUpload)"
 # small graphs are waited for together; the engine itself waits twice for each forward
 assert_at_most "waits for the device" $((graphs / 4 + 15)) "$(sed -n 's/^cuStreamSynchronize //p' "$work/cold.calls")"
+# stack, printf buffer and heap, once for each graph that is handed out
+assert_at_most "limits of the context that are read for a graph" 3 "$(calls cold cuCtxGetLimit)"
+
+section "a large program without a build-id, which states facts, is not read"
+size='import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)'
+objcopy --remove-section .note.gnu.build-id "$subject" "$work/large"
+truncate --size 60M "$work/large"
+for program in "$subject" "$work/large"; do
+	run "${program##*/}" env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib:$MEDUSA_BUILD/lib/hostcuda" \
+		python3 -c "$size" medusa-restore "$work/pieces.medusa" -- "$program"
+done
+assert_contains "$work/large.err" "restored $graphs of $graphs graphs"
+assert_at_most "memory of the large program, in KiB" $(($(cat "$work/wide_subject.out") + 20480)) "$(cat "$work/large.out")"
 
 section "how much a capture does for each graph"
 run counted env "$(preload capture)" MEDUSA_TRACE="$work/counted.mtrace" MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/counted.calls" "$subject"

@@ -3,66 +3,7 @@
 # medusa-swap in whole processes: an engine whose memory goes and comes computes what it computes without, whatever is
 # asked of it meanwhile; refusals leave it as it was; whoever dies leaves nothing behind.
 . tests/e2e/lib.sh
-subject=("$MEDUSA_BUILD/tests/subjects/swap_subject" "$MEDUSA_BUILD/tests/images/arith.host.so")
-export XDG_RUNTIME_DIR=$work/run
-mkdir -m 700 "$XDG_RUNTIME_DIR"
-place=$XDG_RUNTIME_DIR/medusa/swap
-
-# ---- an engine that is told what to do -------------------------------------------------------------------------------
-begin() { # name, "" or more options of run..., --, threads
-	engine_name=$1
-	shift
-	local options=()
-	while [ "$1" != -- ]; do options+=("$1") && shift; done
-	coproc ENGINE { exec timeout --kill-after=5 "$run_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
-	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
-	answer
-	assert_equal "the engine's first word" ready "$answered"
-	until_engine
-}
-
-say() { printf '%s\n' "$*" >&"$engine_in"; }
-answer() { answered=; read -r -t 20 answered <&"$engine_out"; }
-asked() { say "$*" && answer; }
-
-until_engine() { # the process has told medusa-swap run of itself
-	for _ in $(seq 600); do
-		[ "$(state engines)" = 1 ] && [ "$(state swappable)" -gt 8000000 ] && return
-		sleep 0.05
-	done
-	fail "an engine in $engine_name" "$(medusa-swap status "$engine_name" 2>&1)"
-}
-
-state() { # key, a number or a text
-	medusa-swap status --json "$engine_name" 2>/dev/null | sed -n "s/^  \"$1\": \"\{0,1\}\([^\",]*\).*/\1/p"
-}
-
-swap() { # name of the run, verb, options...
-	local name=$1 verb=$2
-	shift 2
-	run "$name" medusa-swap "$verb" --json "$engine_name" "$@"
-	cp "$work/$name.out" "$work/$name.json"
-}
-
-done_swap() { swap "$@" && assert_exit "$1" 0; }
-
-end_engine() { # expected exit code
-	[ -z "$engine_in" ] || exec {engine_in}>&-
-	engine_in=
-	ended "${1:-0}"
-}
-
-ended() { # expected exit code
-	local got=0
-	wait "$engine_shell" 2>/dev/null || got=$?
-	assert_equal "the exit code of $engine_name" "$1" "$got"
-	assert_no_file "$place/$engine_name.sock"
-}
-
-engine_pid() { state engine_pid; }
-
-# What the same lines give without medusa-swap.
-expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }
+. tests/e2e/swap_lib.sh
 
 section 'what goes comes back, at the same addresses, and the engine computes what it computes without'
 expected 'work 3' 'work 2' 'work 1' 'alloc 32' 'work 4'
@@ -218,14 +159,7 @@ done_swap out out
 kill -KILL "$(state pid)"
 asked work 2
 assert_equal 'work of an engine without it' "${live[2]}" "$answered"
-exec {engine_in}>&-
-engine_in=
-for _ in $(seq 200); do
-	kill -0 "$pid" 2>/dev/null || break
-	sleep 0.05
-done
-kill -0 "$pid" 2>/dev/null && fail 'the engine to end' 'it runs on'
-wait "$engine_shell" 2>/dev/null
+end_orphan "$pid"
 run stale medusa-swap status orphan
 assert_exit stale 3
 begin orphan -- 0
@@ -272,12 +206,17 @@ send(b'{"medusa_swap": 2, "role": "command", "do": "status"}\n')
 send(b'{"medusa_swap": 1, "role": "king"}\n')
 send(b'{"medusa_swap": 1, "role": "command", "do": "explode"}\n')
 send(b'{"medusa_swap": 1, "role": "command", "do": {"a": 1}}\n')
+for number in 1 << 32, 1 << 40, '"77"':
+    send(b'{"medusa_swap": 1, "role": "command", "do": "out", "process": %s}\n' % str(number).encode())
+send(b'{"medusa_swap": 1, "role": "command", "do": "out", "full": "yes"}\n')
 send(b"x" * 5000)
 send(b'{"medusa_swap": 1', True)
 send(b"\0" * 10 + b"\n")
 send(os.urandom(4000) + b"\n")
 END
-assert_count "$work/hostile.out" '"ok": false' 9
+assert_count "$work/hostile.out" '"ok": false' 13
+assert_count "$work/hostile.out" 'there is no process ' 2
+assert_contains "$work/hostile.out" 'full is a text: a number or a truth is wanted'
 assert_count "$work/hostile.out" '(closed)' 1
 assert_contains "$work/hostile.out" 'medusa_swap is 2, but this medusa-swap speaks version 1 of the protocol'
 assert_contains "$work/hostile.out" 'not out, in, status or release'
@@ -285,6 +224,27 @@ assert_contains "$work/hostile.out" 'a line of more than 4096 bytes'
 done_swap out out
 done_swap in in
 end_engine
+
+section 'an engine that may open no file any more'
+begin limited -- 0
+done_swap out out
+prlimit --pid "$(engine_pid)" --nofile=0:
+run_limit=20 swap refused in
+assert_exit refused 1 # hostcuda opens a file for memory
+assert_contains "$work/refused.err" 'device 0 has no room'
+prlimit --pid "$(engine_pid)" --nofile=1000:
+done_swap in in
+asked work 3
+assert_equal 'work after that' "${live[1]}" "$answered"
+end_engine
+
+section 'a file where the socket would be'
+echo precious >"$place/file.sock"
+run file medusa-swap run --name file -- true
+assert_exit file 4
+assert_contains "$work/file.err" "$place/file.sock is there already, and is no socket: remove it, or choose another --name"
+assert_equal 'what it holds' precious "$(cat "$place/file.sock")"
+rm "$place/file.sock"
 
 section 'usage'
 for wrong in '' 'out' 'out a b' 'jump a' 'run x -- true' 'run' 'out a -- true' 'run --pool-bytes x -- true' 'out a --deadline x' 'list a'; do

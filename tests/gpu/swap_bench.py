@@ -199,6 +199,16 @@ class Table(dict):
                 json.dump(self, file, indent=1)
 
 
+def run_parts(parts, options, table):
+    """Whether anything failed; a part that raises does not keep the others from running."""
+    for part in parts:
+        try:
+            part(options, table)
+        except Exception as error:  # pylint: disable=broad-except
+            check(f"{part.__name__}: {error!r}", False)
+    return bool(failures)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gb", type=float, default=14)
@@ -209,12 +219,7 @@ def main():
     options.arguments = ["--gb", str(options.gb)]
     table = Table(options.out)
     table["gb"] = options.gb
-    for part in (with_medusa, alone, with_saver):
-        try:
-            part(options, table)
-        except Exception as error:  # pylint: disable=broad-except
-            check(f"{part.__name__}: {error!r}", False)
-    return bool(failures)
+    return run_parts((with_medusa, alone, with_saver), options, table)
 
 
 if __name__ == "__main__":

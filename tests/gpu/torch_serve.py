@@ -48,22 +48,24 @@ def get(port, path, body=None):
 
 
 def wait_for(server, port):
-    start = time.monotonic()
-    while time.monotonic() < start + 180 and server.poll() is None:
+    end = time.monotonic() + 180
+    while time.monotonic() < end and server.poll() is None:
         try:
             get(port, "/health")
-            return time.monotonic() - start
+            return
         except OSError:
-            time.sleep(0.1)
+            time.sleep(0.05)
     raise SystemExit("failure: the server does not answer")
 
 
-def ask(port, failures):
+def ask(port, failures, answered):
+    """The answers by name; answered() is called after each of them."""
     answers = {}
     for index, (prompt, count) in enumerate(PROMPTS):
         try:
             answer = get(port, "/v1/completions", {"prompt": prompt, "max_tokens": count, "temperature": 0})
             answers[f"prompt {index}"] = answer["choices"][0]["text"]
+            answered()
         except urllib.error.HTTPError as error:
             failures.append(f"prompt {index}: {error} {error.read()[:200]}")
     return answers
@@ -88,14 +90,18 @@ def main():
     if options.make:
         print(*command, sep="\n")
         return 0
-    port, failures = free_port(), []
+    port, failures, seconds = free_port(), [], []
     with open(f"{options.out}.log", "w+", encoding="utf-8") as log:
+        began = time.monotonic()
         server = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
+
+        def mark():
+            seconds.append(round(time.monotonic() - began, 2))
+
         try:
-            seconds = wait_for(server, port)
-            first = time.monotonic()
-            answers = ask(port, failures)
-            first = time.monotonic() - first
+            wait_for(server, port)
+            mark()
+            answers = ask(port, failures, mark)
         finally:
             server.terminate()
             try:
@@ -106,12 +112,14 @@ def main():
             said = log.read()
             print(said)
     with open(options.out, "w", encoding="utf-8") as out:
-        json.dump({"steps": steps_in(said), "outputs": answers}, out)
+        json.dump({"steps": steps_in(said), "outputs": answers, "seconds": seconds}, out)
     if before and not any(step["restored"] for step in steps_in(said)):
         failures.append(f"{before[0]}: no graph was restored")
     for failure in failures:
         print(f"failure: {failure}")
-    print(f"torch_serve: healthy after {seconds:.1f} s, {len(answers)} answers in {first:.2f} s")
+    restored = sum(step["restored"] for step in steps_in(said))
+    print(f"torch_serve: healthy after {seconds[0]} s, first answer after {(seconds[1:] or ['no'])[0]} s, all {len(answers)} after {seconds[-1]} s; "
+          f"{restored} of {len(steps_in(said))} graphs restored")
     return 1 if failures or not answers else 0
 
 

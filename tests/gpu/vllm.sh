@@ -10,7 +10,10 @@
 # serve (vllm serve until /health answers: live, restored with a core that was forked, and with one that is spawned), template (the
 # same twice from a template), pieces (captured and restored with vLLM's pieces, so that prefills are compiled from the first request on; batches
 # of at most 512 tokens, as many as the largest piece has, unless PIECES_EXTRA gives other arguments of LLM(), as JSON),
-# pieces_takeover (the artifact of pieces, and the compiled model takes over), pieces_verify. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
+# pieces_takeover (the artifact of pieces, and the compiled model takes over), pieces_verify, hurt (what must never hurt: vllm_hurt.py,
+# with artifacts of its own; CASES picks some of its cases), sleep (levels 1 and 2, by vLLM's own allocator and
+# by medusa-swap), sleep_serve (medusa-swap out and in of vllm serve with requests in flight, and its /sleep), sleep_restore (as sleep, with the
+# restored graphs of capture); SLEEP_POOL is the size of their pool, ROUNDS how often each sleeps. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
 # installed. LIMIT: seconds that a capture may take.
@@ -42,6 +45,8 @@ for module in medusa, medusa_vllm:
 	export PYTHONPATH=$out/start${PYTHONPATH:+:$PYTHONPATH}
 fi
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
+sleeper=("$python" tests/gpu/vllm_sleep.py --rounds "${ROUNDS:-3}" --cache "${CACHE:-$out/cache}" "$@")
+swapped=(medusa-swap run --name vllm --pool-bytes "${SLEEP_POOL:-24G}")
 small='{"max_num_batched_tokens": 512}'
 pieces=("${engine[@]}" --extra "${PIECES_EXTRA:-$small}")
 printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
@@ -71,6 +76,10 @@ said() { # names of runs: what the plug-in has logged of pieces
 		grep -hE "medusa: .*(pieces|eagerly|captured live|taken over)" "$out/$name.log" "$out/$name.err" | sed "s/^.*medusa: /    $name: /" | sort | uniq -c
 	done
 }
+checks() { # what the last of these runs has found
+	grep -h '^  \(pass\|FAIL\)  ' "$out/$1.log" | sed 's/^/    /'
+	grep -hE "medusa: (medusa-swap puts|sleep mode is left)" "$out/$1.log" "$out/$1.err" | sed 's/^.*medusa: /    /' | sort -u
+}
 for step in ${STEPS:-capture live restore takeover compiled}; do
 	case $step in
 	capture) run capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}" ;;
@@ -98,18 +107,18 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 			MEDUSA_VLLM_PREFILL=compiled restore travel "$out/travel.medusa"
 		;;
 	pieces)
-		MEDUSA_VLLM_PIECES=1 run pieces_capture "${LIMIT:-500}" medusa-capture -o "$out/pieces.medusa" -- "${pieces[@]}"
+		run pieces_capture "${LIMIT:-500}" medusa-capture -o "$out/pieces.medusa" -- "${pieces[@]}"
 		ls -l "$out/pieces.medusa"
 		run pieces_live 300 "${pieces[@]}" --out "$out/pieces_live.json"
-		MEDUSA_VLLM_PIECES=1 MEDUSA_VLLM_TAKEOVER=0 run pieces 300 medusa-restore "$out/pieces.medusa" -- "${pieces[@]}" --out "$out/pieces.json"
+		MEDUSA_VLLM_TAKEOVER=0 run pieces 300 medusa-restore "$out/pieces.medusa" -- "${pieces[@]}" --out "$out/pieces.json"
 		said pieces_capture pieces
 		;;
 	pieces_takeover)
-		MEDUSA_VLLM_PIECES=1 run pieces_takeover 300 \
+		run pieces_takeover 300 \
 			medusa-restore "$out/pieces.medusa" -- "${pieces[@]}" --out "$out/pieces_takeover.json" --wait 60
 		said pieces_takeover
 		;;
-	pieces_verify) MEDUSA_VLLM_PIECES=1 run pieces_verify 500 medusa-verify "$out/pieces.medusa" -- "${pieces[@]}" ;;
+	pieces_verify) run pieces_verify 500 medusa-verify "$out/pieces.medusa" -- "${pieces[@]}" ;;
 	serve)
 		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		run serve_live 300 "${engine[@]}" --serve --out "$out/serve_live.json"
@@ -117,10 +126,25 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		MEDUSA_VLLM_PREFORK=0 restore serve_spawn "$out/serve.medusa" --serve
 		grep -h "medusa: the engine core's process" "$out/serve.log" "$out/serve.err" | sed 's/^.*medusa: /    /'
 		;;
+	hurt) "$python" tests/gpu/vllm_hurt.py --cache "${CACHE:-$out/cache}" --out "$out" || failures=$((failures + 1)) ;;
 	template)
 		[ -e "$out/serve.medusa" ] || run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		restore template "$out/serve.medusa" --serve --template "$out/run/socket"
 		grep -h "medusa-vllm-template: \|medusa: the engine core's process" "$out/template.log" "$out/template.err" "$out/run/socket.said" | sort -u | sed 's/^.*\(medusa[:-]\)/    \1/'
+		;;
+	sleep)
+		run sleep_cumem 200 "${sleeper[@]}" --in-process --out "$out/sleep_cumem.json"
+		run sleep_medusa 200 "${swapped[@]}" -- "${sleeper[@]}" --in-process --out "$out/sleep_medusa.json"
+		checks sleep_cumem
+		checks sleep_medusa
+		;;
+	sleep_serve)
+		run sleep_serve 240 "${swapped[@]}" -- "${sleeper[@]}" --engine vllm --serve --out "$out/sleep_serve.json"
+		checks sleep_serve
+		;;
+	sleep_restore)
+		run sleep_restore 200 "${swapped[@]}" --artifact "$out/engine.medusa" -- "${sleeper[@]}" --in-process --out "$out/sleep_restore.json"
+		checks sleep_restore
 		;;
 	*)
 		echo "tests/gpu/vllm: there is no step $step"
@@ -128,6 +152,7 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		;;
 	esac
 done
-"$python" tests/gpu/vllm_table.py "$out" || failures=$((failures + 1))
-[ -z "${OUT:-}" ] || (cd "$out" && cp ./*.json "$OUT/" && tar -czf "$OUT/vllm-logs.tar.gz" ./*.log ./*.err)
+[ "${STEPS:-}" = hurt ] || "$python" tests/gpu/vllm_table.py "$out" || failures=$((failures + 1))
+# The reports of the step hurt are many, and its verdicts are in hurt.json.
+[ -z "${OUT:-}" ] || (cd "$out" && cp $(ls ./*.json | grep -v '^./hurt-') "$OUT/" && tar -czf "$OUT/vllm-logs.tar.gz" $(ls | grep -E '\.(log|err)$|^hurt-.*\.json$'))
 exit $((failures > 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM on a model of a known shape with made-up weights: how long its start took, what it answers, and how fast.
+"""vLLM on a model of a known shape with random weights: how long its start took, what it answers, and how fast.
 
     python3 tests/gpu/vllm_engine.py --shape qwen05b --cache FOLDER --out FILE.json [--runner v1|v2] [--lora] [--serve [--template SOCKET]]
 
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -36,10 +37,12 @@ SHAPES = {
             "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "num_local_experts": 8, "num_experts_per_tok": 2,
             "sliding_window": None},
 }
+WITH_FILES = ("qwen05b", "moe")  # shapes whose weights are in files; the others, which are large, have vLLM's dummy weights
 WORKER = ("init_device", "load_model", "determine_available_memory", "initialize_from_config", "compile_or_warm_up_model")
 TAKEOVER = "takeover"
 RUNNER = ("profile_run", "profile_cudagraph_memory", "capture_model")
 ADAPTERS, RANK, PORT = 2, 16, 8123
+ROUNDS = 7  # of the measurement of speed
 
 
 def parse():
@@ -58,6 +61,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=64, help="prompts that are asked at once, at most")
     parser.add_argument("--wait", type=float, default=0, help="seconds, at most, to wait after the first token until the compiled model "
                         "has taken over from eager prefills")
+    parser.add_argument("--dummy-weights", action="store_true", help="vLLM's, instead of those in a file that small shapes have")
     parser.add_argument("--extra", default="{}", help="more arguments of LLM(), as JSON")
     return parser.parse_args()
 
@@ -84,6 +88,54 @@ def model_folder(cache, shape):
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump({**SHAPES[shape], "torch_dtype": "bfloat16", "initializer_range": 0.02, "attention_dropout": 0.0}, file)
     return folder
+
+
+def weights(config):
+    """Name -> random weights. With a wrong block in the KV cache, every second token of an answer is another one.
+
+    vLLM's dummy weights are so small that a token depends on the one before it alone, and a wrong KV cache would not be seen.
+    With larger ones than these, answers would depend on how each kernel rounds.
+    """
+    import torch
+
+    numbers = torch.Generator().manual_seed(3)
+    hidden, inner, experts = config["hidden_size"], config["intermediate_size"], config.get("num_local_experts", 0)
+    kv = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+
+    def made(rows, columns, size=1.0):
+        return (torch.randn(rows, columns, generator=numbers) * size / columns**0.5).bfloat16()
+
+    change = 0.75 / config["num_hidden_layers"] ** 0.5  # of the hidden state by a layer
+    # The last norm is random: where the embedding is the output's matrix, too, each token would be the one before it else.
+    found = {"model.embed_tokens.weight": made(config["vocab_size"], hidden, hidden**0.5), "model.norm.weight": made(hidden, 1)[:, 0]}
+    if not config["tie_word_embeddings"]:
+        found["lm_head.weight"] = made(config["vocab_size"], hidden)
+    mlp = zip(("w1", "w3", "w2") if experts else ("gate_proj", "up_proj", "down_proj"), (inner, inner, hidden), (hidden, hidden, inner))
+    parts = [(f"{part}{name}", rows, columns) for name, rows, columns in mlp
+             for part in ([f"block_sparse_moe.experts.{expert}." for expert in range(experts)] or ["mlp."])]
+    for layer in range(config["num_hidden_layers"]):
+        place = f"model.layers.{layer}."
+        for name, rows, size in (("q", hidden, 1.5), ("k", kv, 1.5), ("v", kv, 1.0), ("o", hidden, change)):
+            found[f"{place}self_attn.{name}_proj.weight"] = made(rows, hidden, size)
+            if name != "o" and config["model_type"] == "qwen2":
+                found[f"{place}self_attn.{name}_proj.bias"] = made(rows, 1, 0.1)[:, 0]
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            found[f"{place}{name}.weight"] = torch.ones(hidden).bfloat16()
+        if experts:
+            found[f"{place}block_sparse_moe.gate.weight"] = made(experts, hidden, 3.0)
+        for name, rows, columns in parts:
+            found[f"{place}{name}.weight"] = made(rows, columns, 1.5 if columns == hidden else change)
+    return found
+
+
+def write_weights(folder, config):
+    """Writes the file if it is not there; it takes seconds for each GB."""
+    from safetensors.torch import save_file
+
+    path = os.path.join(folder, "model.safetensors")
+    if not os.path.exists(path):
+        save_file(weights(config), path + ".new", metadata={"format": "pt"})
+        os.replace(path + ".new", path)
 
 
 def write_tokenizer(folder):
@@ -234,10 +286,18 @@ class Engine:
                 self._adapters[number] = LoRARequest(f"a{number}", number, write_adapter(options.cache, options.shape, number))
         self._llm = vllm.LLM(model=folder, skip_tokenizer_init=True, **settings)
 
-    def ask(self, prompts, tokens):
+    def ask(self, prompts, tokens, together=False):
+        """together: no prompt is begun before all of them have come, so that each start of the engine makes the same batches."""
         sampling = self._vllm.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
         lora = [self._adapters.get(number) for _, number in prompts] if self._adapters else None
-        answers = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in prompts], sampling, lora_request=lora, use_tqdm=False)
+        texts = [{"prompt_token_ids": ids} for ids, _ in prompts]
+        if not together:
+            answers = self._llm.generate(texts, sampling, lora_request=lora, use_tqdm=False)
+        else:
+            self._llm.sleep(level=0)
+            self._llm.enqueue(texts, sampling, lora_request=lora, use_tqdm=False)
+            self._llm.wake_up(tags=["scheduling"])
+            answers = self._llm.wait_for_completion(use_tqdm=False)
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
     def close(self):
@@ -311,7 +371,7 @@ class Server:
         with urllib.request.urlopen(request, timeout=300) as answer:
             return list(json.load(answer)["choices"][0]["token_ids"])
 
-    def ask(self, prompts, tokens):
+    def ask(self, prompts, tokens, together=False):  # a server begins each prompt when it comes
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(len(prompts)) as pool:
@@ -329,15 +389,14 @@ def timed(call):
 
 
 def speed(engine):
-    """TPOT of one request and of 64, in ms, and tokens a second of the 64; after a run that warms up."""
+    """TPOT of one request and of 64, in ms, and tokens a second of the 64: medians of rounds, after a run that warms up."""
     choose, found = random.Random(11), {}
     for batch, tokens in ((1, 128), (64, 128)):
         prompts = [([choose.randrange(1000, 30000) for _ in range(256)], 0) for _ in range(batch)]
         engine.ask(prompts, 8)
-        _, short = timed(lambda p=prompts: engine.ask(p, 1))
-        _, long = timed(lambda p=prompts, n=tokens: engine.ask(p, n))
-        found[f"tpot_ms_{batch}"] = round((long - short) / (tokens - 1) * 1000, 3)
-        found[f"tokens_per_s_{batch}"] = round(batch * tokens / long, 1)
+        rounds = [[timed(lambda p=prompts, n=each: engine.ask(p, n))[1] for each in (1, tokens)] for _ in range(ROUNDS)]
+        found[f"tpot_ms_{batch}"] = round(statistics.median(long - short for short, long in rounds) / (tokens - 1) * 1000, 3)
+        found[f"tokens_per_s_{batch}"] = round(batch * tokens / statistics.median(long for _, long in rounds), 1)
     return found
 
 
@@ -357,7 +416,10 @@ def main():
 
         seconds["import_vllm"] = round(time.perf_counter() - began - seconds["import_torch"], 3)
         watch_stages()
-    settings = {"load_format": "dummy", "dtype": "bfloat16", "max_model_len": 4096, "max_num_seqs": 256,
+    in_file = options.shape in WITH_FILES and not options.dummy_weights
+    if in_file:
+        write_weights(folder, SHAPES[options.shape])
+    settings = {"load_format": "auto" if in_file else "dummy", "dtype": "bfloat16", "max_model_len": 4096, "max_num_seqs": 256,
                 "gpu_memory_utilization": 0.8, "seed": 0, **json.loads(options.extra)}
     if options.lora:
         settings.update(enable_lora=True, max_loras=ADAPTERS, max_lora_rank=RANK)
@@ -378,7 +440,7 @@ def main():
     if options.wait:
         wait_for_takeover(options.wait)
     groups = make_prompts(options)
-    tokens, took = timed(lambda: [answer for group in groups for answer in engine.ask(group, options.tokens)])
+    tokens, took = timed(lambda: [answer for group in groups for answer in engine.ask(group, options.tokens, together=True)])
     seconds["all_answers"] = round(took, 3)
     rates = speed(engine)
     stages, medusa = read_stages()
@@ -387,7 +449,7 @@ def main():
         template.close()
     os.unlink(os.environ[TIMES])
     report = {"shape": options.shape, "runner": options.runner or "default", "lora": options.lora, "serve": options.serve,
-              "in_process": options.in_process, "extra": json.loads(options.extra), "seconds": {**seconds, **stages},
+              "in_process": options.in_process, "weights": "file" if in_file else "dummy", "extra": json.loads(options.extra), "seconds": {**seconds, **stages},
               "rates": rates, "first": first[0], "medusa": medusa,
               "answers": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16], "tokens": tokens}
     if options.out:

@@ -19,6 +19,7 @@ AGAIN = "live_again"
 ORDER = ("live", AGAIN, "restore", "takeover", "compiled", "spawn", "in_process", "travel", "serve_live", "serve", "serve_spawn", "template",
          "pieces_live", "pieces", "pieces_takeover")
 LARGEST_PIECE = 512  # tokens
+SLEEPS = {"sleep_cumem": "cumem", "sleep_medusa": "medusa_vllm.sleep", "sleep_restore": "medusa_vllm.sleep", "sleep_serve": "vllm serve"}  # backends
 
 
 def load(folder):
@@ -68,11 +69,40 @@ def compare(folder, name, report, live, varies):
     return not got or got < of or (compiled and same < len(pairs) and not varies)
 
 
+def sleeps(folder):
+    """Prints vllm_sleep.py's reports; True if one is not as it must be, None if there is none."""
+    bad, answers = None, {}
+    for name, backend in SLEEPS.items():
+        path = os.path.join(folder, name + ".json")
+        if not os.path.exists(path):
+            continue
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        bad, answers[name] = bool(bad) | bool(report["failed"]), report["answers"]
+        if backend not in report["backend"] and (backend, report["backend"]) != ("cumem", "vllm.device_allocator.sleep_mode_backend"):
+            print(f"{name}: the backend was {report['backend']}, not {backend}")
+            bad = True
+        for at in report.get("flights", []):
+            print(f"{name:14} out {at['out_ms']:8.1f} ms ({at['bytes'] / 1e9:.1f} GB, {at['copied'] / 1e9:.1f} copied, {at['stays_mib']} MiB stay), in "
+                  f"{at['in_ms']:8.1f} ms, first token {at['first_token_ms']} ms after it began")
+        for at in report["rounds"]:
+            print(f"{name:14} level {at['level']}: sleep {at['sleep_ms']:8.1f} ms, {at['stays_mib']} MiB stay, wake {at['wake_ms']:8.1f} ms, first token "
+                  f"{at['first_token_ms']:.1f} ms after it")
+    if len({json.dumps(answers[name]) for name in ("sleep_cumem", "sleep_medusa") if name in answers}) > 1:
+        print("sleep_medusa: the answers are not those of sleep_cumem")
+        bad = True
+    return bad
+
+
 def table(folder):
-    reports = load(folder)
-    if not reports:
+    reports, slept = load(folder), sleeps(folder)
+    if not reports and slept is None:
         print(f"{folder}: no reports")
         return True
+    return bool(slept) | (compared(folder, reports) if reports else False)
+
+
+def compared(folder, reports):
     first = next(iter(reports.values()))
     print(f"{first['shape']}, runner {first['runner']}{', LoRA' if first['lora'] else ''}; seconds, ms and tokens a second")
     line("", reports, "{:>12}")

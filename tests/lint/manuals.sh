@@ -42,9 +42,10 @@ for page in docs/man/*.[1-9]; do
 done
 
 flat() { tr -s ' \t\n' ' ' | sed 's/\* /*/g'; }
-for library in medusa:medusa.h medusa-sched:scheduler.h; do
-	header=include/medusa/${library#*:}
-	prototypes=$(${CC:-gcc} -fpreprocessed -E -P -x c "$header" | grep -v '^#' | flat) # no comments, no directives
+for library in medusa:medusa.h,swap.h medusa-sched:scheduler.h; do
+	headers=include/medusa/${library#*:}
+	headers=${headers/,/ include/medusa/}
+	prototypes=$(for header in $headers; do ${CC:-gcc} -fpreprocessed -E -P -x c "$header"; done | grep -v '^#' | flat) # no comments, no directives
 	while read -r function; do
 		page=docs/man/$function.3
 		[ -f "$page" ] || {
@@ -53,9 +54,9 @@ for library in medusa:medusa.h medusa-sched:scheduler.h; do
 		}
 		is_link "$page" && page=docs/man/$(sed 's/^\.so man3\///' "$page")
 		prototype=$(grep -oE "[a-z][a-z_ ]*[ *]+$function\([^;]*\);" <<<"$prototypes" | head -n 1)
-		[ -n "$prototype" ] || say "$function: no prototype in $header"
+		[ -n "$prototype" ] || say "$function: no prototype in $headers"
 		mandoc -T ascii -O width=200 "$page" | sed "s/.\x08//g" | flat | grep -qF -- "$prototype" ||
-			say "$page: its SYNOPSIS does not say what $header says: $prototype"
+			say "$page: its SYNOPSIS does not say what $headers says: $prototype"
 	done < <(sed 's/@.*//' "tests/lint/exports-lib${library%:*}.txt")
 done
 

@@ -7,11 +7,13 @@ failed=0
 
 # Each of these files opens what is not named by others, or what it must hold under that name:
 own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
+	':!hostcuda/shared_devices.c'       # what processes use of the devices they share
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
 	':!tools/family.c' ':!swap/pool_file.c' # /proc/PID/stat
 	':!tools/verify_report.c'   # a report of its own
 	':!tools/workplace.c' ':!tools/preload.c' ':!tools/folder.c' # folders of their own, and a lock
 	':!tools/cache_pack.c' ':!tools/cache_tree.c' ':!tools/cache_write.c' # files below a folder, which no link leads out of
+	':!tools/swap_freeze.c' ':!tools/swap_process.c' # files of a cgroup, and of /proc/PID
 	':!tools/options.c')        # standard descriptors that the caller has closed
 own_maps=(':!models/llama/gguf.c' # the reference engine's weights: gigabytes, and its own
 	':!swap/pool_file.c')      # a memfd that is sealed against being cut off

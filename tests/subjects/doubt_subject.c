@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine whose allocator takes other ones of equal blocks in the second capture. argv: image, "swap" or "keep", then
  * what each further graph does with a word that changes its block. */
+#define _DEFAULT_SOURCE /* strsep */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +13,13 @@
  * Two tables lie in two blocks of one size that nobody binds. swap: each lies in the other's block in the second
  * capture. keep: they stay, and the graphs behind the first one have a word that points into the first block in the
  * first, and to the same place of the second block in the second capture: ignored, read, peeked (is it NULL?),
- * followed (read unless it is NULL) or touched (read for nothing).
+ * followed (read unless it is NULL), touched (read for nothing) or written. ignored+peeked: a graph of two nodes, each
+ * with such a word, of which the second one adds to what the first one leaves.
  * SUBJECT_BINDS_NOTHING: input and output are not bound.
  */
-enum { BLOCK_BYTES = 65536, AT = 1024, ENTRIES = 8, KINDS = 5 };
+enum { BLOCK_BYTES = 65536, AT = 1024, ENTRIES = 8, KINDS = 6 };
 
-static const char *const kinds[KINDS] = {"ignored", "read", "peeked", "followed", "touched"};
+static const char *const kinds[KINDS] = {"ignored", "read", "peeked", "followed", "touched", "written"};
 static CUdeviceptr blocks[2], tables[2];
 
 static bool is_second(void)
@@ -51,13 +53,28 @@ static void set_up(const char *path, bool swap)
 		bind_stepper();
 }
 
-static void step(unsigned batch, CUdeviceptr table, CUdeviceptr word, int32_t kind)
+/* Captures a node for each kind in words; each but the first one adds to the output. */
+static CUgraphExec capture_nodes(CUdeviceptr table, CUdeviceptr word, const char *words)
 {
-	int32_t n = WIDTH;
-	void *params[] = {&output, &input, &table, &word, &n, &kind};
+	int32_t n = WIDTH, kind;
+	CUdeviceptr from = input;
+	void *params[] = {&output, &from, &table, &word, &n, &kind};
+	char text[2048], *rest = text, *one;
+	snprintf(text, sizeof(text), "%s", words);
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	while ((one = strsep(&rest, "+"))) {
+		kind = kind_among(kinds, KINDS, one);
+		TRY(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+		from = output;
+	}
+	return end_capture(stream);
+}
+
+static void step(unsigned batch, CUdeviceptr table, CUdeviceptr word, const char *words)
+{
 	CUgraphExec exec = ask_for_step(batch);
 	if (!exec) {
-		exec = capture_step(params);
+		exec = capture_nodes(table, word, words);
 		medusa_graph_label(exec, "step", batch);
 	}
 	replay_step(exec, batch);
@@ -72,9 +89,9 @@ int main(int argc, char *argv[])
 	load_driver();
 	open_context();
 	set_up(argv[1], !strcmp(argv[2], "swap"));
-	step(1, tables[0], tables[1], 1);
-	step(2, tables[1], tables[0], 1);
+	step(1, tables[0], tables[1], "read");
+	step(2, tables[1], tables[0], "read");
 	for (int i = 3; i < argc; i++)
-		step((unsigned)i, tables[0], blocks[is_second()] + AT, kind_among(kinds, KINDS, argv[i]));
+		step((unsigned)i, tables[0], blocks[is_second()] + AT, argv[i]);
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "medusa/medusa.h"
+#include "medusa/swap.h"
 #include "tests/subjects/image_file.h"
 #include "tests/subjects/subject.h"
 
@@ -24,6 +25,11 @@
  *   need       it is needed again; it is written
  *   renew      it is freed and allocated again, and written
  *   sum        of all that it holds
+ *   sleep MS   takes its own memory away, within a deadline; prints the result and the bytes
+ *   wake       gives it back
+ *   look       calls that do not wait for the memory: what is free, and whether work has ended
+ *   status     what its medusa-swap run says of it
+ *   share      its state, with other processes that might want it
  *   fork       a child that uses no device, and ends by exit()
  *   exit N     ends by exit(N), with handlers that free device memory
  * and at its end as with "exit 0".
@@ -36,6 +42,7 @@ static CUfunction add, wait_flag;
 static CUdeviceptr state, weights, small[SMALL], extra[EXTRA_MOST], seen;
 static CUgraphExec graph;
 static CUstream stream, waiting;
+static CUevent event;
 static int32_t *flag;
 static unsigned extra_count, extra_megabytes; /* of the newest one */
 static atomic_bool stop;
@@ -108,6 +115,8 @@ static void set_up(const char *path)
 	TRY(cuModuleGetFunction, &wait_flag, module, "wait_flag");
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuStreamCreate, &waiting, CU_STREAM_NON_BLOCKING);
+	TRY(cuEventCreate, &event, 0);
+	TRY(cuEventRecord, event, stream);
 	TRY(cuMemAlloc_v2, &state, BYTES);
 	TRY(cuMemAlloc_v2, &weights, BYTES);
 	TRY(cuMemAlloc_v2, &seen, 4);
@@ -193,6 +202,44 @@ static void say_sum(void)
 	printf("sum %.17g\n", sum);
 }
 
+static void say_swapped(const char *what, int result, const struct medusa_swap_report *report)
+{
+	printf("%s %d %llu %s\n", what, result, (unsigned long long)(result ? 0 : report->bytes), medusa_reason());
+}
+
+static void go_to_sleep(unsigned ms)
+{
+	struct medusa_swap_options options = {.size = sizeof(options), .deadline_ns = ms * 1000000ull};
+	struct medusa_swap_report report = {.size = sizeof(report)};
+	say_swapped("sleep", medusa_swap_out(NULL, &options, &report), &report);
+}
+
+static void wake_up(void)
+{
+	struct medusa_swap_report report = {.size = sizeof(report)};
+	say_swapped("wake", medusa_swap_in(NULL, NULL, &report), &report);
+}
+
+static void look(void)
+{
+	size_t free_bytes, total;
+	TRY(cuCtxSynchronize);
+	TRY(cuStreamSynchronize, stream);
+	TRY(cuStreamQuery, stream);
+	TRY(cuEventSynchronize, event);
+	TRY(cuEventQuery, event);
+	TRY(cuMemGetInfo_v2, &free_bytes, &total);
+	printf("look %zu\n", free_bytes);
+}
+
+static void say_status(void)
+{
+	struct medusa_swap_engine engine = {.size = sizeof(engine)};
+	int result = medusa_swap_status(NULL, &engine);
+	printf("status %d %s %llu of %llu\n", result, engine.name, (unsigned long long)engine.processes_out,
+	       (unsigned long long)engine.processes);
+}
+
 static void start_waiting(void)
 {
 	CUdeviceptr there = (CUdeviceptr)(uintptr_t)flag;
@@ -200,6 +247,13 @@ static void start_waiting(void)
 	*flag = 0;
 	TRY(cuLaunchKernel, wait_flag, 1, 1, 1, 1, 1, 1, 0, waiting, params, NULL);
 	puts("waiting");
+}
+
+static void share(void)
+{
+	CUipcMemHandle handle;
+	TRY(cuIpcGetMemHandle, &handle, state);
+	puts("shared");
 }
 
 static void make_child(void)
@@ -250,6 +304,16 @@ static void obey(const char *line)
 		renew();
 	else if (!strcmp(line, "sum\n"))
 		say_sum();
+	else if (sscanf(line, "sleep %u", &number) == 1)
+		go_to_sleep(number);
+	else if (!strcmp(line, "wake\n"))
+		wake_up();
+	else if (!strcmp(line, "look\n"))
+		look();
+	else if (!strcmp(line, "status\n"))
+		say_status();
+	else if (!strcmp(line, "share\n"))
+		share();
 	else if (!strcmp(line, "fork\n"))
 		make_child();
 	else if (sscanf(line, "exit %u", &number) == 1)

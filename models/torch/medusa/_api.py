@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Callable, Dict, Optional, Sequence, Tuple
 
 OK, INVALID, NO_MEMORY, NOT_FOUND, UNSUPPORTED, TIMEOUT, DRIVER, MISMATCH = 0, 1, 2, 4, 5, 6, 40, 60
@@ -132,8 +133,10 @@ def present() -> bool:
 
 
 def mode() -> str:
-    """What the preloaded library does in this process."""
-    return _MODES.get(_library.medusa_mode(), "none") if _library else "none"
+    """What the preloaded library does in this process; "none" in an engine that is swapped and has no artifact."""
+    now = _MODES.get(_library.medusa_mode(), "none") if _library else "none"
+    swapped_alone = os.environ.get("MEDUSA_SWAP_CONTROL") and not os.environ.get("MEDUSA_ARTIFACT")
+    return "none" if now == "restore" and swapped_alone else now
 
 
 def _reason() -> str:

@@ -7,8 +7,9 @@ import ctypes
 import json
 import random
 import sys
+import time
 
-from medusa import _api, _driver
+from medusa import _api, _driver, swap
 
 COUNT = 64
 BYTES = 4 * COUNT
@@ -94,6 +95,17 @@ def take(stream, add, state, inputs, batch):
     return executable, output, note, why, False
 
 
+def sleep_once():
+    """Under medusa-swap run: the memory goes, and comes back, graphs and their memory included."""
+    end = time.monotonic() + 20
+    while not swap.status()["swappable"]:
+        if time.monotonic() > end:
+            sys.exit("medusa-swap run knows of no memory")
+        time.sleep(0.01)
+    went, there = swap.out()["bytes"], swap.status()["processes_out"]
+    print(json.dumps({"went": went, "processes_out": there, "came": swap.in_(verify=True)["bytes"]}))
+
+
 def main():
     stream, add = begin()
     fact = next((argument[5:] for argument in sys.argv if argument.startswith("fact=")), "as it was")
@@ -108,6 +120,8 @@ def main():
     steps = [take(stream, add, state, inputs, batch) for batch in BATCHES]
     _api.graph_scratch(inputs, BYTES)  # it is bound, and stays so
     _api.mark("ready")
+    if "sleeps" in sys.argv:
+        sleep_once()
     launch_graph = _driver.launcher()
     for batch, (executable, output, note, why, restored) in zip(BATCHES, steps):
         numbers = random.Random(batch)

@@ -74,6 +74,19 @@ class FreeBlocks(OnFakeDevice):
             second.get("decode", 2, self.forward)
             self.assertEqual(library.scratch, [])
 
+    def test_memory_that_the_engine_names_is_stated_again_as_well(self):
+        with self.process("capture") as library:
+            first, second = self.engine(name="first"), self.engine(name="second")
+            first.add_scratch([(0x9000, 512)])
+            self.assertEqual(library.scratch, [(0x9000, 512)])
+            for graphs, batch in ((first, 4), (second, 4)):
+                library.scratch = []
+                graphs.get("decode", batch, self.forward)
+                self.assertEqual(library.scratch, [(0x9000, 512)])
+            library.scratch = []
+            second.restate_scratch()
+            self.assertEqual(library.scratch, [(0x9000, 512)])
+
     def test_of_a_broken_capture_the_pool_stays_ours(self):
         recorder = Recorder(0, None, 0)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Medusa's plug-in for vLLM: full decode graphs and KV capacity come from an artifact, and nothing is compiled before serving.
 
-vLLM calls register() in every process that it starts (entry point "vllm.general_plugins"). Without a preloaded Medusa
-library register() does nothing. When the plug-in fails, it logs the failure, and vLLM runs as it does without the plug-in.
+Under `medusa-swap run`, sleep mode is medusa-swap's. vLLM calls register() in every process that it starts (entry point
+"vllm.general_plugins"). Without a preloaded Medusa library register() does nothing. When the plug-in fails, it logs the failure, and vLLM runs as it does without the plug-in.
 """
 from __future__ import annotations
 
@@ -24,10 +24,16 @@ def register() -> None:
         _start.imported()
         from medusa import _api
 
-        if _api.mode() == "none" or os.environ.get("MEDUSA_VLLM") == "0":
+        from . import sleeping
+
+        nothing_restored = _api.mode() == "none"
+        if os.environ.get("MEDUSA_VLLM") == "0" or nothing_restored and not sleeping.wanted():
             return
         from medusa._imports import after_import
 
+        if nothing_restored:
+            after_import(WORKER, sleeping.hook_worker, log.name)
+            return
         from . import hooks
 
         # The API server never imports a worker, so it is not changed.

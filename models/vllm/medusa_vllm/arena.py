@@ -138,6 +138,10 @@ class Arena:
             self._place.clear()
             self._multiply()
 
+    def unbound(self) -> List[Tuple[int, int]]:
+        """Address and bytes of the memory that is kept for the workspace, which only graphs use."""
+        return [(address, segment["total_size"]) for address, segment in self._apart.items()]
+
     def outgrown(self) -> int:
         """Bytes that the pool has taken from the device since fill(); no binding covers them."""
         known = {*self._apart, *(tensor.data_ptr() for tensor in self.tensors)}

@@ -16,7 +16,7 @@ from medusa.torch import rng
 
 from . import compiled, interim
 from .pieces import Capturing
-from .recording import wrappers_of
+from .recording import size_of, told, wrappers_of
 from .turns import LIMIT_S, Stopped, Turns
 
 log = logging.getLogger("vllm.medusa")
@@ -24,6 +24,7 @@ log = logging.getLogger("vllm.medusa")
 SWITCH, AFTER, AFTER_S = "MEDUSA_VLLM_TAKEOVER", "MEDUSA_VLLM_TAKEOVER_AFTER", 1.0
 GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora",
            "reload_weights", "update_weights")
+SLEEP, WAKE, SHUTDOWN = "sleep", "wake_up", "shutdown"
 LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
 JOIN_S = 5.0
 
@@ -94,12 +95,13 @@ class Background:
             method = getattr(self._worker, name, None)
             if callable(method):
                 setattr(self._worker, name, self._in_turn(method))
-        shutdown = getattr(self._worker, "shutdown", None)
-        if callable(shutdown):
-            self._worker.shutdown = self._stop_before(shutdown)
+        for name, wrap in ((SLEEP, self._sleep), (WAKE, self._wake), (SHUTDOWN, self._stop_before)):
+            method = getattr(self._worker, name, None)
+            if callable(method):
+                setattr(self._worker, name, wrap(method))
 
     def _unguard(self) -> None:
-        for name in (*GUARDED, "shutdown"):
+        for name in (*GUARDED, SLEEP, WAKE, SHUTDOWN):
             vars(self._worker).pop(name, None)
 
     def _in_turn(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,6 +118,34 @@ class Background:
                     turns.leave()
 
         return call
+
+    def _sleep(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A thread that waits for the memory keeps Python's lock, without which the engine cannot wake: the work rests until then."""
+
+        @functools.wraps(method)
+        def sleep(*arguments: Any, **options: Any) -> Any:
+            self.turns.enter()
+            try:
+                if self.turns.abandoned and not self.join(0):
+                    raise RuntimeError("medusa: the engine cannot sleep yet: the take-over by the compiled model does not pause")
+                answer = method(*arguments, **options)
+            except BaseException:
+                self.turns.leave()
+                raise
+            self.turns.sleep()
+            return answer
+
+        return sleep
+
+    def _wake(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def wake_up(*arguments: Any, **options: Any) -> Any:
+            answer = method(*arguments, **options)
+            if self._worker._get_sleep_mode_backend().state() == "RUNNING":  # with all tags
+                self.turns.wake()
+            return answer
+
+        return wake_up
 
     def _stop_before(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -226,15 +256,15 @@ class Background:
             made += capturing.count(functools.partial(takeover.make_piece, desc))
             torch.cuda.synchronize()
             takeover.publish_piece(desc)
-            turns.give(f"the pieces of {desc.num_tokens} tokens")
+            turns.give(f"the pieces of {told(size_of(desc))}")
         return made
 
     def _hand_over(self, desc: Any) -> bool:
         """Hands restored pieces of a batch size to vLLM's wrappers. False: the pieces have to be captured."""
         takeover = self._takeover
-        if takeover.plans is None or not takeover.plans.hand_over(self._wrappers, desc.num_tokens, takeover.batch_descriptor(desc)):
+        if takeover.plans is None or not takeover.plans.hand_over(self._wrappers, size_of(desc), takeover.batch_descriptor(desc)):
             return False
         takeover.publish_piece(desc)
-        self.turns.give(f"the restored pieces of {desc.num_tokens} tokens")
+        self.turns.give(f"the restored pieces of {told(size_of(desc))}")
         return True
 

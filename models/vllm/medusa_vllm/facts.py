@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any, Dict, List
+
+from medusa.torch.facts import hash_file
 
 # Attributes of vLLM's modules that say how far compiling has come, or where a cache lies, and not what is computed.
 PROGRESS = frozenset((
@@ -31,18 +34,50 @@ def _environment() -> str:
     return hashlib.sha256(factors.encode()).hexdigest()[:32]
 
 
+def _tuned() -> str:
+    """Hash of the files in which a user gives vLLM the shapes of kernels (of experts, of adapters); vLLM's own hashes leave them out."""
+    from vllm import envs
+
+    folder = getattr(envs, "VLLM_TUNED_CONFIG_FOLDER", None)
+    if not folder:
+        return "none"
+    digest = hashlib.sha256()
+    try:
+        for file in sorted(os.scandir(folder), key=lambda file: file.name):
+            if file.is_file():
+                digest.update(f"{file.name} {hash_file(file.path)}\n".encode(errors="replace"))
+    except OSError as error:
+        return str(error.strerror)
+    return digest.hexdigest()[:32]
+
+
+def _limits(config: Any) -> str:
+    scheduler = config.scheduler_config
+    return (f"max_num_seqs={scheduler.max_num_seqs} max_num_batched_tokens={scheduler.max_num_batched_tokens} "
+            f"max_model_len={config.model_config.max_model_len}")
+
+
+def memory(worker: Any) -> str:
+    """Everything beside the device on which the memory depends that is left for the KV cache."""
+    config = worker.vllm_config
+    cache = worker.cache_config
+    given = f"kv_cache_memory_bytes={cache.kv_cache_memory_bytes} " if cache.kv_cache_memory_bytes else ""
+    return (f"{_limits(config)} gpu_memory_utilization={cache.gpu_memory_utilization} {given}"
+            f"{configuration_hash(config)} {_environment()}")
+
+
 def of(worker: Any, block_sizes: List[int], graphs: str) -> Dict[str, str]:
     import vllm
 
     config, runner = worker.vllm_config, worker.model_runner
-    scheduler, cache = config.scheduler_config, config.cache_config
+    cache = config.cache_config
     backends = [group.backend.__qualname__ for groups in runner.attn_groups for group in groups]
     return {
         "vllm": str(vllm.__version__),
         "vllm.config": configuration_hash(config),
         "vllm.environment": _environment(),
-        "vllm.limits": f"max_num_seqs={scheduler.max_num_seqs} max_num_batched_tokens={scheduler.max_num_batched_tokens} "
-                       f"max_model_len={config.model_config.max_model_len}",
+        "vllm.limits": _limits(config),
+        "vllm.tuned": _tuned(),
         "vllm.kv": f"dtype={cache.cache_dtype} blocks={runner.kv_cache_config.num_blocks} "
                    f"block_sizes={block_sizes}",
         "vllm.graphs": graphs,

@@ -2,8 +2,9 @@
 """vLLM's first model runner (mixtures of experts and others): the wrapper of its full graphs, its static buffers, random batches."""
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -12,6 +13,7 @@ from medusa.torch import Constant, State
 
 from . import facts, fit, prefills, random_batch, workspace
 from .buffers import builders, own_tensors, pairs
+from .recording import Size, size_of
 from .takeover import Takeover, label_of, tell
 
 log = logging.getLogger("vllm.medusa")
@@ -27,29 +29,40 @@ class First(Takeover):
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
         self._forward: Optional[Callable[[], Any]] = None  # while vLLM's dummy run calls the model
-        self._left_out: List[Tuple[Any, Dict[str, Any]]] = []
+        self._left_out: List[Tuple[List[Any], Dict[str, Any]]] = []
+        self._remark: Any = None  # what a restored full graph says about pieces
 
-    def capture(self, original: Callable[..., None], descriptors: List[Any], mode: Any, options: Dict[str, Any]) -> None:
-        """Replaces GPUModelRunner._capture_cudagraphs, which is called once for pieces and once for full graphs."""
+    def capture(self, descriptors: List[Any], options: Dict[str, Any]) -> List[Tuple[List[Any], Dict[str, Any]]]:
+        """Replaces GPUModelRunner._capture_cudagraphs, which is called once for pieces and once for full graphs.
+
+        Returns the calls that vLLM has to make itself.
+        """
         from vllm.config.compilation import CUDAGraphMode
 
         full = self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.FULL]
-        if mode != CUDAGraphMode.FULL and full:
-            self._left_out.append((descriptors, {"cudagraph_runtime_mode": mode, **options}))
-            return
+        if options["cudagraph_runtime_mode"] != CUDAGraphMode.FULL and full:
+            self._left_out.append((descriptors, options))
+            return []
         why = fit.unfit_first(self.runner)
         if not why and not full:
             why = f"cudagraph_mode {self.runner.compilation_config.cudagraph_mode.name} has no full graphs"
         by_label = {self._label(desc): desc for desc in descriptors}
         if self.attempt(by_label, why, lambda: self._make_all(descriptors)):
-            # The pieces were not made, so batches with prefills run without graphs.
-            self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE].clear()
-            prefills.restore(self, None)  # logs that pieces of this runner are not supported, if MEDUSA_VLLM_PIECES asks for them
-            return
+            self._published().clear()  # vLLM has not made its pieces
+            self.plans = prefills.restore(self, self._remark)
+            return []
+        self._clear()
+        return [*self._left_out, (descriptors, options)]
+
+    def leave(self) -> List[Tuple[List[Any], Dict[str, Any]]]:
+        """Called when capture() has failed. Returns vLLM's calls that were put off."""
+        self._clear()
+        self._published().update(self.pieces())
+        self.give_up()
+        return list(self._left_out)
+
+    def _clear(self) -> None:
         getattr(self.runner.model, "concrete_cudagraph_entries", {}).clear()
-        for earlier, earlier_options in self._left_out:
-            original(earlier, **earlier_options)
-        original(descriptors, cudagraph_runtime_mode=mode, **options)
 
     # ---- pieces ----
 
@@ -72,6 +85,48 @@ class First(Takeover):
         except BaseException:
             self._published().discard(desc)
             raise
+
+    def warm_piece(self, desc: Any) -> None:
+        self._run_dummy(desc, "NONE")
+
+    def capture_piece(self, desc: Any) -> None:
+        with self._dispatched(desc):
+            self._run_dummy(desc, "PIECEWISE", is_graph_capturing=True)
+
+    def run_piece(self, desc: Any, numbers: torch.Generator) -> None:
+        runner, tokens = self.runner, desc.num_tokens
+        with self._dispatched(desc):
+            runner.input_ids.gpu[:tokens] = random_batch.token_ids(tokens, runner.model_config.get_vocab_size(), numbers)
+            where = torch.randint(runner.max_model_len, (tokens,), generator=numbers, device=numbers.device)
+            runner.positions[:tokens] = where.to(runner.positions.dtype)
+            self._run_dummy(desc, "PIECEWISE")
+
+    def _run_dummy(self, desc: Any, mode: str, **options: Any) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        self.runner._dummy_run(desc.num_tokens, cudagraph_runtime_mode=CUDAGraphMode[mode], uniform_decode=desc.uniform, skip_eplb=True,
+                               remove_lora=False, num_active_loras=desc.num_active_loras, **options)
+
+    @contextlib.contextmanager
+    def _dispatched(self, desc: Any) -> Iterator[None]:
+        """vLLM's dummy run looks for a batch size among the published ones."""
+        published = self._published()
+        new = desc not in published
+        published.add(desc)
+        try:
+            yield
+        finally:
+            if new:
+                published.discard(desc)
+
+    def publish_pieces(self, sizes: Collection[Size]) -> None:
+        self._published().update(desc for desc in self.pieces() if size_of(desc) in sizes)
+
+    def withdraw_pieces(self, sizes: Collection[Size]) -> None:
+        self._published().difference_update([desc for desc in self.pieces() if size_of(desc) in sizes])
+
+    def batch_descriptor(self, desc: Any) -> Any:
+        return desc
 
     def publish_piece(self, desc: Any) -> None:
         self._published().add(desc)
@@ -96,6 +151,7 @@ class First(Takeover):
             "tables": State([pairs(table) for table in tables]),
             "attention": State([{**own_tensors(builder), **pairs(builder)} for builder in builders(runner)]),
             "workspace": State(workspace.tensors()),
+            "pieces": State(list(self.recording.arena.tensors) if self.recording is not None else []),
             "model": Constant(runner.get_model()),
         }
 
@@ -112,12 +168,12 @@ class First(Takeover):
     def _make_all(self, descriptors: List[Any]) -> None:
         from vllm.compilation.cuda_graph import CUDAGraphEntry
 
-        entries, restored = self.runner.model.concrete_cudagraph_entries, 0
+        entries, steps = self.runner.model.concrete_cudagraph_entries, {}
         for desc in descriptors:
-            step = self._make(desc)
+            step = steps[self._label(desc)] = self._make(desc)
             entries[desc] = CUDAGraphEntry(batch_descriptor=desc, cudagraph=step, output=step.outputs, input_addresses=[])
-            restored += step.restored
-        tell(restored, len(descriptors))
+        self._remark = next((step.remark for step in steps.values() if step.remark), None)
+        tell(steps)
 
     def _make(self, desc: Any) -> Any:
         assert self.graphs is not None

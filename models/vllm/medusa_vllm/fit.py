@@ -52,7 +52,7 @@ def _version() -> str:
 def _unfit_configuration(config: Any, runner: Any, is_second: bool) -> str:
     for what, there in (
         ("speculative decoding", config.speculative_config),
-        ("sleep mode", getattr(config.model_config, "enable_sleep_mode", False)),
+        ("sleep mode, but by `medusa-swap run --artifact` (capture without --enable-sleep-mode)", getattr(config.model_config, "enable_sleep_mode", False)),
         ("multimodal input", getattr(runner, "supports_mm_inputs", False)),
         ("an encoder and a decoder", getattr(runner, "is_encoder_decoder", False)),
         ("weights on the host", _offloads()),

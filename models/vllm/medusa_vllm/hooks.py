@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
 from typing import Any, Callable, Dict, List
 
 from medusa import _api
 
-from . import capacity, fit, interim
+from . import capacity, fit, interim, sleeping
 from .first import First
 from .second import Second
 from .takeover import nothing_to_come
@@ -34,12 +35,16 @@ def _fits(owner: type, needs: Dict[str, List[str]]) -> bool:
 
 
 def hook_worker(module: Any) -> None:
-    """Wraps vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
+    """Wraps vllm.v1.worker.gpu_worker: KV capacity, the take-over before graphs are captured, and sleep mode."""
     if _fits(module.Worker, fit.WORKER):
         _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
         _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
+        if hasattr(module.Worker, "shutdown"):
+            _wrap(module.Worker, "shutdown", _shutdown)
         if _api.mode() == "restore":
             interim.spare_imports()
+    if sleeping.wanted():
+        sleeping.hook_worker(module)
 
 
 def hook_graphs(module: Any) -> None:
@@ -73,7 +78,7 @@ def takeover_of(worker: Any) -> Any:
 def _determine_available_memory(original: Callable[..., int]) -> Callable[..., int]:
     def determine_available_memory(worker: Any) -> int:
         takeover = takeover_of(worker)
-        if takeover is None or worker.cache_config.kv_cache_memory_bytes:
+        if takeover is None:
             return original(worker)
         return capacity.determine(takeover, lambda: original(worker))
 
@@ -104,10 +109,34 @@ def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any
     return compile_or_warm_up_model
 
 
+def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
+    """vLLM's shutdown frees the engine's memory, for another engine in the same process, so nothing may hold it any longer."""
+
+    def shutdown(worker: Any, *args: Any, **options: Any) -> Any:
+        takeover = getattr(worker, ATTRIBUTE, None)
+        if takeover is not None and multiprocessing.parent_process() is None:  # an engine core's own process ends now
+            try:
+                _forget(worker)
+                takeover.end()
+            except Exception:  # pylint: disable=broad-except
+                log.exception("medusa: the engine's memory may stay in use until this process ends")
+        takeover = None
+        return original(worker, *args, **options)
+
+    return shutdown
+
+
+def _forget(worker: Any) -> None:
+    runner = getattr(worker, "model_runner", None)
+    for holder in (worker, runner, getattr(runner, "cudagraph_manager", None)):
+        if getattr(holder, ATTRIBUTE, None) is not None:
+            setattr(holder, ATTRIBUTE, None)
+
+
 def _capture(original: Callable[..., None]) -> Callable[..., None]:
     def capture(manager: Any, create_forward_fn: Callable[..., Any], *args: Any, **options: Any) -> None:
         takeover = getattr(manager, ATTRIBUTE, None)
-        if takeover is None or not takeover.capture(manager, create_forward_fn):
+        if takeover is None or not _tried(lambda: takeover.capture(manager, create_forward_fn), lambda: takeover.leave(manager)):
             original(manager, create_forward_fn, *args, **options)
 
     return capture
@@ -116,9 +145,20 @@ def _capture(original: Callable[..., None]) -> Callable[..., None]:
 def _capture_cudagraphs(original: Callable[..., None]) -> Callable[..., None]:
     def capture_cudagraphs(runner: Any, batch_descriptors: List[Any], cudagraph_runtime_mode: Any, *args: Any, **options: Any) -> None:
         takeover = getattr(runner, ATTRIBUTE, None)
+        this = (batch_descriptors, {"cudagraph_runtime_mode": cudagraph_runtime_mode, **options})
         if takeover is None or args:
             original(runner, batch_descriptors, cudagraph_runtime_mode, *args, **options)
-        else:
-            takeover.capture(functools.partial(original, runner), batch_descriptors, cudagraph_runtime_mode, options)
+            return
+        for descriptors, given in _tried(lambda: takeover.capture(*this), lambda: [*takeover.leave(), this]):
+            original(runner, descriptors, **given)
 
     return capture_cudagraphs
+
+
+def _tried(call: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """What call() returns; if the plug-in fails in it, what otherwise() returns."""
+    try:
+        return call()
+    except Exception:  # pylint: disable=broad-except  # vLLM's own capture meets the engine's own errors again
+        log.exception("medusa: all graphs are captured live, because the plug-in failed")
+        return otherwise()

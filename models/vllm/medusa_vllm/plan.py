@@ -15,7 +15,7 @@ from medusa.torch.graphs import Unsupported
 
 from . import arena
 from .operations import Finding
-from .recording import kind_of
+from .recording import Size, kind_of, size_of, told
 
 log = logging.getLogger("vllm.medusa")
 
@@ -64,9 +64,9 @@ class Plans:
 
     def __init__(self, takeover: Any, remark: dict) -> None:
         self._takeover, self._graphs = takeover, takeover.graphs
-        self._kinds = [kind_of(number) for number in range(remark["pieces"])]
-        self._sizes: List[int] = list(remark["sizes"])
-        self._made: Dict[int, Optional[Plan]] = {}  # by tokens; None: this size runs eagerly
+        self._pieces = int(remark["pieces"])
+        self._sizes: List[Size] = [(tokens, adapters) for tokens, adapters in remark["sizes"]]
+        self._made: Dict[Size, Optional[Plan]] = {}  # None: this size runs eagerly
         self._said: set = set()
         self._graphs.bind("pieces", State(arena.again(remark["arena"])))
         self._module: Any = None
@@ -95,67 +95,69 @@ class Plans:
 
     def _plan_now(self, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> Optional[Plan]:
         try:
-            tokens = self._tokens_now()
-            plan = self.of(tokens) if tokens else None
+            size = self._size_now()
+            plan = self.of(size) if size else None
             if plan is None or plan.fits(arguments, options):
                 return plan
-            self._say(tokens, "the model was called with other arguments than in the capture")
+            self._say(size, "the model was called with other arguments than in the capture")
         except Exception as error:  # pylint: disable=broad-except  # the batch runs eagerly
-            self._say(0, repr(error))
+            self._say(None, repr(error))
         return None
 
     @staticmethod
-    def _tokens_now() -> int:
-        """The size of the current batch if vLLM runs it on pieces, else 0."""
+    def _size_now() -> Optional[Size]:
+        """The size of the current batch if vLLM runs it on pieces, else None."""
         from vllm.config.compilation import CUDAGraphMode
         from vllm.forward_context import get_forward_context, is_forward_context_available
 
         if not is_forward_context_available():
-            return 0
+            return None
         now = get_forward_context()
         if now.cudagraph_runtime_mode != CUDAGraphMode.PIECEWISE or now.batch_descriptor is None:
-            return 0
-        return int(now.batch_descriptor.num_tokens)
+            return None
+        return size_of(now.batch_descriptor)
 
     # ---- plans ----
 
-    def of(self, tokens: int) -> Optional[Plan]:
+    def of(self, size: Size) -> Optional[Plan]:
         """The plan of a size; None if there is none, or none yet."""
-        if tokens not in self._made:
+        if size not in self._made:
             try:
-                self._made[tokens] = self._make(tokens)
+                self._made[size] = self._make(size)
             except _api.Error as error:
                 if error.code == _api.TIMEOUT:
                     return None
-                self._give_up(tokens, str(error))
+                self._give_up(size, str(error))
             except Unsupported as error:
-                self._give_up(tokens, str(error))
+                self._give_up(size, str(error))
             except BROKEN as error:
-                self._give_up(tokens, f"the notes of pieces can't be read: {error!r}")
-        return self._made[tokens]
+                self._give_up(size, f"the notes of pieces can't be read: {error!r}")
+        return self._made[size]
 
-    def _make(self, tokens: int) -> Plan:
+    def _make(self, size: Size) -> Plan:
         until = time.monotonic() + PATIENCE_S
-        taken = self._graphs.take(self._kinds, tokens, lambda: max(0, int((until - time.monotonic()) * 1e9)))
+        tokens, adapters = size
+        kinds = [kind_of(number, adapters) for number in range(self._pieces)]
+        taken = self._graphs.take(kinds, tokens, lambda: max(0, int((until - time.monotonic()) * 1e9)))
         return Plan(taken, self._graphs, self._takeover.layers())
 
-    def _give_up(self, tokens: int, why: str) -> None:
-        self._made[tokens] = None
-        self._takeover.withdraw_pieces([tokens])
-        self._say(tokens, why)
+    def _give_up(self, size: Size, why: str) -> None:
+        self._made[size] = None
+        self._takeover.withdraw_pieces([size])
+        self._say(size, why)
 
-    def _say(self, tokens: int, why: str) -> None:
+    def _say(self, size: Optional[Size], why: str) -> None:
         if why not in self._said:
             self._said.add(why)
-            log.warning("medusa: batches of %s tokens run eagerly: %s", tokens or "some", why)
+            log.warning("medusa: batches of %s run eagerly: %s", told(size) if size else "some tokens", why)
 
     # ---- the compiled model takes over ----
 
-    def hand_over(self, wrappers: List[Any], tokens: int, descriptor: Any) -> int:
+    def hand_over(self, wrappers: List[Any], size: Size, descriptor: Any) -> int:
         """Makes vLLM's own wrappers replay the restored pieces. Returns their number; 0: the wrappers must capture pieces."""
         from vllm.compilation.cuda_graph import CUDAGraphEntry
 
-        plan = self.of(tokens)
+        plan = self.of(size)
         if plan is None or len(wrappers) != len(plan.pieces) or any(getattr(wrapper, "is_debugging_mode", False) for wrapper in wrappers):
             return 0
         for wrapper, piece in zip(wrappers, plan.pieces):

@@ -14,7 +14,15 @@ from .recording import Recording
 
 log = logging.getLogger("vllm.medusa")
 
-SWITCH = "MEDUSA_VLLM_PIECES"
+SWITCH = "MEDUSA_VLLM_PIECES"  # 0: no pieces; 1: a warning says why there are none; otherwise that is only information
+
+
+def _wish() -> str:
+    return os.environ.get(SWITCH, "")
+
+
+def _tell(text: str, *values: Any) -> None:
+    log.log(logging.WARNING if _wish() else logging.INFO, text, *values)
 
 
 def _unfit(takeover: Any, modules: List[Any]) -> str:
@@ -22,8 +30,8 @@ def _unfit(takeover: Any, modules: List[Any]) -> str:
     config = takeover.worker.vllm_config
     compilation = getattr(config, "compilation_config", None)
     for what, there in (
-        ("the first model runner", not takeover.worker.use_v2_model_runner),
-        ("adapters (LoRA)", config.lora_config),
+        # vLLM's kernel for adapters adds in an order that differs each time, so verification refuses most of these pieces.
+        (f"adapters (LoRA), unless {SWITCH}=1", config.lora_config and _wish() != "1"),
         ("Inductor's own partitions of the graph", getattr(compilation, "use_inductor_graph_partition", False)),
         ("cudagraph_copy_inputs", getattr(compilation, "cudagraph_copy_inputs", False)),
     ):
@@ -51,13 +59,13 @@ def _compiled_modules(takeover: Any) -> List[Any]:
 
 def prepare(takeover: Any) -> Optional[Recording]:
     """Called in a capture or a verification before full graphs are bound; allocates the memory of pieces."""
-    if os.environ.get(SWITCH, "0") == "0" or _api.mode() not in ("capture", "verify"):
+    if _wish() == "0" or _api.mode() not in ("capture", "verify"):
         return None
     takeover.compile_now()  # a verification has answered profiling from the artifact, and the model is not compiled yet
     modules = _compiled_modules(takeover)
     why = _unfit(takeover, modules)
     if why:
-        log.warning("medusa: pieces are not recorded: %s", why)
+        _tell("medusa: pieces are not recorded: %s", why)
         return None
 
     def make() -> Recording:
@@ -79,13 +87,13 @@ def capture(takeover: Any) -> None:
 def restore(takeover: Any, remark: Any) -> Optional[Plans]:
     """Called when full graphs are restored; remark: what the first of them says about pieces."""
     modules = compiled.outermost(takeover.interim.waiting)
-    if os.environ.get(SWITCH, "0") == "0" or _api.mode() != "restore" or not modules:
+    if _wish() == "0" or _api.mode() != "restore" or not modules:
         return None
     why = _unfit(takeover, modules)
     if not why and not remark:
-        why = f"the artifact has no pieces (it was captured without {SWITCH}=1)"
+        why = "the artifact has no pieces; the log of its capture says why"
     if why:
-        log.warning("medusa: batches with prefills run eagerly, without pieces: %s", why)
+        _tell("medusa: batches with prefills run eagerly, without pieces: %s", why)
         return None
 
     def make() -> Plans:
@@ -95,5 +103,5 @@ def restore(takeover: Any, remark: Any) -> Optional[Plans]:
 
     plans = _try("batches with prefills run eagerly, without pieces", make)
     if plans is not None:
-        log.info("medusa: batches with prefills of up to %d tokens run on restored pieces", max(remark["sizes"]))
+        log.info("medusa: batches with prefills of up to %d tokens run on restored pieces", max(tokens for tokens, _ in remark["sizes"]))
     return plans

@@ -37,7 +37,10 @@ def token_ids(count: int, vocabulary: int, numbers: torch.Generator) -> torch.Te
 def places(
     table: torch.Tensor, slots: torch.Tensor, where: torch.Tensor, each: torch.Tensor, size: int, blocks: int, numbers: torch.Generator
 ) -> None:
-    """Fills a block table and the slots of this step's tokens. Block 0 is vLLM's null block. No two requests share a block."""
+    """Fills a block table and the slots of this step's tokens. Block 0 is vLLM's null block. No two requests share a block.
+
+    If there are fewer blocks than requests, nothing is written (slot -1), and all requests read the null block.
+    """
     requests, most = table.shape[0], blocks - 1
     columns = min(table.shape[1], most // requests)
     order = torch.randperm(most, generator=numbers, device=numbers.device)[: requests * columns] + 1
@@ -45,4 +48,6 @@ def places(
     table[:, :columns] = order.view(requests, columns).to(table.dtype)
     rows = torch.arange(requests, device=table.device).repeat_interleave(each)
     slots.fill_(-1)
+    if columns == 0:
+        return
     slots[: len(where)] = table[rows, where // size].to(slots.dtype) * size + (where % size).to(slots.dtype)

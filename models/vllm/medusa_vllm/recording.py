@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 from medusa import _api
-from medusa.torch import rng
+from medusa.torch import rng, scratch
 from medusa.torch.graphs import Unsupported
 
 from . import operations
@@ -25,8 +25,20 @@ ROUNDS = 3  # a verification compares each piece on so many random inputs, as it
 SPREAD = 1.0  # standard deviation of random results of operations between pieces
 
 
-def kind_of(number: int) -> str:
-    return f"piece.{number}"
+Size = Tuple[int, int]  # of a batch: tokens, and adapters (LoRA) in it
+
+
+def kind_of(number: int, adapters: int) -> str:
+    return f"piece.{number}.lora{adapters}" if adapters else f"piece.{number}"
+
+
+def size_of(desc: Any) -> Size:
+    return int(desc.num_tokens), int(desc.num_active_loras)
+
+
+def told(size: Size) -> str:
+    """For the log."""
+    return f"{size[0]} tokens with {size[1]} adapters" if size[1] else f"{size[0]} tokens"
 
 
 @contextlib.contextmanager
@@ -147,12 +159,12 @@ class _Forward(_Between):
 
     def more(self, number: int) -> dict:
         """The part of a piece's note from which the plan is made."""
-        told: Dict[str, Any] = {"of": self._count, "then": self.between[number]}
+        more: Dict[str, Any] = {"of": self._count, "then": self.between[number]}
         if number == 0:
-            told["arguments"] = self.arguments
+            more["arguments"] = self.arguments
         if number == self._count - 1:
-            told["result"] = self.result
-        return told
+            more["result"] = self.result
+        return more
 
 
 class Recording:
@@ -178,10 +190,12 @@ class Recording:
             raise Unfit("the compiled model has no pieces")
         forwards = [functools.partial(takeover.warm_piece, desc) for desc in self._sizes]
         self.arena.fill(*most_at_once(forwards))
+        if _api.mode() == "capture":
+            scratch.state_blocks(self.arena.unbound())  # a kernel that runs before there are graphs may find an old address, too
 
     def remark(self) -> dict:
         """What the note of each full graph tells a restored engine about pieces."""
-        return {"pieces": len(self._wrappers), "sizes": [desc.num_tokens for desc in self._sizes],
+        return {"pieces": len(self._wrappers), "sizes": [size_of(desc) for desc in self._sizes],
                 "arena": [tensor.numel() for tensor in self.arena.tensors]}
 
     def capture(self) -> None:
@@ -193,11 +207,12 @@ class Recording:
             torch.cuda.synchronize()
             why = made.why or self._outgrown()
             self._graphs[desc] = [graph for graph, _ in made.pieces]
+            tokens, adapters = size_of(desc)
             for number, (graph, output) in enumerate(made.pieces):
-                why = takeover.graphs.adopt(kind_of(number), desc.num_tokens, graph, output, made.more(number), why) or why
+                why = takeover.graphs.adopt(kind_of(number, adapters), tokens, graph, output, made.more(number), why) or why
             if why:
                 refused += 1
-                log.warning("medusa: the pieces of %d tokens will not be restored: %s", desc.num_tokens, why)
+                log.warning("medusa: the pieces of %s will not be restored: %s", told(size_of(desc)), why)
         log.info("medusa: %d pieces of %d batch sizes captured live and labelled for the artifact; %d sizes refused",
                  sum(map(len, self._graphs.values())), len(self._sizes), refused)
 
@@ -222,7 +237,7 @@ class Recording:
 
     def _run_random(self, desc: Any, turn: int) -> None:
         numbers = torch.Generator(self._takeover.runner.device)
-        numbers.manual_seed(zlib.crc32(f"pieces/{desc.num_tokens}/{turn}".encode()))
+        numbers.manual_seed(zlib.crc32(f"pieces/{size_of(desc)}/{turn}".encode()))
 
         def fill(operation: Any, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> None:
             for tensor in operations.written(operation, arguments, options):

@@ -12,6 +12,7 @@ from medusa.torch import Constant, Output, State
 
 from . import facts, fit, lora, prefills, random_batch, workspace
 from .buffers import builders, own_tensors
+from .recording import Size, size_of
 from .takeover import Takeover, label_of, tell
 
 log = logging.getLogger("vllm.medusa")
@@ -44,6 +45,13 @@ class Second(Takeover):
         self.plans = prefills.restore(self, self._remark())
         manager._graphs_captured = True
         return True
+
+    def leave(self, manager: Any) -> bool:
+        """Called when capture() has failed: vLLM's manager is as it was before."""
+        manager.graphs.clear()
+        manager._candidates = self._candidates or manager._candidates
+        self.give_up()
+        return False
 
     def _publish(self) -> None:
         self.manager._candidates = {
@@ -97,14 +105,16 @@ class Second(Takeover):
             buffers.input_ids[:tokens] = random_batch.token_ids(tokens, self.runner.model_config.get_vocab_size(), numbers)
             where = torch.randint(self.runner.max_model_len, (tokens,), generator=numbers, device=numbers.device)
             buffers.positions[:tokens] = where.to(buffers.positions.dtype)
+            each = random_batch.counts(min(tokens, self.runner.max_num_reqs), tokens, numbers.device)
+            lora.randomize(self.runner, desc.num_active_loras, each, numbers)
             forward(CUDAGraphMode.PIECEWISE)
 
-    def publish_pieces(self, sizes: Collection[int]) -> None:
-        self._published |= {desc for desc in self.pieces() if desc.num_tokens in sizes}
+    def publish_pieces(self, sizes: Collection[Size]) -> None:
+        self._published |= {desc for desc in self.pieces() if size_of(desc) in sizes}
         self._publish()
 
-    def withdraw_pieces(self, sizes: Collection[int]) -> None:
-        self._published -= {desc for desc in self.pieces() if desc.num_tokens in sizes}
+    def withdraw_pieces(self, sizes: Collection[Size]) -> None:
+        self._published -= {desc for desc in self.pieces() if size_of(desc) in sizes}
         self._publish()
 
     def batch_descriptor(self, desc: Any) -> Any:
@@ -164,12 +174,10 @@ class Second(Takeover):
     def _make_all(self, descriptors: List[Any], create_forward_fn: Callable[..., Any]) -> None:
         from vllm.distributed.parallel_state import graph_capture
 
-        restored = 0
         with graph_capture(device=self.manager.device):
             for desc in descriptors:
-                step = self.manager.graphs[desc] = self._make(desc, create_forward_fn)
-                restored += step.restored
-        tell(restored, len(descriptors))
+                self.manager.graphs[desc] = self._make(desc, create_forward_fn)
+        tell({_label(desc): self.manager.graphs[desc] for desc in descriptors})
 
     def _make(self, desc: Any, create_forward_fn: Callable[..., Any]) -> Any:
         """Makes one graph. As in vLLM, attention state is made anew between warm-up and capture."""

@@ -23,6 +23,8 @@ class Takeover:
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
         self.interim = Interim()
+        self._attempted = False
+        self._owes_profile = False  # the model may be compiled, but has not been
         self.recording: Any = None  # records pieces, in a capture
         self.plans: Any = None  # run restored pieces
         self.background: Any = None  # set at the end of a restored start
@@ -80,11 +82,11 @@ class Takeover:
         """A forward on captured pieces, of random tokens."""
         raise NotImplementedError
 
-    def publish_pieces(self, sizes: Collection[int]) -> None:
-        """Batches of these sizes run on pieces from now on."""
+    def publish_pieces(self, sizes: Collection[Tuple[int, int]]) -> None:
+        """Batches of these sizes (tokens, adapters) run on pieces from now on."""
         raise NotImplementedError
 
-    def withdraw_pieces(self, sizes: Collection[int]) -> None:
+    def withdraw_pieces(self, sizes: Collection[Tuple[int, int]]) -> None:
         """Batches of these sizes run without pieces from now on."""
         raise NotImplementedError
 
@@ -106,19 +108,22 @@ class Takeover:
             torch.cuda.empty_cache()  # the KV cache, which is allocated next, takes most of the free memory
 
     def compile_now(self) -> None:
-        """Compiles the model at the largest batch, as vLLM's profiling does."""
+        """Compiles the model at the largest batch, as vLLM's profiling does. What fails, out of memory, is made up by the next call."""
         if self.plans is not None:
             self.plans.remove()
-        if self.interim.end():
+        self._owes_profile |= self.interim.end()
+        if self._owes_profile:
             log.info("medusa: the model is compiled now, because not all graphs come from the artifact")
             with lora.dummies_kept(self.runner):
                 self.runner.profile_run()
+            self._owes_profile = False
 
     # ---- graphs ----
 
     @torch.inference_mode()  # vLLM makes some buffers in this mode, and they may not be changed outside of it
     def attempt(self, descriptors: Dict[Tuple[str, int], Any], why: str, make_all: Callable[[], None]) -> bool:
         """Binds memory, and makes all graphs. False: vLLM has to capture its graphs as it does without Medusa."""
+        self._attempted = True
         try:
             why = why or self._open(descriptors)
             if not why:
@@ -130,9 +135,13 @@ class Takeover:
         if not why:
             return True
         log.warning("medusa: all graphs are captured live: %s", why)
+        self.give_up()
+        return False
+
+    def give_up(self) -> None:
+        """Brings the model into the state in which vLLM captures its graphs itself."""
         self._close()
         self.compile_now()
-        return False
 
     def _open(self, by_label: Dict[Tuple[str, int], Any]) -> str:
         """Binds all memory that graphs use. Returns why nothing can be restored, or ""."""
@@ -152,6 +161,8 @@ class Takeover:
             is_setting=facts.is_setting,
             remark=self.recording.remark() if self.recording is not None else None,
         )
+        if self.recording is not None:
+            self.graphs.add_scratch(self.recording.arena.unbound())
         return self.graphs.why_live if _api.mode() == "restore" else ""
 
     @torch.inference_mode()
@@ -161,7 +172,9 @@ class Takeover:
             if self.graphs is not None:
                 self.graphs.complete()
             else:
-                self.compile_now()  # vLLM has not asked for graphs
+                if not self._attempted:
+                    log.warning("medusa: no graph is restored or recorded: vLLM makes none in this configuration (cudagraph_mode, enforce_eager)")
+                self.compile_now()
                 nothing_to_come()
         except Exception:  # pylint: disable=broad-except
             log.exception("medusa: completing the graphs failed, so a capture does not end by itself")
@@ -176,6 +189,17 @@ class Takeover:
         except Exception:  # pylint: disable=broad-except
             log.exception("medusa: the take-over could not start, so batches with prefills stay as they are")
 
+    def end(self) -> None:
+        """Called before the engine frees its memory."""
+        if self.background is not None:
+            self.background.stop()
+        torch.cuda.synchronize()
+        if self.plans is not None:
+            self.plans.remove()
+        self._close()
+        self.interim.end(inductor=False)
+        self.background = self.plans = self.recording = None
+
     def _close(self) -> None:
         if self.graphs is not None:
             self.graphs.close()
@@ -187,12 +211,16 @@ def nothing_to_come() -> None:
     _api.mark("complete")
 
 
-def tell(restored: int, of: int) -> None:
-    """Logs how the full graphs were made."""
-    if _api.mode() == "restore":
-        log.info("medusa: %d of %d full graphs restored", restored, of)
-    else:
-        log.info("medusa: %d full graphs captured live and labelled for the artifact", of)
+def tell(steps: Dict[Tuple[str, int], Any]) -> None:
+    """Logs how the full graphs were made, by label, and why not all of them were restored."""
+    if _api.mode() != "restore":
+        log.info("medusa: %d full graphs captured live and labelled for the artifact", len(steps))
+        return
+    live = {label: step.reason for label, step in steps.items() if not step.restored}
+    log.info("medusa: %d of %d full graphs restored", len(steps) - len(live), len(steps))
+    for why in dict.fromkeys(live.values()):
+        (kind, batch), *others = [label for label, reason in live.items() if reason == why]
+        log.warning("medusa: graph %s/%d%s captured live: %s", kind, batch, f" and {len(others)} others are" if others else " is", why)
 
 
 def label_of(queries: Optional[int], tokens: int, loras: int) -> Tuple[str, int]:

@@ -16,7 +16,7 @@ import socket
 import stat
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from . import inherited, template_engine
 from .template import FAILED, NAME, Options

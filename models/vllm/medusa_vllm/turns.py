@@ -32,7 +32,8 @@ class Turns:
 
     def __init__(self, limit: Optional[float] = LIMIT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit, self._change = clock, limit, threading.Condition()
-        self._stepping = self._working = self._work_waits = self._stopped = False
+        self._stepping = self._working = self._work_waits = self._stopped = self._asleep = False
+        self.abandoned = False  # a step has not waited for the work, which may still be running
         self.engine_waits = False  # read without the lock, because a later point also serves
         self._may_interrupt = self._granted = False  # granted: the engine lets the work go first, once
         self._last_step = clock() + LATE_S
@@ -67,13 +68,23 @@ class Turns:
         self.waits, self.longest_wait, self.waited = self.waits + 1, max(self.longest_wait, took), self.waited + took
         if not in_time:
             log.error("medusa: a step has waited for the take-over for %.0f s: the take-over is given up, and the engine goes on without it", took)
-            self._stopped, self._working, self._granted = True, False, False
+            self._stopped, self._working, self._granted, self.abandoned = True, False, False, True
 
     def leave(self) -> None:
         """After a step."""
         with self._change:
-            self._stepping, self._last_step = False, self._clock()
+            self._stepping, self._last_step = self._asleep, self._clock()
             self._change.notify_all()
+
+    def sleep(self) -> None:
+        """In place of leave(): no work until wake()."""
+        with self._change:
+            self._asleep = True
+
+    def wake(self) -> None:
+        with self._change:
+            self._asleep = False
+        self.leave()
 
     def stop(self) -> None:
         """Makes the work end at its next point."""
@@ -95,11 +106,12 @@ class Turns:
                     if self._granted or (now >= idle and not self._stepping and not self.engine_waits):
                         self._working, self._taken, self._at, self._name = True, now, now, "its beginning"
                         return True
-                    if patience is not None and self._stepping and now >= self._step_began + patience:
+                    most = None if self._asleep else patience
+                    if most is not None and self._stepping and now >= self._step_began + most:
                         return False
                     until = idle
                     if self._stepping or self.engine_waits:
-                        until = self._step_began + patience if patience is not None and self._stepping else math.inf
+                        until = self._step_began + most if most is not None and self._stepping else math.inf
                     self._change.wait(None if until == math.inf else max(until - now, 0.001))
                 raise Stopped
             finally:

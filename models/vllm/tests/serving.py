@@ -159,7 +159,7 @@ def core(orders, reply, queue):
         if "nofacts" in orders:  # then the arguments of the process are compared
             from medusa import _api
             _api.fingerprint_add = lambda name, value: None
-        sys.argv = ["host_engine.py", orders["image"], f"fact={orders.get('fact', 'none')}"]
+        sys.argv = ["host_engine.py", orders["image"], f"fact={orders.get('fact', 'none')}", orders.get("more", "")]
         runpy.run_path(orders["engine"])
     if "core_waits" in orders:
         time.sleep(float(orders["core_waits"]))
@@ -214,13 +214,20 @@ class Serving(unittest.TestCase):
         return Run(done.returncode, done.stdout, done.stderr)
 
 
+def objects(line):
+    """The JSON objects of a line. Two processes that print at once may leave no line feed between theirs."""
+    decoder, at = json.JSONDecoder(), 0
+    while line.startswith("{", at):
+        found, at = decoder.raw_decode(line, at)
+        yield found
+
+
 class Run:
     def __init__(self, code, text, said):
         self.code, self.text, self.said = code, text, said
         self.graphs, self.found = [], {}
         for line in text.splitlines():
-            if line.startswith("{"):
-                found = json.loads(line)
+            for found in objects(line):
                 if "batch" in found:
                     self.graphs.append(found)
                 else:

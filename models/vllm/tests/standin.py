@@ -6,6 +6,7 @@ What the plug-in touches is here, and calls in the order in which vLLM calls; wh
 import contextlib
 import dataclasses
 import enum
+import gc
 import sys
 import types
 from unittest import mock
@@ -213,6 +214,24 @@ class Worker:
         if self.model_runner.sizes:
             self.model_runner.capture_model()
         return "times"
+
+    def sleep(self, level=1):
+        self.log.append(("sleep", level))
+        self.slept = ["weights", "kv_cache"]
+
+    def wake_up(self, tags=None):
+        self.slept = [tag for tag in self.slept if tags is not None and tag not in tags]
+
+    def _get_sleep_mode_backend(self):
+        return types.SimpleNamespace(state=lambda: "RESUMING" if self.slept else "RUNNING")
+
+    def shutdown(self):
+        """Frees the engine's memory."""
+        runner = self.model_runner
+        runner.kv_caches.clear()
+        runner.attn_groups.clear()
+        runner.model = runner.model_state = None
+        gc.collect()
 
     def start(self):
         with torch.inference_mode():

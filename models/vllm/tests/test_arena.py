@@ -210,6 +210,7 @@ class Filling(unittest.TestCase):
         for _ in range(2):
             made.take_workspace()
             self.assertEqual(self.place_of(made, allocator.workspace)[0], "nowhere")
+            self.assertTrue(any(begin <= allocator.workspace.data_ptr() < begin + size for begin, size in made.unbound()))
             self.assertEqual(made.outgrown(), 0)
 
     def test_what_is_taken_later_is_counted(self):

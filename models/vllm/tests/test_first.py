@@ -12,10 +12,13 @@ sys.path.insert(0, HERE)
 
 import starts  # noqa: E402  # skips without PyTorch
 import standin_first  # noqa: E402
+import standin_first_compiled  # noqa: E402
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
-from medusa_vllm import compiled, first, fit, hooks, takeover, turns  # noqa: E402
+from medusa_vllm import background, compiled, first, fit, hooks, takeover, turns  # noqa: E402
+from piece_starts import KINDS, NONE, PIECEWISE, SIZES, PieceStarts  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
+from standin_compiled import step  # noqa: E402
 
 GRAPHS = [("decode.1", 1), ("decode.1", 2), ("decode.1", 4)]
 
@@ -46,14 +49,6 @@ class FirstRunner(starts.Starts):
         self.assertEqual(library.bound["model.layer.up.weight"][2], _api.CONSTANT)
         self.assertEqual(library.facts["engine.vllm.runner"], "first")
         self.assertEqual(library.marks, ["ready", "complete"])
-
-    def test_pieces_are_named_as_not_covered(self):
-        os.environ["MEDUSA_VLLM_PIECES"] = "1"
-        _, artifact = self.record()
-        self.assertIn("medusa: pieces are not recorded: no support yet for the first model runner", self.said)
-        worker, _ = self.process("restore", artifact)
-        self.assertEqual(self.restored(worker), {1: True, 2: True, 4: True})
-        self.assertIn("medusa: batches with prefills run eagerly, without pieces: no support yet for the first model runner", self.said)
 
     def test_each_graph_is_warmed_up_by_vllm_and_then_captured(self):
         worker, _ = self.record()
@@ -227,6 +222,57 @@ class FirstRunner(starts.Starts):
         worker, _ = self.process("none")
         self.assertEqual(worker.model_runner.model.own_captures, 3)
         self.assertEqual(self.said, [])
+
+
+
+class FirstRunnersPieces(PieceStarts):
+    standin = standin_first_compiled
+
+    def test_a_capture_labels_and_launches_all_pieces(self):
+        worker, artifact = self.record()
+        self.assertEqual({key for key in artifact if key[0] in KINDS}, {(kind, size) for kind in KINDS for size in SIZES})
+        self.assertEqual({key for key in artifact if key[0] == "decode.1"}, {("decode.1", size) for size in (1, 2, 4)})
+        self.assertEqual([graph.launches for graph in self.cuda.graphs if hasattr(graph, "piece")], [1] * 12)
+        self.assertIn("pieces.0", self.bound)
+        keys = worker.model_runner.cudagraph_dispatcher.cudagraph_keys
+        self.assertEqual(keys[PIECEWISE], set(), "vLLM's wrappers are not used in a capture")
+        self.assertEqual(len(keys[CUDAGraphMode.FULL]), 3)
+
+    def test_prefills_are_those_of_the_compiled_model(self):
+        self.check_prefills()
+
+    def test_a_size_without_its_pieces_runs_eagerly(self):
+        _, artifact = self.record()
+        del artifact["piece.1", 4]
+
+        def serve(worker, launched):
+            step(worker, self.tokens(4))
+            self.assertEqual((step(worker, self.tokens(4))[0], launched), (NONE, []))
+            self.assert_as_compiled(worker, self.tokens(2))
+
+        self.restore(artifact, serve)
+        self.assertEqual(len([line for line in self.said if "batches of 4 tokens run eagerly" in line]), 1, self.said)
+
+    def test_restored_pieces_are_handed_to_the_compiled_model(self):
+        _, artifact = self.record()
+
+        def serve(worker, launched):
+            self.assert_as_compiled(worker, self.tokens(4))
+            self.assertTrue(getattr(worker, hooks.ATTRIBUTE).background.join(60))
+            for size in SIZES:
+                del launched[:]
+                self.assert_as_compiled(worker, self.tokens(size))
+                self.assertEqual(worker.log, [("compiled", PIECEWISE, size)])
+                self.assertEqual(launched, [(kind, size) for kind in KINDS])
+
+        with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+            self.restore(artifact, serve)
+        self.assert_said("has taken over after")
+
+    def test_a_verification_launches_each_piece_on_several_inputs(self):
+        _, artifact = self.record()
+        self.process("verify", artifact)
+        self.assertEqual({graph.launches for graph in self.cuda.graphs if hasattr(graph, "piece")}, {3})
 
 
 if __name__ == "__main__":

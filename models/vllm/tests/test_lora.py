@@ -15,7 +15,9 @@ import starts  # noqa: E402  # skips without PyTorch
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
 import standin_compiled  # noqa: E402
-from medusa_vllm import background, hooks, lora, second, turns  # noqa: E402
+from medusa_vllm import background, hooks, lora, prefills, second, turns  # noqa: E402
+from piece_starts import KINDS, SIZES, PieceStarts  # noqa: E402
+from standin_compiled import step  # noqa: E402
 from standin import CUDAGraphMode, MOST_TOKENS, VOCABULARY, WIDTH  # noqa: E402
 
 SLOTS, RANK = 2, 4
@@ -218,6 +220,48 @@ class Lora(starts.Starts):
         worker, _ = self.process("capture")
         self.assertEqual(lora.bindings(worker.model_runner), {})
         self.assertEqual(second.label_of(None, 4, 0), ("full", 4))
+
+
+class PiecesWithAdapters(PieceStarts):
+    def start(self, mode, artifact=None, **options):
+        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS), **options)
+
+    def test_a_piece_for_each_case(self):
+        _, library = self.start("capture")
+        kinds = [kind + adapters for kind in KINDS for adapters in ("", ".lora3")]
+        self.assertEqual({key for key in library.artifact if key[0].startswith("piece")}, {(kind, size) for kind in kinds for size in SIZES})
+        self.assert_said("24 pieces of 8 batch sizes captured live and labelled for the artifact; 0 sizes refused")
+
+    def test_pieces_are_tested_with_random_adapters(self):
+        def look(worker):
+            (wrapper,) = worker.model_runner.lora_manager._adapter_manager.punica_wrapper_mapping.values()
+            self.assertTrue(any(len(mapping.index_mapping) == 8 and set(mapping.index_mapping) - {0} for mapping in wrapper.told))
+            layer = worker.model_runner.model.layers[0]
+            self.assertTrue(all(tensor.count_nonzero() > 0 for tensor in layer.lora_a_stacked + layer.lora_b_stacked))
+
+        self.start("capture", after=look)
+
+    def test_a_batch_runs_on_the_pieces_of_its_number_of_adapters(self):
+        _, library = self.start("capture")
+        del library.artifact["piece.1.lora3", 2]
+
+        def serve(worker, launched):
+            for size, adapters in ((4, 0), (4, 3), (2, 0)):
+                del launched[:]
+                self.assertEqual(step(worker, self.tokens(size), adapters=adapters)[0], CUDAGraphMode.PIECEWISE)
+                self.assertEqual(launched, [(kind + (f".lora{adapters}" if adapters else ""), size) for kind in KINDS])
+            for _ in range(2):
+                found = step(worker, self.tokens(2), adapters=3)
+            self.assertEqual(found[0], CUDAGraphMode.NONE, "it is not dispatched any more")
+            self.assert_said("batches of 2 tokens with 3 adapters run eagerly")
+
+        self.restore(library.artifact, serve, adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS))
+
+    def test_they_are_left_out_unless_asked_for(self):
+        del os.environ[prefills.SWITCH]
+        _, library = self.start("capture")
+        self.assertFalse([key for key in library.artifact if key[0].startswith("piece")])
+        self.assert_said("no support yet for adapters (LoRA), unless MEDUSA_VLLM_PIECES=1")
 
 
 if __name__ == "__main__":

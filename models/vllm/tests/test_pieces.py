@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pieces in an artifact, on the stand-ins: what is noted of them, the plan that is made of the notes, and what does not fit."""
 import contextlib
-import ctypes
 import json
 import os
-import random
 import sys
 import unittest
 from unittest import mock
@@ -13,157 +11,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import starts  # noqa: E402  # skips without PyTorch
-import standin  # noqa: E402
 import standin_compiled  # noqa: E402
 import torch  # noqa: E402
 from fakes import Graph  # noqa: E402
 from medusa import _api  # noqa: E402
 from medusa.torch.graphs import Graphs  # noqa: E402
-from medusa_vllm import arena, background, compiled, hooks, plan, prefills, recording, turns  # noqa: E402
-from standin import BLOCK, VOCABULARY, WIDTH, CUDAGraphMode  # noqa: E402
+from medusa_vllm import arena, background, compiled, hooks, prefills, recording  # noqa: E402
+from piece_starts import KINDS, MEMORY, NONE, PIECEWISE, SIZES, WORKSPACE, Arena, PieceStarts  # noqa: E402
 from standin_compiled import step  # noqa: E402
 
-NONE, PIECEWISE = CUDAGraphMode.NONE, CUDAGraphMode.PIECEWISE
-SIZES, KINDS = (8, 4, 2, 1), ("piece.0", "piece.1", "piece.2")
-MEMORY = 1 << 16
 
-
-class Arena:
-    """Memory that the stand-in's pool takes."""
-
-    grown = 0
-
-    def __init__(self, pool, stream):
-        self.tensors = []
-
-    def fill(self, large, small):
-        self.tensors = [torch.zeros(MEMORY, dtype=torch.uint8), torch.zeros(64, dtype=torch.uint8)]
-        sys.modules["vllm.platforms"].current_platform.pool.memory = self.tensors[0]
-
-    def take_workspace(self):
-        pass
-
-    def outgrown(self):
-        return self.grown
-
-
-def place_of(tensor, bound):
-    """Name and offset of the binding that a tensor lies in."""
-    for name, (address, size, _) in bound.items():
-        if address <= tensor.data_ptr() < address + size:
-            return name, tensor.data_ptr() - address, tensor.dtype, tuple(tensor.shape), tensor.stride()
-    raise AssertionError("a piece uses memory that nobody has bound")
-
-
-def tensor_at(place, bound):
-    name, offset, dtype, shape, stride = place
-    address, size, _ = bound[name]
-    memory = (ctypes.c_uint8 * (size - offset)).from_address(address + offset)
-    return torch.frombuffer(memory, dtype=torch.uint8)[: (size - offset) // dtype.itemsize * dtype.itemsize].view(dtype).as_strided(shape, stride)
-
-
-class CSide(starts.CSide):
-    """Restores pieces, too: each computes with the new process's memory and weights."""
-
-    sizes = {}  # of bindings, in the capture
-    late = ()  # labels that are still being restored
-
-    def graph_label(self, graph, label, batch):
-        super().graph_label(graph, label, batch)
-        made = next((each for each in starts.Cuda.now.graphs if each.handle == graph), None)
-        if getattr(made, "piece", None) and (label, batch) in self.artifact:
-            name, inputs, outputs = made.piece
-            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            places = [[place_of(tensor, self.bound) for tensor in tensors] for tensors in (inputs, outputs)]
-            sizes = {place[0]: self.bound[place[0]][1] for each in places for place in each}
-            self.artifact[label, batch] = {**self.artifact[label, batch], "recipe": (name, *places), "sizes": sizes}
-
-    def graph_get(self, label, batch, timeout_ns):
-        super().graph_get(label, batch, timeout_ns)
-        if label in self.late:
-            raise _api.Error(_api.TIMEOUT, "still being restored")
-        for name, size in self.artifact[label, batch].get("sizes", {}).items():
-            if self.bound.get(name, (0, 0))[1] != size:
-                raise _api.Error(_api.MISMATCH, f"binding {name} has {self.bound.get(name, (0, 0))[1]} bytes, and had {size}")
-        self.handles = getattr(self, "handles", [])
-        self.handles.append((label, batch))
-        return 0xA000 + len(self.handles) - 1
-
-    def _launch(self, handle, model):
-        label, batch = self.handles[handle - 0xA000]
-        name, inputs, outputs = self.artifact[label, batch]["recipe"]
-        function = next(each for each in standin_compiled.functions_of(model) if each.__name__ == name)
-        values = function(*(tensor_at(place, self.bound) for place in inputs))
-        for place, value in zip(outputs, values if isinstance(values, tuple) else (values,)):
-            if place is outputs[0]:
-                tensor_at(place, self.bound).copy_(value)
-
-
-class Pieces(starts.Starts):
-    standin = standin_compiled
-    c_side = CSide
-
-    def setUp(self):
-        super().setUp()
-        for owner, name, value in ((recording, "Arena", Arena), (recording, "most_at_once", lambda forwards: [run() for run in forwards][:2]),
-                                   (arena, "_bytes", lambda size: torch.zeros(size, dtype=torch.uint8)),
-                                   (turns, "LATE_S", 100), (turns, "IDLE_S", 0.01), (turns, "PATIENCE_S", 0.2), (plan, "PATIENCE_S", 0.05)):
-            patch = mock.patch.object(owner, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-        os.environ[prefills.SWITCH] = "1"
-        os.environ[background.AFTER] = os.environ[background.SWITCH] = "0"
-        self.numbers = random.Random(5)
-
-    def assert_said(self, text):
-        self.assertTrue(any(text in line for line in self.said), self.said)
-
-    def restore(self, artifact, serve, change=None, **options):
-        """serve(worker, launched) in a restored start; launched: labels of the pieces, as they were launched."""
-
-        def begin(worker):
-            launched = []
-
-            def launch(graph, _):
-                label = self.library.handles[graph.value - 0xA000]
-                launched.append(label)
-                if label[0] in KINDS:
-                    self.library._launch(graph.value, worker.model_runner.model)
-                return 0
-
-            self.launched = launched
-            starts.Cuda.now.launch = launch
-            if change:
-                change(worker)
-
-        def after(worker):
-            del self.launched[:]
-            serve(worker, self.launched)
-
-        return self.process("restore", artifact, change=begin, after=after, **options)
-
-    def tokens(self, count):
-        return [self.numbers.randrange(VOCABULARY) for _ in range(count)]
-
-    def expected(self, worker, ids):
-        """Of the compiled model without graphs, with a KV cache of its own."""
-        runner = worker.model_runner
-        kv = [torch.zeros_like(cache) for cache in runner.kv_caches]
-        slots = torch.arange(len(ids)) + BLOCK
-        with runner.in_context(NONE, None, kv, slots, False):
-            return standin_compiled.Compiled(runner.model)(runner.model, torch.tensor(ids), kv, slots), kv
-
-    def assert_as_compiled(self, worker, ids, mode=PIECEWISE):
-        for cache in worker.model_runner.kv_caches:
-            cache.zero_()
-        out, kv = self.expected(worker, ids)
-        worker.log.clear()
-        found_mode, found = step(worker, ids)
-        self.assertEqual(found_mode, mode, self.said)
-        self.assertTrue(torch.equal(out, found))
-        for one, other in zip(kv, worker.model_runner.kv_caches):
-            self.assertTrue(torch.equal(one, other), "operations between pieces write the KV cache")
-
+class Pieces(PieceStarts):
     # ---- capture ----
 
     def test_a_capture_labels_and_launches_all_pieces(self):
@@ -205,7 +63,19 @@ class Pieces(starts.Starts):
 
         with mock.patch.object(Graphs, "restate_scratch", watch):
             self.record()
-        self.assertEqual(stated, list(range(1, 13)))
+        self.assertEqual(stated, list(range(13)), "once for each, and once before the first")
+
+    def test_the_workspace_of_pieces_is_stated_to_be_theirs_before_there_are_graphs_and_after_each_capture(self):
+        said = []  # pieces and full graphs that there were at each statement
+
+        def say(_library, address, size):
+            if (address, size) == WORKSPACE:
+                said.append(len(starts.Cuda.now.graphs))
+
+        with mock.patch.object(starts.CSide, "graph_scratch", say):
+            self.record()
+        self.assertEqual(said[:2], [0, 0])
+        self.assertEqual(sorted(set(said)), list(range(16)))
 
     def test_notes_say_what_the_plan_is_made_of(self):
         _, artifact = self.record()
@@ -272,22 +142,7 @@ class Pieces(starts.Starts):
     # ---- restore ----
 
     def test_prefills_are_those_of_the_compiled_model(self):
-        _, artifact = self.record()
-
-        def serve(worker, launched):
-            for _ in range(20):
-                size = self.numbers.choice(SIZES)
-                del launched[:]
-                self.assert_as_compiled(worker, self.tokens(size))
-                self.assertEqual(launched, [(kind, size) for kind in KINDS])
-                self.assertEqual(worker.log, [], "neither eager layers nor the compiled model")
-            self.assertEqual(step(worker, self.tokens(10))[0], NONE, "larger than any piece")
-            self.assertIn(("eager", 10), worker.log)
-
-        worker, _ = self.restore(artifact, serve)
-        self.assertEqual(worker.log.count("profile"), 0)
-        self.assert_said("batches with prefills of up to 8 tokens run on restored pieces")
-        self.assert_said("medusa: 3 of 3 full graphs restored")
+        self.check_prefills()
 
     def eager(self, artifact, reason, change=None, other=4, **options):
         """Batches of 4 tokens run eagerly, by name; those of another size as `other` says."""
@@ -378,32 +233,31 @@ class Pieces(starts.Starts):
             self.eager(artifact, "batches with prefills run eagerly, without pieces: out of memory")
 
     def test_an_artifact_without_pieces(self):
-        del os.environ[prefills.SWITCH]
+        os.environ[prefills.SWITCH] = "0"
         _, artifact = self.record()
         os.environ[prefills.SWITCH] = "1"
-        self.eager(artifact, "the artifact has no pieces (it was captured without MEDUSA_VLLM_PIECES=1)")
+        self.eager(artifact, "the artifact has no pieces; the log of its capture says why")
 
-    def test_it_is_off_unless_it_is_switched_on(self):
+    def test_it_is_on_unless_it_is_switched_off(self):
+        del os.environ[prefills.SWITCH]
         _, artifact = self.record()
-        for value in ("0", None):
-            os.environ.pop(prefills.SWITCH, None)
-            if value:
-                os.environ[prefills.SWITCH] = value
-            _, library = self.process("capture")
-            self.assertEqual({key[0] for key in library.artifact if key != "kv"}, {"decode.1"})
-            self.assertNotIn("pieces.0", library.bound)
+        self.restore(artifact, lambda worker, launched: self.assert_as_compiled(worker, self.tokens(4)))
+        os.environ[prefills.SWITCH] = "0"
+        _, library = self.process("capture")
+        self.assertEqual({key[0] for key in library.artifact if key != "kv"}, {"decode.1"})
+        self.assertNotIn("pieces.0", library.bound)
 
-            def serve(worker, launched):
-                self.assertEqual(step(worker, self.tokens(4))[0], NONE)
-                self.assertEqual((worker.log[-1], launched), (("eager", 4), []))
+        def serve(worker, launched):
+            self.assertEqual(step(worker, self.tokens(4))[0], NONE)
+            self.assertEqual((worker.log[-1], launched), (("eager", 4), []))
 
-            self.restore(artifact, serve)
+        self.restore(artifact, serve)
         self.assertNotIn("pieces.0", self.library.bound)
 
     def test_what_is_not_covered_is_named(self):
+        del os.environ[prefills.SWITCH]
         for change, reason in (
-            (lambda worker: setattr(worker.vllm_config, "lora_config", object()), "no support yet for adapters (LoRA)"),
-            (lambda worker: setattr(worker, "use_v2_model_runner", False), "no support yet for the first model runner"),
+            (lambda worker: setattr(worker.vllm_config, "lora_config", object()), "no support yet for adapters (LoRA), unless MEDUSA_VLLM_PIECES=1"),
             (lambda worker: setattr(worker.vllm_config.compilation_config, "use_inductor_graph_partition", True), "Inductor's own partitions"),
             (lambda worker: setattr(worker.vllm_config.compilation_config, "cudagraph_copy_inputs", True), "cudagraph_copy_inputs"),
         ):

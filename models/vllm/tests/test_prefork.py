@@ -151,6 +151,21 @@ class Prefork(Serving):
         run = self.serve(*orders, before=("medusa-restore", artifact, "--"), preload=False)
         self.assert_forked(run)
         self.assertEqual([(graph["restored"], graph["equal"]) for graph in run.graphs], [(True, True)] * 2, run)
+        self.assert_swapped(orders, artifact)
+
+    def assert_swapped(self, orders, artifact):
+        """The forked core is an engine of medusa-swap run, and its restored graphs are right after its memory was out; so is a core without an artifact."""
+        place = os.path.join(self.folder, "run")
+        os.mkdir(place, 0o700)
+        open(self.imports, "w", encoding="utf-8").close()
+        for more, restored in (("--artifact", artifact), True), ((), False):
+            run = self.serve(*orders, "more=sleeps", before=("medusa-swap", "run", "--name", "core", "--pool-bytes", "64M", *more, "--"), preload=False,
+                             environment={"XDG_RUNTIME_DIR": place})
+            if restored:
+                self.assert_forked(run)
+            self.assertEqual([(graph["restored"], graph["equal"]) for graph in run.graphs], [(restored, True)] * 2, run)
+            self.assertEqual((run.found["processes_out"], run.found["came"]), (1, run.found["went"]), run)
+            self.assertGreater(run.found["went"], 0, run)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ class Register(unittest.TestCase):
                       mock.patch.object(sys, "meta_path", list(sys.meta_path)), mock.patch.dict(os.environ)):
             patch.start()
             self.addCleanup(patch.stop)
-        os.environ.pop("MEDUSA_VLLM", None)
+        for name in ("MEDUSA_VLLM", "MEDUSA_VLLM_SLEEP", "MEDUSA_SWAP_CONTROL"):
+            os.environ.pop(name, None)
 
     def waits(self, mode):
         """The modules that a register() waits for in this mode."""
@@ -44,6 +45,13 @@ class Register(unittest.TestCase):
     def test_it_can_be_switched_off(self):
         os.environ["MEDUSA_VLLM"] = "0"
         self.assertEqual(self.waits("restore"), [])
+
+    def test_an_engine_that_is_swapped_without_an_artifact_waits_for_sleep_mode_alone(self):
+        os.environ["MEDUSA_SWAP_CONTROL"] = "/somewhere"
+        self.assertEqual(self.waits("none"), [medusa_vllm.WORKER])
+        os.environ["MEDUSA_VLLM_SLEEP"] = "0"
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _imports.Finder)]
+        self.assertEqual(self.waits("none"), [])
 
     def test_an_adapter_that_is_missing_or_older_is_logged_and_not_raised(self):
         for name in ("medusa", "medusa._imports"):

@@ -24,7 +24,9 @@ NONE, PIECEWISE, FULL = CUDAGraphMode.NONE, CUDAGraphMode.PIECEWISE, CUDAGraphMo
 TOKENS = [7, 11, 13, 17]
 
 
-class TakeOver(starts.Starts):
+class Beside(starts.Starts):
+    """Restored starts beside which the take-over works."""
+
     standin = standin_compiled
 
     def setUp(self):
@@ -45,13 +47,13 @@ class TakeOver(starts.Starts):
             taking = getattr(worker, hooks.ATTRIBUTE).background
             serve(worker)
             if taking is not None:
-                self.wait(worker)
+                self.wait(worker, taking)
 
         return self.process("restore", self.artifact, change=change, after=after, **options)[0]
 
-    def wait(self, worker):
+    def wait(self, worker, taking=None):
         """Nothing begins before the first step."""
-        taking = getattr(worker, hooks.ATTRIBUTE).background
+        taking = taking or getattr(worker, hooks.ATTRIBUTE).background
         if taking.turns._first and not taking.turns._stopped:
             step(worker, TOKENS)
         self.assertTrue(taking.join(60), self.said)
@@ -59,6 +61,8 @@ class TakeOver(starts.Starts):
     def assert_said(self, text):
         self.assertTrue(any(text in line for line in self.said), self.said)
 
+
+class TakeOver(Beside):
     # ---- what it does ----
 
     def test_the_compiled_model_and_its_pieces_take_over(self):
@@ -479,6 +483,57 @@ class TurnTaking(unittest.TestCase):
         turn.leave()
         turn.enter()
         self.assertIsInstance(raised[0], turns.Stopped)
+
+
+class Sleeping(Beside):
+    """While the engine sleeps, the work rests: a thread that waits for the memory would hold Python's lock."""
+
+    def rests(self, worker):
+        taking, before = getattr(worker, hooks.ATTRIBUTE).background, len(self.cuda.graphs)
+        time.sleep(0.3)
+        return taking._thread.is_alive() and not taking.turns._working and len(self.cuda.graphs) == before
+
+    def test_nothing_is_done_while_it_sleeps(self):
+        os.environ[background.AFTER] = "0.2"
+
+        def serve(worker):
+            step(worker, TOKENS)
+            worker.sleep(1)
+            self.assertTrue(self.rests(worker), "asleep")
+            step(worker, TOKENS)  # such as the loading of weights: it ends, and the engine still sleeps
+            self.assertTrue(self.rests(worker), "after a call of the engine")
+            worker.wake_up(["weights"])
+            self.assertTrue(self.rests(worker), "half awake")
+            worker.wake_up(["kv_cache"])
+            self.wait(worker)
+            self.assertEqual(step(worker, TOKENS)[0], PIECEWISE)
+
+        worker = self.restore(serve)
+        self.assertIn(("sleep", 1), worker.log)
+        self.assertNotIn("sleep", vars(worker), "it is vLLM's own again")
+        self.assert_said("12 piecewise graphs")
+
+    def test_an_engine_that_could_not_sleep_goes_on(self):
+        def serve(worker):
+            with self.assertRaisesRegex(TypeError, "hundred"):
+                worker.sleep(hundred=1)
+            self.wait(worker)
+
+        self.restore(serve)
+        self.assert_said("12 piecewise graphs")
+
+    def test_work_that_does_not_pause_keeps_it_awake(self):
+        os.environ[background.AFTER] = "0.3"
+
+        def serve(worker):
+            turns_ = getattr(worker, hooks.ATTRIBUTE).background.turns
+            turns_.abandoned = True
+            with self.assertRaisesRegex(RuntimeError, "the take-over by the compiled model does not pause"):
+                worker.sleep(1)
+            turns_.abandoned = False
+
+        worker = self.restore(serve)
+        self.assertNotIn(("sleep", 1), worker.log)
 
 
 class Loading(unittest.TestCase):

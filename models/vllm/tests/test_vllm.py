@@ -203,12 +203,24 @@ class Plugin(starts.Starts):
         restored, _ = self.process("restore", library.artifact)
         self.assertEqual((captured.kv_bytes, restored.kv_bytes), (5 << 26, 5 << 26))
 
-    def test_kv_memory_by_hand_is_vllms(self):
-        def by_hand(worker):
-            worker.cache_config.kv_cache_memory_bytes = 77
+    def by_hand(self, size):
+        def change(worker):
+            worker.cache_config.kv_cache_memory_bytes = worker.measures = size
 
-        worker, _ = self.process("capture", change=by_hand)
-        self.assertEqual(worker.kv_bytes, 1 << 30)
+        return change
+
+    def test_kv_memory_by_hand_is_used_as_it_is_and_nothing_is_compiled_for_it(self):
+        size = (5 << 26) + 3
+        captured, library = self.process("capture", change=self.by_hand(size))
+        self.assertEqual((captured.kv_bytes, captured.log.count("profile")), (size, 1))
+        restored, _ = self.process("restore", library.artifact, change=self.by_hand(size))
+        self.assertEqual((restored.kv_bytes, restored.log.count("profile")), (size, 0))
+        other, _ = self.process("restore", library.artifact, change=self.by_hand(2 * size))
+        self.assertEqual((other.kv_bytes, other.log.count("profile")), (2 * size, 1), "the artifact is of another size")
+
+    def test_kv_memory_that_is_next_to_nothing_is_vllms(self):
+        worker, library = self.process("capture", change=self.by_hand(77))
+        self.assertEqual((worker.kv_bytes, "kv" in library.artifact), (77, False))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,10 @@ def _settings() -> str:
     for name in ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled"):
         asked = getattr(torch.backends.cuda, name, None)
         parts.append(f"{name}={asked() if asked else '?'}")
-    for name in ("NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG"):
+    preferred = getattr(torch.backends.cuda, "preferred_blas_library", None)
+    parts.append(f"preferred_blas_library={preferred() if preferred else '?'}")
+    for name in ("NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "DISABLE_ADDMM_CUDA_LT",
+                 "TORCH_CUDNN_USE_HEURISTIC_MODE_B", "TORCH_CUDNN_V8_API_DISABLED"):
         parts.append(f"{name}={os.environ.get(name, '')}")
     return " ".join(parts)
 

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -77,6 +77,7 @@ class Graphs:
         self._is_ready = self._closed = False
         self._on_ready: List[Callable[[], Any]] = []
         self._scratch: List[Tuple[int, int]] = []  # address and bytes of blocks that only graphs use
+        self._more_scratch: List[Tuple[int, int]] = []  # the same, in pools that are not this object's
         self._logged: set = set()
         self._mode = _api.mode()
         self._why_live = self._check_path(path)
@@ -278,15 +279,26 @@ class Graphs:
     def _state_scratch(self) -> None:
         if self._mode == "capture":
             self._scratch = scratch.state(self._device, self._all_pools())
+            scratch.state_blocks(self._all_more_scratch())
+
+    def add_scratch(self, blocks: Iterable[Tuple[int, int]]) -> None:
+        """States that only graphs use this memory (address, bytes), which the engine has in pools of its own, and binds to no name."""
+        if self._mode == "capture":
+            self._more_scratch += blocks
+            self.restate_scratch()
 
     def restate_scratch(self) -> None:
         """Call this after each capture that the engine makes by itself into another pool, because a capture ends all statements."""
-        scratch.state_blocks(self._scratch)
+        scratch.state_blocks([*self._scratch, *self._all_more_scratch()])
 
     def _all_pools(self) -> List[Any]:
         """The pools of all engines on this device: a capture ends all statements, also those of other engines in this process."""
         with _open_lock:
             return [pool for graphs in _open if graphs._device == self._device for pool in graphs._recorder.own_pools]
+
+    def _all_more_scratch(self) -> List[Tuple[int, int]]:
+        with _open_lock:
+            return [block for graphs in _open if graphs._device == self._device for block in graphs._more_scratch]
 
     @staticmethod
     def _say_live(label: str, batch: int, captured: Captured) -> None:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of sockets: made for one user, and checked before a socket in it is used. */
-#include "tools/swap_place.h"
+#include "swap/swap_place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -130,6 +130,7 @@ static enum md_status bind_there(int fd, const char *path, struct md_error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct md_error none;
+	struct stat there;
 	int other = -1;
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	if (!bind(fd, (struct sockaddr *)&address, sizeof(address)))
@@ -140,6 +141,9 @@ static enum md_status bind_there(int fd, const char *path, struct md_error *err)
 		close(other);
 		return md_error_set(err, MD_ERR_BUSY, "%s: an engine of this name runs; choose another --name", path);
 	}
+	if (!lstat(path, &there) && !S_ISSOCK(there.st_mode))
+		return md_error_set(err, MD_ERR_BUSY,
+				    "%s is there already, and is no socket: remove it, or choose another --name", path);
 	if (unlink(path) || bind(fd, (struct sockaddr *)&address, sizeof(address)))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
 	return MD_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds engines that can be swapped by their sockets in a folder of the user's. */
-#ifndef MD_TOOLS_SWAP_PLACE_H
-#define MD_TOOLS_SWAP_PLACE_H
+#ifndef MD_SWAP_PLACE_H
+#define MD_SWAP_PLACE_H
 
 #include <limits.h>
 

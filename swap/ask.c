@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "swap/ask.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/environment.h"
+#include "swap/swap_place.h"
+
+#define STATUS_MS 10000
+#define REST_MS 700000 /* after the deadline: longer than medusa-swap run waits for engines */
+
+static enum md_status put_question(const struct md_swap_question *question, int fd, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
+	md_json_text(&letter.json, "role", "command");
+	md_json_text(&letter.json, "do", question->verb);
+	md_json_number(&letter.json, "deadline_ms", question->deadline_ms);
+	md_json_number(&letter.json, "process", (uint64_t)question->process);
+	md_json_bool(&letter.json, "verify", question->verify);
+	md_json_bool(&letter.json, "overlap", question->overlap);
+	md_json_bool(&letter.json, "full", question->full);
+	md_json_text(&letter.json, "gpu", question->gpu ? question->gpu : "");
+	return md_swap_letter_send(&letter, fd, -1, err);
+}
+
+/* Closes the connection. */
+static enum md_status converse(int fd, const char *whom, const struct md_swap_question *question,
+			       struct md_swap_message *answer, struct md_error *err)
+{
+	struct md_swap_wire wire;
+	bool quick = !strcmp(question->verb, "status");
+	md_swap_wire_init(&wire, fd);
+	enum md_status status = put_question(question, fd, err);
+	if (status == MD_OK)
+		status =
+		    md_swap_wire_await(&wire, quick ? STATUS_MS : REST_MS + (int)question->deadline_ms, answer, err);
+	md_swap_wire_finish(&wire);
+	if (status == MD_ERR_TRUNCATED)
+		return md_error_set(err, status, "%s: medusa-swap run ended before it answered", whom);
+	if (status != MD_OK)
+		return md_error_prefix(err, "%s", whom);
+	uint64_t refused = md_swap_message_number(answer, "status");
+	if (md_swap_message_number(answer, "ok"))
+		return MD_OK;
+	return md_error_set(err, refused && refused < 100 ? (enum md_status)refused : MD_ERR_CORRUPT, "%s: %s", whom,
+			    md_swap_message_text(answer, "message"));
+}
+
+enum md_status md_swap_ask_engine(const char *name, const struct md_swap_question *question,
+				  struct md_swap_message *answer, struct md_error *err)
+{
+	char path[PATH_MAX];
+	struct md_error why = {0};
+	int fd = -1;
+	MD_FORWARD(md_swap_place_socket(name, path, err));
+	enum md_status status = md_swap_wire_connect(path, &fd, &why);
+	if (status == MD_ERR_NOT_FOUND)
+		return md_error_set(err, status, "no engine called %s runs (%s)", name, why.message);
+	if (status != MD_OK)
+		return md_error_set(err, status, "%s", why.message);
+	return converse(fd, name, question, answer, err);
+}
+
+enum md_status md_swap_ask_own(const struct md_swap_question *question, struct md_swap_message *answer,
+			       struct md_error *err)
+{
+	char path[PATH_MAX];
+	struct md_error why = {0};
+	int fd = -1;
+	if (!md_environment_path("MEDUSA_SWAP_CONTROL", path, sizeof(path)))
+		return md_error_set(err, MD_ERR_NOT_FOUND,
+				    "this process was not started by medusa-swap run, which sets MEDUSA_SWAP_CONTROL");
+	enum md_status status = md_swap_wire_connect(path, &fd, &why);
+	if (status == MD_ERR_NOT_FOUND)
+		return md_error_set(err, status, "the medusa-swap run of this process has ended (%s)", why.message);
+	if (status != MD_OK)
+		return md_error_set(err, status, "%s", why.message);
+	return converse(fd, path, question, answer, err);
+}

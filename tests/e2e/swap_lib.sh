@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced after lib.sh by tests of medusa-swap: engines (tests/subjects/swap_subject.c) that are told what to do.
+subject=("$MEDUSA_BUILD/tests/subjects/swap_subject" "$MEDUSA_BUILD/tests/images/arith.host.so")
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+place=$XDG_RUNTIME_DIR/medusa/swap
+
+# ---- an engine that is told what to do -------------------------------------------------------------------------------
+begin() { # name, "" or more options of run..., --, threads
+	engine_name=$1
+	shift
+	local options=()
+	while [ "$1" != -- ]; do options+=("$1") && shift; done
+	coproc ENGINE { exec timeout --kill-after=5 "$run_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
+	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
+	answer
+	assert_equal "the engine's first word" ready "$answered"
+	until_engine
+}
+
+say() { printf '%s\n' "$*" >&"$engine_in"; }
+answer() { answered=; read -r -t 20 answered <&"$engine_out"; }
+asked() { say "$*" && answer; }
+
+until_engine() { # the process has told medusa-swap run of itself
+	for _ in $(seq 600); do
+		[ "$(state engines)" = 1 ] && [ "$(state swappable)" -gt 8000000 ] && return
+		sleep 0.05
+	done
+	fail "an engine in $engine_name" "$(medusa-swap status "$engine_name" 2>&1)"
+}
+
+state() { # key, a number or a text
+	medusa-swap status --json "$engine_name" 2>/dev/null | sed -n "s/^  \"$1\": \"\{0,1\}\([^\",]*\).*/\1/p"
+}
+
+swap() { # name of the run, verb, options...
+	local name=$1 verb=$2
+	shift 2
+	run "$name" medusa-swap "$verb" --json "$engine_name" "$@"
+	cp "$work/$name.out" "$work/$name.json"
+}
+
+done_swap() { swap "$@" && assert_exit "$1" 0; }
+
+end_engine() { # expected exit code
+	[ -z "$engine_in" ] || exec {engine_in}>&-
+	engine_in=
+	ended "${1:-0}"
+}
+
+ended() { # expected exit code
+	local got=0
+	wait "$engine_shell" 2>/dev/null || got=$?
+	assert_equal "the exit code of $engine_name" "$1" "$got"
+	assert_no_file "$place/$engine_name.sock"
+}
+
+end_orphan() { # process id: the engine goes on without medusa-swap run, until nobody tells it anything any more
+	exec {engine_in}>&-
+	engine_in=
+	for _ in $(seq 200); do
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.05
+	done
+	kill -0 "$1" 2>/dev/null && fail 'the engine to end' 'it runs on'
+	wait "$engine_shell" 2>/dev/null
+}
+
+engine_pid() { state engine_pid; }
+
+# What the same lines give without medusa-swap.
+expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts the process that asks the driver for checkpoints, tells it what to do, and is that process. */
+#include "tools/swap_driver.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "driver/process_checkpoint.h"
+
+#define DESCRIPTOR 3
+
+/* ---- the process ---- */
+
+struct held {
+	pid_t pids[MD_SWAP_CLIENTS];
+	size_t count;
+};
+
+static size_t read_pids(const char *text, pid_t pids[MD_SWAP_CLIENTS])
+{
+	size_t count = 0;
+	char *end;
+	for (long pid; count < MD_SWAP_CLIENTS && (pid = strtol(text, &end, 10)) > 0; text = end)
+		pids[count++] = (pid_t)pid;
+	return count;
+}
+
+static enum md_status plan(const struct md_swap_message *message, struct md_checkpoint_move *move, struct md_error *err)
+{
+	CUuuid from, to;
+	const char *wanted = md_swap_message_text(message, "gpu");
+	if (!*wanted)
+		return MD_OK;
+	MD_FORWARD(md_checkpoint_gpu(wanted, &to, err));
+	MD_FORWARD(md_checkpoint_gpu(md_swap_message_text(message, "from"), &from, err));
+	return md_checkpoint_plan(&from, &to, move, err);
+}
+
+/* Somebody else may have brought the processes back. */
+static enum md_status come_in(const struct md_swap_message *message, struct held *held,
+			      struct md_checkpoint_times *times, struct md_error *err)
+{
+	struct md_checkpoint_move move = {.count = 0};
+	MD_FORWARD(plan(message, &move, err));
+	enum md_status status = md_checkpoint_in(held->pids, held->count, &move, times, err);
+	return status == MD_ERR_BUSY && !move.count ? MD_OK : status;
+}
+
+static enum md_status obey(const struct md_swap_message *message, struct held *held, struct md_checkpoint_times *times,
+			   struct md_error *err)
+{
+	MD_FORWARD(md_checkpoint_open(err));
+	bool out = !strcmp(md_swap_message_text(message, "do"), "out");
+	held->count = read_pids(md_swap_message_text(message, "pids"), held->pids);
+	enum md_status status =
+	    out ? md_checkpoint_out(held->pids, held->count, md_swap_message_number(message, "deadline_ms"), times, err)
+		: come_in(message, held, times, err);
+	if (out != (status == MD_OK))
+		held->count = 0;
+	return status;
+}
+
+static enum md_status answer(const struct md_swap_message *message, struct held *held, struct md_error *err)
+{
+	struct md_checkpoint_times times = {0};
+	struct md_error why = {0};
+	struct md_swap_letter letter;
+	enum md_status status = obey(message, held, &times, &why);
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_number(&letter.json, "id", md_swap_message_number(message, "id"));
+	md_json_bool(&letter.json, "ok", status == MD_OK);
+	md_json_number(&letter.json, "status", status);
+	md_json_text(&letter.json, "message", status == MD_OK ? "" : why.message);
+	md_json_number(&letter.json, "ns_driver_lock", times.ns_lock);
+	md_json_number(&letter.json, "ns_checkpoint", times.ns_checkpoint);
+	md_json_number(&letter.json, "ns_restore", times.ns_restore);
+	md_json_number(&letter.json, "ns_unlock", times.ns_unlock);
+	return md_swap_letter_send(&letter, DESCRIPTOR, -1, err);
+}
+
+/* Nobody can ask any more: what was taken comes back. */
+static void let_go(const struct held *held)
+{
+	for (size_t i = 0; i < held->count; i++) {
+		struct md_checkpoint_times none;
+		struct md_error err = {0};
+		enum md_status status = md_checkpoint_in(&held->pids[i], 1, NULL, &none, &err);
+		if (status != MD_OK && status != MD_ERR_NOT_FOUND && status != MD_ERR_BUSY)
+			fprintf(stderr, "medusa-swap: medusa-swap run has ended: %s\n", err.message);
+	}
+}
+
+int md_swap_driver_main(void)
+{
+	static struct md_swap_message message; /* large, like the one below */
+	static struct md_swap_wire wire;
+	struct held held = {.count = 0};
+	struct md_error err = {0};
+	signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGHUP, SIG_IGN), signal(SIGPIPE, SIG_IGN);
+	unsetenv("CUDA_VISIBLE_DEVICES"); /* the engine sees what it sees; here, all GPUs must have a name */
+	unsetenv("CUDA_INJECTION64_PATH");
+	md_swap_wire_init(&wire, DESCRIPTOR);
+	while (md_swap_wire_await(&wire, -1, &message, &err) == MD_OK && answer(&message, &held, &err) == MD_OK)
+		;
+	let_go(&held);
+	return 0;
+}
+
+/* ---- medusa-swap run ---- */
+
+extern char **environ;
+
+static int spawn(int fd, pid_t *pid)
+{
+	char *const argv[] = {"medusa-swap", MD_SWAP_DRIVER_WORD, NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawnattr_init(&attributes);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, fd, DESCRIPTOR);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	/* A session of its own: signals of a terminal, and to the engine's family, are not for it. */
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	int failure = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attributes);
+	return failure;
+}
+
+static enum md_status start(struct md_swap_server *s, struct md_error *err)
+{
+	int ends[2];
+	pid_t pid;
+	struct md_swap_client *client = s->client_count < MD_SWAP_CLIENTS ? calloc(1, sizeof(*client)) : NULL;
+	if (!client || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
+		free(client);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process that asks the driver");
+	}
+	int failure = spawn(ends[1], &pid);
+	close(ends[1]);
+	if (failure) {
+		close(ends[0]);
+		free(client);
+		return md_error_set(err, MD_ERR_IO, "starting a process that asks the driver: %s", strerror(failure));
+	}
+	client->role = MD_SWAP_DRIVER;
+	client->pid = pid;
+	md_swap_wire_init(&client->wire, ends[0]);
+	s->clients[s->client_count++] = s->driver = client;
+	return MD_OK;
+}
+
+static void put_pids(const struct md_swap_server *s, struct md_json *json)
+{
+	char text[MD_SWAP_CLIENTS * 12] = "";
+	size_t used = 0;
+	for (size_t i = 0; i < s->client_count; i++)
+		if (s->clients[i]->role == MD_SWAP_ENGINE && !s->clients[i]->gone && used < sizeof(text))
+			used += (size_t)snprintf(text + used, sizeof(text) - used, " %d", (int)s->clients[i]->seen_as);
+	md_json_text(json, "pids", text);
+}
+
+/* The GPU that the engine is on. */
+static enum md_status find_gpu(const struct md_swap_server *s, const char **gpu, struct md_error *err)
+{
+	const char *from = "";
+	for (size_t i = 0; i < s->client_count; i++) {
+		const struct md_swap_client *client = s->clients[i];
+		if (client->role != MD_SWAP_ENGINE || client->gone)
+			continue;
+		if (client->gpus != 1 || (*from && strcmp(from, client->gpu) != 0))
+			return md_error_set(
+			    err, MD_ERR_UNSUPPORTED,
+			    "--gpu: the engine uses several GPUs, and only one that uses one can change "
+			    "it");
+		from = client->gpu;
+	}
+	*gpu = from;
+	return MD_OK;
+}
+
+static enum md_status ask(struct md_swap_server *s, bool out, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	const char *from = "";
+	if (*s->now.gpu)
+		MD_FORWARD(find_gpu(s, &from, err));
+	if (!s->driver)
+		MD_FORWARD(start(s, err));
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_text(&letter.json, "do", out ? "out" : "in");
+	md_json_text(&letter.json, "gpu", s->now.gpu);
+	md_json_text(&letter.json, "from", from);
+	md_json_number(&letter.json, "id", s->id);
+	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
+	put_pids(s, &letter.json);
+	return md_swap_letter_send(&letter, s->driver->wire.fd, -1, err);
+}
+
+void md_swap_driver_ask(struct md_swap_server *s, bool out)
+{
+	struct md_error err = {0};
+	enum md_status status = ask(s, out, &err);
+	if (status == MD_OK)
+		s->driver->asked = true;
+	else if (s->why.status == MD_OK)
+		s->why = err;
+}
