@@ -86,17 +86,18 @@ static struct medusa_sched_event pop(struct node *n)
 
 static void carry_out(struct node *n, const struct medusa_sched_action *a)
 {
-	struct medusa_sched_event e = {.type = MEDUSA_SCHED_TRANSFER_DONE, .transfer = a->transfer};
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE, .transfer = a->transfer};
 	uint64_t takes = a->bytes / 12, start = n->now; /* 12 GB/s */
-	if (a->type == MEDUSA_SCHED_SET_TIMER) {
+	if (a->type == MEDUSA_SCHED_ACTION_SET_TIMER) {
 		n->timer = a->at;
-	} else if (a->type == MEDUSA_SCHED_RUN) {
+	} else if (a->type == MEDUSA_SCHED_ACTION_RUN) {
 		uint64_t first = n->now + n->t0_ns;
 		first = n->link_free[a->gpu] > first ? n->link_free[a->gpu] : first;
 		for (uint32_t i = 0; i < a->request_count; i++) {
-			e = (struct medusa_sched_event){.type = MEDUSA_SCHED_FIRST_TOKEN, .request = a->requests[i]};
+			e = (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN,
+							.request = a->requests[i]};
 			push(n, first, e);
-			e.type = MEDUSA_SCHED_DONE;
+			e.type = MEDUSA_SCHED_EVENT_DONE;
 			push(n, first + (uint64_t)(2 * uniform(n) * (double)n->t0_ns), e);
 		}
 	} else if (a->transfer) {
@@ -130,12 +131,12 @@ static struct medusa_sched_event next_event(struct node *n)
 	if (timer <= n->next_arrival) {
 		n->now = timer > n->now ? timer : n->now;
 		n->timer = 0;
-		return (struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER};
+		return (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER};
 	}
 	n->now = n->next_arrival > n->now ? n->next_arrival : n->now;
 	n->next_arrival = n->now + (uint64_t)(2 * uniform(n) * (double)n->gap_ns);
 	return (struct medusa_sched_event){
-	    .type = MEDUSA_SCHED_ARRIVAL, .request = n->next_request++, .function = popular(n)};
+	    .type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = n->next_request++, .function = popular(n)};
 }
 
 static uint64_t wall_ns(void)
@@ -148,7 +149,7 @@ static uint64_t wall_ns(void)
 static bool starts_something(const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (actions[i]->type == MEDUSA_SCHED_RUN)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_RUN)
 			return true;
 	}
 	return false;

@@ -139,7 +139,7 @@ static inline void script_copy(struct script *n, const struct medusa_sched_actio
 	script_log(n, "%s ", verb);
 	if (a->transfer)
 		script_log(n, "t%u ", script_number(n->transfers, &n->transfer_count, 2048, a->transfer));
-	if (a->artifact == MEDUSA_SCHED_BACKBONE)
+	if (a->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
 		script_log(n, "backbone %u ", a->backbone);
 	else
 		script_log(n, "%s f%u ", classes[a->artifact], a->function);
@@ -148,16 +148,16 @@ static inline void script_copy(struct script *n, const struct medusa_sched_actio
 	else
 		script_log(n, "gpu%u", a->gpu);
 	switch (a->source) {
-	case MEDUSA_SCHED_FROM_HOST:
+	case MEDUSA_SCHED_SOURCE_HOST:
 		script_log(n, " host\n");
 		break;
-	case MEDUSA_SCHED_FROM_PEER:
+	case MEDUSA_SCHED_SOURCE_PEER:
 		script_log(n, " peer%u\n", a->peer);
 		break;
-	case MEDUSA_SCHED_FROM_COLD:
+	case MEDUSA_SCHED_SOURCE_COLD:
 		script_log(n, " cold\n");
 		break;
-	case MEDUSA_SCHED_MADE:
+	case MEDUSA_SCHED_SOURCE_MADE:
 		script_log(n, " made\n");
 		break;
 	default:
@@ -168,19 +168,19 @@ static inline void script_copy(struct script *n, const struct medusa_sched_actio
 static inline void script_actions(struct script *n, const struct medusa_sched_action *const *actions, size_t count)
 {
 	static const char *const verbs[] = {
-	    [MEDUSA_SCHED_SWAP_IN] = "swap",
-	    [MEDUSA_SCHED_PRELOAD] = "preload",
-	    [MEDUSA_SCHED_EVICT] = "evict",
-	    [MEDUSA_SCHED_OFFLOAD] = "offload",
+	    [MEDUSA_SCHED_ACTION_SWAP_IN] = "swap",
+	    [MEDUSA_SCHED_ACTION_PRELOAD] = "preload",
+	    [MEDUSA_SCHED_ACTION_EVICT] = "evict",
+	    [MEDUSA_SCHED_ACTION_OFFLOAD] = "offload",
 	};
 	for (size_t i = 0; i < count; i++) {
 		const struct medusa_sched_action *a = actions[i];
-		if (a->type == MEDUSA_SCHED_RUN)
+		if (a->type == MEDUSA_SCHED_ACTION_RUN)
 			script_run(n, a);
-		else if (a->type == MEDUSA_SCHED_REJECT)
+		else if (a->type == MEDUSA_SCHED_ACTION_REJECT)
 			script_log(n, "reject %llu %s\n", (unsigned long long)a->request,
 				   medusa_sched_reason_name(a->reason));
-		else if (a->type == MEDUSA_SCHED_SET_TIMER)
+		else if (a->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			n->timer = a->at;
 		else
 			script_copy(n, a, verbs[a->type]);
@@ -208,25 +208,25 @@ static inline void script_wait(struct script *n, uint64_t ns)
 	while (n->timer && n->timer <= until) {
 		n->now = n->timer;
 		n->timer = 0;
-		script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER});
+		script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 	}
 	n->now = until;
 }
 
 static inline void script_timer(struct script *n)
 {
-	script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER});
+	script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 }
 
 static inline void script_arrive(struct script *n, uint64_t request, uint32_t function)
 {
-	script_step(
-	    n, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = request, .function = function});
+	script_step(n, (struct medusa_sched_event){
+			   .type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = request, .function = function});
 }
 
 static inline void script_arrive_kv(struct script *n, uint64_t request, uint32_t function, double kv_gb)
 {
-	script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL,
+	script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 						   .request = request,
 						   .function = function,
 						   .kv_bytes = (uint64_t)(kv_gb * 1e9)});
@@ -239,13 +239,14 @@ static inline void script_request(struct script *n, enum medusa_sched_event_type
 
 static inline void script_done(struct script *n, uint64_t request)
 {
-	script_request(n, MEDUSA_SCHED_DONE, request);
+	script_request(n, MEDUSA_SCHED_EVENT_DONE, request);
 }
 
 static inline void script_batch_failed(struct script *n, uint32_t batch)
 {
 	cr_assert(batch && batch <= n->batch_count, "b%u was never started", batch);
-	script_step(n, (struct medusa_sched_event){.type = MEDUSA_SCHED_BATCH_FAILED, .batch = n->batches[batch - 1]});
+	script_step(
+	    n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .batch = n->batches[batch - 1]});
 }
 
 static inline void script_transfer(struct script *n, enum medusa_sched_event_type type, uint32_t transfer)
@@ -256,12 +257,12 @@ static inline void script_transfer(struct script *n, enum medusa_sched_event_typ
 
 static inline void script_copied(struct script *n, uint32_t transfer)
 {
-	script_transfer(n, MEDUSA_SCHED_TRANSFER_DONE, transfer);
+	script_transfer(n, MEDUSA_SCHED_EVENT_TRANSFER_DONE, transfer);
 }
 
 static inline void script_evicted(struct script *n, uint32_t transfer)
 {
-	script_transfer(n, MEDUSA_SCHED_EVICTED, transfer);
+	script_transfer(n, MEDUSA_SCHED_EVENT_EVICTED, transfer);
 }
 
 static inline void script_gpu(struct script *n, enum medusa_sched_event_type type, uint32_t gpu)
@@ -281,7 +282,7 @@ static inline void script_serve(struct script *n, uint64_t request, uint32_t fun
 	uint32_t before = n->transfer_count;
 	script_arrive(n, request, function);
 	while (before < n->transfer_count)
-		script_transfer(n, MEDUSA_SCHED_TRANSFER_DONE, ++before);
+		script_transfer(n, MEDUSA_SCHED_EVENT_TRANSFER_DONE, ++before);
 	script_done(n, request);
 	n->now += MS;
 }

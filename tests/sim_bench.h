@@ -90,18 +90,18 @@ static inline struct medusa_sched_action weights(struct bench *bench, enum medus
 						 uint32_t function, uint32_t gpu)
 {
 	return (struct medusa_sched_action){.type = type,
-					    .artifact = MEDUSA_SCHED_WEIGHTS,
-					    .source = MEDUSA_SCHED_FROM_HOST,
+					    .artifact = MEDUSA_SCHED_CLASS_WEIGHTS,
+					    .source = MEDUSA_SCHED_SOURCE_HOST,
 					    .function = function,
 					    .gpu = gpu,
-					    .transfer = type == MEDUSA_SCHED_EVICT ? 0 : ++bench->transfers,
+					    .transfer = type == MEDUSA_SCHED_ACTION_EVICT ? 0 : ++bench->transfers,
 					    .bytes = bench->functions[function].spec.weight_bytes};
 }
 
 static inline struct medusa_sched_action run(struct bench *bench, uint32_t function, uint32_t gpu,
 					     const uint64_t *requests, uint32_t count)
 {
-	return (struct medusa_sched_action){.type = MEDUSA_SCHED_RUN,
+	return (struct medusa_sched_action){.type = MEDUSA_SCHED_ACTION_RUN,
 					    .function = function,
 					    .gpu = gpu,
 					    .batch = ++bench->batches,
@@ -126,7 +126,7 @@ static inline void apply(struct bench *bench, uint64_t now, struct medusa_sched_
 /* A swap-in with a batch of one that waits for it. */
 static inline void swap_and_run(struct bench *bench, uint64_t now, uint32_t function, uint32_t gpu, uint64_t request)
 {
-	struct medusa_sched_action actions[] = {weights(bench, MEDUSA_SCHED_SWAP_IN, function, gpu),
+	struct medusa_sched_action actions[] = {weights(bench, MEDUSA_SCHED_ACTION_SWAP_IN, function, gpu),
 						run(bench, function, gpu, &request, 1)};
 	apply_all(bench, now, actions, 2);
 }
@@ -150,10 +150,10 @@ static inline uint64_t time_of(const struct bench *bench, enum medusa_sched_even
 	for (size_t i = 0; i < bench->count; i++) {
 		const struct medusa_sched_event *event = &bench->events[i];
 		uint64_t has = event->request;
-		if (type == MEDUSA_SCHED_TRANSFER_DONE || type == MEDUSA_SCHED_EVICTED ||
-		    type == MEDUSA_SCHED_TRANSFER_FAILED)
+		if (type == MEDUSA_SCHED_EVENT_TRANSFER_DONE || type == MEDUSA_SCHED_EVENT_EVICTED ||
+		    type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED)
 			has = event->transfer;
-		else if (type == MEDUSA_SCHED_STARTED || type == MEDUSA_SCHED_BATCH_FAILED)
+		else if (type == MEDUSA_SCHED_EVENT_STARTED || type == MEDUSA_SCHED_EVENT_BATCH_FAILED)
 			has = event->batch;
 		if (event->type != type || has != number)
 			continue;

@@ -262,7 +262,7 @@ Test(scheduler_queueing, medusa_gives_up_under_overload_and_takes_back_when_it_i
 	for (uint64_t i = 0; i < 200; i++)
 		script_arrive(&n, 1000 + i, 0);
 	for (uint32_t i = 0; i < 200; i++, n.now += 50 * MS) {
-		struct medusa_sched_event e = {.type = MEDUSA_SCHED_DONE,
+		struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_DONE,
 					       .request = n.sched->requests[n.sched->batches[0].requests.head].id};
 		script_step(&n, e);
 	}

@@ -59,7 +59,7 @@ Test(scheduler_known, ollama_18282_what_can_never_fit_evicts_nobody)
 	script_arrive(&n, 3, 0);
 	script_arrive(&n, 4, 1);
 	script_forget(&n);
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_LIMIT, 0, 50);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 50);
 	expect(&n, "reject 4 never fits\n");
 	script_arrive(&n, 5, 1);
 	expect(&n, "reject 5 never fits\n");
@@ -80,17 +80,17 @@ Test(scheduler_known, llama_swap_946_unload_races_a_request)
 	script_serve(&n, 1, 0);
 	/* The artifact leaves because its memory is needed elsewhere; a request comes meanwhile. */
 	n.now += 10 * SECOND;
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 85);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_REPORT, 0, 85);
 	script_forget(&n);
 	script_arrive(&n, 2, 0);
 	expect(&n, "");
 	n.now += SECOND;
 	script_evicted(&n, 2);
 	n.now += 10 * SECOND;
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 1);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_REPORT, 0, 1);
 	expect(&n, "swap t3 weights f0 gpu0 host\nrun b2 f0 gpu0 [2]\n");
 	/* A function that is unregistered in the middle of a request: that one ends, later ones are refused. */
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE});
 	script_arrive(&n, 3, 0);
 	expect(&n, "reject 3 unregistered\n");
 	script_copied(&n, 3);
@@ -184,7 +184,7 @@ Test(scheduler_known, ollama_lagging_memory_reports_are_not_believed)
 		script_done(&n, 1);
 		uint64_t measured = n.now + cases[i].after;
 		n.now = measured + 100 * MS;
-		script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_MEMORY_REPORT,
+		script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_MEMORY_REPORT,
 							    .bytes = (uint64_t)(cases[i].says * 1e9),
 							    .as_of = measured});
 		cr_assert_eq(script_books(&n, 0).foreign_bytes, (uint64_t)(cases[i].foreign * 1e9), "%s: %llu bytes",
@@ -203,11 +203,11 @@ Test(scheduler_known, reports_during_an_eviction_are_not_believed)
 	script_add(&n, f);
 	script_serve(&n, 1, 0);
 	n.now += 10 * SECOND;
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 60);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_REPORT, 0, 60);
 	cr_assert_eq(script_books(&n, 0).foreign_bytes, 10 * GB);
 	script_arrive(&n, 2, 1);
 	n.now += 4 * SECOND;
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 15);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_REPORT, 0, 15);
 	cr_assert_eq(script_books(&n, 0).foreign_bytes, 10 * GB, "others' memory is given away");
 	script_end(&n);
 }
@@ -227,12 +227,12 @@ Test(scheduler_faults, gpu_lost_in_mid_swap_as_target)
 	script_add(&n, script_model(30));
 	script_arrive(&n, 1, 0);
 	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\n");
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
 	expect(&n, "swap t2 weights f0 gpu1 host\nrun b2 f0 gpu1 [1]\n");
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 0);
 	cr_assert_eq(script_books(&n, 0).present, 0);
 	script_copied(&n, 1); /* it came too late: ignored */
-	script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 0);
 	expect(&n, "");
 	script_copied(&n, 2);
 	script_done(&n, 1);
@@ -252,7 +252,7 @@ Test(scheduler_faults, gpu_lost_in_mid_swap_as_source)
 	script_arrive(&n, 2, 0);
 	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\nswap t2 weights f0 gpu1 peer0\nrun b2 f0 gpu1 "
 		   "[2]\n");
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
 	cr_assert_eq(script_books(&n, 1).running, 1, "the other GPU goes on");
 	cr_assert(strstr(n.log, "swap t3 weights f0 gpu1 host"), "%s", n.log);
 	script_end(&n);
@@ -267,11 +267,11 @@ Test(scheduler_faults, gpu_lost_under_an_unregistered_function)
 	script_add(&n, f);
 	script_arrive(&n, 1, 0);
 	script_copied(&n, 1);
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE});
 	script_forget(&n);
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
 	expect(&n, "offload weights f0 host\nreject 1 unregistered\n");
-	script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 0);
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 0);
 	script_end(&n);
 }
@@ -280,16 +280,16 @@ Test(scheduler_faults, all_gpus_lost_and_one_comes_back)
 {
 	two_gpus(40);
 	script_add(&n, script_model(30));
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 1);
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 1);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 1);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 1);
 	script_arrive(&n, 1, 0);
 	script_wait(&n, 60 * SECOND);
 	expect(&n, "");
-	script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 1);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 1);
 	script_wait(&n, 10 * MS);
 	expect(&n, "swap t1 weights f0 gpu1 host\nrun b1 f0 gpu1 [1]\n");
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 1);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 1);
 	script_arrive(&n, 2, 0);
 	script_wait(&n, 530 * SECOND);
 	expect(&n, "");
@@ -315,7 +315,7 @@ Test(scheduler_faults, backbone_failover_to_another_copy)
 	script_copied(&n, 4);
 	script_done(&n, 2);
 	script_forget(&n);
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_BACKBONE_FAILED});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED});
 	cr_assert(strstr(n.log, "run b3 f0 gpu1 [1]"), "%s", n.log);
 	cr_assert(strstr(n.log, "offload backbone 0 gpu0"), "what is left of the dead owner stays: %s", n.log);
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 0);
@@ -333,7 +333,7 @@ Test(scheduler_faults, backbone_fails_while_an_adapter_is_on_its_way)
 	script_arrive(&n, 1, 0);
 	script_copied(&n, 1);
 	script_forget(&n);
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_BACKBONE_FAILED});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED});
 	expect(&n, "");
 	script_copied(&n, 2);
 	expect(
@@ -350,10 +350,10 @@ Test(scheduler_faults, a_copy_that_fails_is_tried_again_and_then_given_up)
 	script_start(&n, &(struct setup){.options.retries = 1});
 	script_add(&n, script_model(30));
 	script_arrive(&n, 1, 0);
-	script_transfer(&n, MEDUSA_SCHED_TRANSFER_FAILED, 1);
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 1);
 	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\nswap t2 weights f0 gpu0 host\nrun b2 f0 gpu0 "
 		   "[1]\n");
-	script_transfer(&n, MEDUSA_SCHED_TRANSFER_FAILED, 2);
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
 	expect(&n, "reject 1 load failed\n");
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 0);
 	script_end(&n);
@@ -369,7 +369,7 @@ Test(scheduler_faults, an_eviction_that_fails_leaves_it_there)
 	script_serve(&n, 1, 0);
 	script_arrive(&n, 2, 1);
 	script_forget(&n);
-	script_transfer(&n, MEDUSA_SCHED_TRANSFER_FAILED, 2);
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
 	expect(&n, "evict t3 weights f0 gpu0\n");
 	script_evicted(&n, 3);
 	expect(&n, "swap t4 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
@@ -408,9 +408,9 @@ Test(scheduler_faults, cancelled_requests_end_in_the_queue_or_with_their_batch)
 	script_arrive(&n, 1, 0);
 	script_arrive(&n, 2, 0);
 	script_forget(&n);
-	script_request(&n, MEDUSA_SCHED_CANCEL, 2);
+	script_request(&n, MEDUSA_SCHED_EVENT_CANCEL, 2);
 	expect(&n, "reject 2 cancelled\n");
-	script_request(&n, MEDUSA_SCHED_CANCEL, 1);
+	script_request(&n, MEDUSA_SCHED_EVENT_CANCEL, 1);
 	expect(&n, "");
 	script_batch_failed(&n, 2);
 	expect(&n, "reject 1 cancelled\n");
@@ -429,11 +429,11 @@ Test(scheduler_faults, function_unregistered_with_requests_waiting)
 	script_arrive(&n, 2, 0);
 	script_arrive(&n, 3, 1);
 	script_forget(&n);
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 1});
 	expect(&n, "reject 3 unregistered\n");
 	cr_assert_eq(script_books(&n, 0).waiting, 0, "its reservation stays");
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 0});
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 0});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 0});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 0});
 	expect(&n, "reject 2 unregistered\n");
 	script_done(&n, 1);
 	/* The function's weights are still on their way: they leave after they have arrived. */
@@ -453,7 +453,7 @@ Test(scheduler_faults, memory_limit_shrinks_under_running_batches)
 	script_arrive(&n, 1, 0);
 	script_arrive(&n, 2, 1);
 	script_forget(&n);
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_LIMIT, 0, 40);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 40);
 	expect(&n, "offload weights f2 gpu0\n");
 	script_arrive(&n, 3, 2);
 	expect(&n, "");
@@ -463,7 +463,7 @@ Test(scheduler_faults, memory_limit_shrinks_under_running_batches)
 	expect(&n, "offload weights f0 gpu0\n");
 	script_done(&n, 2);
 	expect(&n, "evict weights f1 gpu0\nswap t4 weights f2 gpu0 host\nrun b4 f2 gpu0 [3]\n");
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_LIMIT, 0, 80);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 80);
 	script_arrive(&n, 4, 1);
 	expect(&n, "swap t5 weights f1 gpu0 host\nrun b5 f1 gpu0 [4]\n");
 	script_end(&n);

@@ -18,9 +18,9 @@ Test(scheduler_interface, takes_events_of_other_versions)
 	struct {
 		struct medusa_sched_event event;
 		uint64_t newer;
-	} later = {.event = {.size = sizeof(later), .type = MEDUSA_SCHED_ARRIVAL, .request = 2}};
+	} later = {.event = {.size = sizeof(later), .type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 2}};
 	struct medusa_sched_event older = {.size = offsetof(struct medusa_sched_event, backbone),
-					   .type = MEDUSA_SCHED_ARRIVAL,
+					   .type = MEDUSA_SCHED_EVENT_ARRIVAL,
 					   .request = 1,
 					   .gpu = 99};
 	const struct medusa_sched_action *const *actions;
@@ -48,38 +48,42 @@ Test(scheduler_interface, names_what_never_was)
 		int code;
 		const char *says;
 	} cases[] = {
-	    {{.type = MEDUSA_SCHED_ARRIVAL, .request = 7},
+	    {{.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 7},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "event->request is 7, a number that is still in use"},
-	    {{.type = MEDUSA_SCHED_TIMER, .now = 1}, MEDUSA_SCHED_ERR_INVALID, "event->now is 1, earlier than"},
-	    {{.type = MEDUSA_SCHED_GPU_LOST, .gpu = 1},
+	    {{.type = MEDUSA_SCHED_EVENT_TIMER, .now = 1}, MEDUSA_SCHED_ERR_INVALID, "event->now is 1, earlier than"},
+	    {{.type = MEDUSA_SCHED_EVENT_GPU_LOST, .gpu = 1},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "event->gpu is 1, but the node has only 1 GPUs"},
-	    {{.type = MEDUSA_SCHED_GPU_BACK, .gpu = NOBODY}, MEDUSA_SCHED_ERR_INVALID, "gpu"},
-	    {{.type = MEDUSA_SCHED_MEMORY_REPORT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
-	    {{.type = MEDUSA_SCHED_MEMORY_LIMIT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
-	    {{.type = MEDUSA_SCHED_BACKBONE_FAILED},
+	    {{.type = MEDUSA_SCHED_EVENT_GPU_BACK, .gpu = NOBODY}, MEDUSA_SCHED_ERR_INVALID, "gpu"},
+	    {{.type = MEDUSA_SCHED_EVENT_MEMORY_REPORT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
+	    {{.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
+	    {{.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "event->backbone is 0, but only 0 backbones"},
-	    {{.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1}, MEDUSA_SCHED_ERR_INVALID, "event->function is 1"},
-	    {{.type = MEDUSA_SCHED_BATCH_FAILED, .batch = 1ull << 40},
+	    {{.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 1},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "event->function is 1"},
+	    {{.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .batch = 1ull << 40},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "which no action has named"},
-	    {{.type = MEDUSA_SCHED_STARTED, .batch = 5}, MEDUSA_SCHED_ERR_INVALID, "which no action has named"},
-	    {{.type = MEDUSA_SCHED_TRANSFER_DONE, .transfer = ~0ull},
+	    {{.type = MEDUSA_SCHED_EVENT_STARTED, .batch = 5}, MEDUSA_SCHED_ERR_INVALID, "which no action has named"},
+	    {{.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE, .transfer = ~0ull},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "which no action has named"},
-	    {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .transfer = 99},
+	    {{.type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED, .transfer = 99},
 	     MEDUSA_SCHED_ERR_INVALID,
 	     "which no action has named"},
-	    {{.type = MEDUSA_SCHED_EVICTED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "which no action has named"},
+	    {{.type = MEDUSA_SCHED_EVENT_EVICTED, .transfer = 99},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "which no action has named"},
 	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event->type is 0"},
-	    {{.size = 4, .type = MEDUSA_SCHED_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event->size is not"},
-	    {{.type = MEDUSA_SCHED_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 17"},
+	    {{.size = 4, .type = MEDUSA_SCHED_EVENT_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event->size is not"},
+	    {{.type = MEDUSA_SCHED_EVENT_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 17"},
 	    /* What has ended, or was never known here, is no error. */
-	    {{.type = MEDUSA_SCHED_DONE, .request = 12345}, 0, ""},
-	    {{.type = MEDUSA_SCHED_FIRST_TOKEN, .request = 12345}, 0, ""},
-	    {{.type = MEDUSA_SCHED_CANCEL, .request = 12345}, 0, ""},
+	    {{.type = MEDUSA_SCHED_EVENT_DONE, .request = 12345}, 0, ""},
+	    {{.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN, .request = 12345}, 0, ""},
+	    {{.type = MEDUSA_SCHED_EVENT_CANCEL, .request = 12345}, 0, ""},
 	};
 	script_start(&n, &(struct setup){0});
 	script_add(&n, script_model(10));
@@ -106,11 +110,11 @@ Test(scheduler_interface, forgets_what_has_ended)
 	script_serve(&n, 1, 0);
 	script_copied(&n, 1);
 	script_evicted(&n, 1);
-	script_transfer(&n, MEDUSA_SCHED_TRANSFER_FAILED, 1);
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 1);
 	script_batch_failed(&n, 1);
 	script_done(&n, 1);
-	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 1);
-	script_request(&n, MEDUSA_SCHED_CANCEL, 1);
+	script_request(&n, MEDUSA_SCHED_EVENT_FIRST_TOKEN, 1);
+	script_request(&n, MEDUSA_SCHED_EVENT_CANCEL, 1);
 	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\n");
 	cr_assert_eq(script_stats(&n).served, 1);
 	script_end(&n);
@@ -123,9 +127,11 @@ Test(scheduler_interface, tells_an_end_of_an_earlier_try_by_its_batch)
 	script_add(&n, script_model(10));
 	script_arrive(&n, 1, 0);
 	script_batch_failed(&n, 1);
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_DONE, .request = 1, .batch = n.batches[0]});
+	script_step(&n,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_DONE, .request = 1, .batch = n.batches[0]});
 	cr_assert_eq(script_stats(&n).served, 0, "the failed batch's end was taken for the second's");
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_DONE, .request = 1, .batch = n.batches[1]});
+	script_step(&n,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_DONE, .request = 1, .batch = n.batches[1]});
 	cr_assert_eq(script_stats(&n).served, 1);
 	script_end(&n);
 }
@@ -243,13 +249,13 @@ Test(scheduler_interface, finds_its_policies_by_name)
 
 Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 {
-	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_RUN, MEDUSA_SCHED_SET_TIMER);
-	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_BACKBONE, MEDUSA_SCHED_LIBRARY);
-	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_ARRIVAL, MEDUSA_SCHED_TIMER);
+	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_ACTION_RUN, MEDUSA_SCHED_ACTION_SET_TIMER);
+	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_CLASS_BACKBONE, MEDUSA_SCHED_CLASS_LIBRARY);
+	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_TIMER);
 	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);
-	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_QUEUEING, MEDUSA_SCHED_PRELOADING);
-	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_NEVER_FITS, MEDUSA_SCHED_LOAD_FAILED);
-	ASSERT_NAMED(source, medusa_sched_source, MEDUSA_SCHED_FROM_HOST, MEDUSA_SCHED_MADE);
+	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_KIND_QUEUEING, MEDUSA_SCHED_KIND_PRELOADING);
+	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_REASON_NEVER_FITS, MEDUSA_SCHED_REASON_LOAD_FAILED);
+	ASSERT_NAMED(source, medusa_sched_source, MEDUSA_SCHED_SOURCE_HOST, MEDUSA_SCHED_SOURCE_MADE);
 	for (int i = -1; i < 64; i++)
 		cr_expect_eq(!strcmp(medusa_sched_result_name((enum medusa_sched_result)i), "unknown result"),
 			     i != 0 && i != 1 && i != 2 && i != 4);

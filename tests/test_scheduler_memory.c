@@ -131,7 +131,7 @@ Test(scheduler_reservation, gemma_waits_and_comes_back)
 Test(scheduler_reservation, residues_that_leave_too_little_are_offloaded)
 {
 	swapserve_node(1);
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_LIMIT, 0, 76);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 76);
 	script_arrive(&n, 1, LLAMA);
 	for (uint32_t t = 5; t <= 8; t++)
 		script_evicted(&n, t);
@@ -312,7 +312,7 @@ Test(scheduler_reservation, moves_when_others_take_the_memory)
 	cr_assert_eq(script_books(&n, 0).waiting, 1);
 	script_forget(&n);
 	n.now += 10 * SECOND;
-	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 55);
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_REPORT, 0, 55);
 	cr_assert(script_books(&n, 0).waiting == 0 && script_books(&n, 1).waiting == 1, "it waits on GPU 0 for ever");
 	script_done(&n, 2);
 	expect(&n, "evict weights f1 gpu1\nswap t3 weights f2 gpu1 host\nrun b3 f2 gpu1 [3]\n");
@@ -337,7 +337,7 @@ Test(scheduler_memory, started_tells_when_service_began)
 	script_arrive(&n, 1, 0);
 	script_copied(&n, 1);
 	n.now += 5 * SECOND;
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_STARTED, .batch = n.batches[0]});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_STARTED, .batch = n.batches[0]});
 	n.now += SECOND;
 	script_done(&n, 1);
 	cr_assert_float_eq(n.sched->functions[0].service_s, 1, 1e-9);

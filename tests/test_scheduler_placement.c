@@ -36,8 +36,8 @@ Test(scheduler_placement, random_draws_among_all_with_room)
 		script_serve(&n, f, f);
 		for (uint32_t gpu = 0; gpu < 4; gpu++)
 			count[gpu] +=
-			    md_copy_at(n.sched, n.sched->functions[f].artifacts[MEDUSA_SCHED_WEIGHTS], gpu)->state ==
-			    MD_THERE;
+			    md_copy_at(n.sched, n.sched->functions[f].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS], gpu)
+				->state == MD_THERE;
 	}
 	for (uint32_t gpu = 0; gpu < 4; gpu++)
 		cr_assert(count[gpu] >= 10 && count[gpu] <= 32, "GPU %u was drawn %u times of 80", gpu, count[gpu]);
@@ -65,7 +65,7 @@ Test(scheduler_placement, early_binding_never_moves)
 	script_done(&n, 1);
 	expect(&n, "swap t3 weights f2 gpu1 host\nrun b3 f2 gpu1 [2]\n");
 	/* Who is unregistered makes room for others. */
-	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 0});
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 0});
 	script_forget(&n);
 	script_add(&n, script_model(39));
 	script_arrive(&n, 5, 4);
@@ -157,7 +157,7 @@ Test(scheduler_placement, medusa_weighs_waiting_for_copies_against_others_batche
 	script_arrive(&n, 2, 0);
 	script_arrive(&n, 3, 0);
 	expect(&n, "run b2 f0 gpu0 [2]\n");
-	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 2);
+	script_request(&n, MEDUSA_SCHED_EVENT_FIRST_TOKEN, 2);
 	expect(&n, "run b3 f0 gpu0 [3]\n");
 	script_arrive(&n, 4, 1);
 	expect(&n, "swap t2 weights f1 gpu1 host\nrun b4 f1 gpu1 [4]\n");
@@ -183,7 +183,7 @@ Test(scheduler_placement, medusa_believes_measured_swaps)
 			expect(&n, "");
 		else
 			expect(&n, "swap t2 weights f1 gpu1 host\nrun b3 f1 gpu1 [3]\n");
-		script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 2);
+		script_request(&n, MEDUSA_SCHED_EVENT_FIRST_TOKEN, 2);
 		expect(&n, slow ? "run b3 f1 gpu0 [3]\n" : "");
 		script_end(&n);
 	}
@@ -204,7 +204,7 @@ Test(scheduler_placement, medusa_computes_first_tokens_in_turn)
 	expect(&n, "run b4 f0 gpu0 [4]\n");
 	script_arrive(&n, 5, 1);
 	expect(&n, "");
-	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 4);
+	script_request(&n, MEDUSA_SCHED_EVENT_FIRST_TOKEN, 4);
 	expect(&n, "run b5 f1 gpu0 [5]\n");
 	script_end(&n);
 }
@@ -323,7 +323,7 @@ Test(scheduler_eviction, torpor_at_most_one_replica_goes_first)
 		script_copied(&n, t);
 	script_done(&n, 5);
 	script_done(&n, 6);
-	uint32_t shared = n.sched->functions[0].artifacts[MEDUSA_SCHED_WEIGHTS];
+	uint32_t shared = n.sched->functions[0].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
 	cr_assert_eq(n.sched->artifacts[shared].copies, 2, "%s", n.log);
 	script_forget(&n);
 	script_arrive(&n, 7, 5);
@@ -421,8 +421,8 @@ Test(scheduler_preloading, a_plan_is_carried_out_piece_by_piece)
 		}
 		for (uint32_t f = 0; f < 3; f++)
 			script_serve(&n, f, f);
-		script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
-		script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 0);
+		script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
+		script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 0);
 		script_forget(&n);
 		script_wait(&n, SECOND);
 		uint32_t loads = 0;
@@ -448,8 +448,8 @@ Test(scheduler_preloading, gives_way_to_requests)
 		script_add(&n, script_model(10));
 	for (uint32_t f = 0; f < 3; f++)
 		script_serve(&n, f, f);
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
-	script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 0);
 	script_arrive(&n, 10, 1);
 	script_forget(&n);
 	script_wait(&n, 3 * SECOND);
@@ -464,8 +464,8 @@ Test(scheduler_preloading, none_waits_for_requests)
 	script_start(&n, &(struct setup){0});
 	script_add(&n, script_model(10));
 	script_serve(&n, 1, 0);
-	script_gpu(&n, MEDUSA_SCHED_GPU_LOST, 0);
-	script_gpu(&n, MEDUSA_SCHED_GPU_BACK, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
+	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_BACK, 0);
 	script_forget(&n);
 	script_wait(&n, 100 * SECOND);
 	expect(&n, "");

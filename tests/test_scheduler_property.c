@@ -78,31 +78,31 @@ static void run_batch(const struct medusa_sched_action *a)
 		check_wait(a->requests[i], "starts");
 	}
 	if (draw(1000) < world.faults) {
-		later(start, (struct medusa_sched_event){.type = MEDUSA_SCHED_BATCH_FAILED, .batch = a->batch});
+		later(start, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .batch = a->batch});
 		return;
 	}
 	for (uint32_t i = 0; i < a->request_count; i++) {
 		struct medusa_sched_event e = {
-		    .type = MEDUSA_SCHED_FIRST_TOKEN, .request = a->requests[i], .batch = a->batch};
+		    .type = MEDUSA_SCHED_EVENT_FIRST_TOKEN, .request = a->requests[i], .batch = a->batch};
 		later(start, e);
-		e.type = MEDUSA_SCHED_DONE;
+		e.type = MEDUSA_SCHED_EVENT_DONE;
 		later(start + 1 + draw(200000000), e);
 	}
 }
 
 static void transfer(const struct medusa_sched_action *a)
 {
-	enum medusa_sched_event_type type = MEDUSA_SCHED_TRANSFER_DONE;
-	if (a->type == MEDUSA_SCHED_EVICT || a->type == MEDUSA_SCHED_OFFLOAD)
-		type = MEDUSA_SCHED_EVICTED;
+	enum medusa_sched_event_type type = MEDUSA_SCHED_EVENT_TRANSFER_DONE;
+	if (a->type == MEDUSA_SCHED_ACTION_EVICT || a->type == MEDUSA_SCHED_ACTION_OFFLOAD)
+		type = MEDUSA_SCHED_EVENT_EVICTED;
 	if (draw(1000) < world.faults)
-		type = MEDUSA_SCHED_TRANSFER_FAILED; /* an eviction may fail as well */
+		type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED; /* an eviction may fail as well */
 	cr_assert(a->gpu == MEDUSA_SCHED_NONE || !world.lost[a->gpu], "a copy to or from GPU %u, which is lost",
 		  a->gpu);
 	if (a->transfer)
 		later_from(world.now + 1 + draw(300000000),
 			   (struct medusa_sched_event){.type = type, .transfer = a->transfer},
-			   a->source == MEDUSA_SCHED_FROM_PEER ? a->peer : MEDUSA_SCHED_NONE);
+			   a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE);
 }
 
 static void take_actions(const struct medusa_sched_action *const *actions, size_t count)
@@ -110,23 +110,23 @@ static void take_actions(const struct medusa_sched_action *const *actions, size_
 	for (size_t i = 0; i < count; i++) {
 		const struct medusa_sched_action *a = actions[i];
 		switch (a->type) {
-		case MEDUSA_SCHED_RUN:
+		case MEDUSA_SCHED_ACTION_RUN:
 			run_batch(a);
 			break;
-		case MEDUSA_SCHED_SWAP_IN:
-		case MEDUSA_SCHED_PRELOAD:
-		case MEDUSA_SCHED_EVICT:
-		case MEDUSA_SCHED_OFFLOAD:
+		case MEDUSA_SCHED_ACTION_SWAP_IN:
+		case MEDUSA_SCHED_ACTION_PRELOAD:
+		case MEDUSA_SCHED_ACTION_EVICT:
+		case MEDUSA_SCHED_ACTION_OFFLOAD:
 			transfer(a);
 			break;
-		case MEDUSA_SCHED_REJECT:
+		case MEDUSA_SCHED_ACTION_REJECT:
 			cr_assert(world.fates[a->request] == LIVES, "request %llu is refused, and has ended",
 				  (unsigned long long)a->request);
 			world.fates[a->request] = REFUSED;
 			check_wait(a->request, "is refused");
 			world.live--;
 			break;
-		case MEDUSA_SCHED_SET_TIMER:
+		case MEDUSA_SCHED_ACTION_SET_TIMER:
 			cr_assert_gt(a->at, world.now, "a timer is set for the past");
 			world.timer = a->at;
 			break;
@@ -181,7 +181,7 @@ static void step(struct medusa_sched_event event)
 
 static void arrive(void)
 {
-	struct medusa_sched_event e = {.type = MEDUSA_SCHED_ARRIVAL,
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 				       .request = world.next_request++,
 				       .function = (uint32_t)draw(world.functions),
 				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB)};
@@ -197,28 +197,28 @@ static void mishap(void)
 	struct medusa_sched_event e = {.gpu = gpu};
 	switch (draw(9)) {
 	case 0:
-		e.type = world.lost[gpu] ? MEDUSA_SCHED_GPU_BACK : MEDUSA_SCHED_GPU_LOST;
+		e.type = world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_BACK : MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
 		break;
 	case 1:
-		e.type = MEDUSA_SCHED_MEMORY_REPORT; /* up to ten seconds old */
+		e.type = MEDUSA_SCHED_EVENT_MEMORY_REPORT; /* up to ten seconds old */
 		e.bytes = draw(world.limit[gpu]);
 		e.as_of = world.now - draw(world.now < 10 * SECOND ? world.now + 1 : 10 * SECOND);
 		break;
 	case 2:
-		e.type = MEDUSA_SCHED_MEMORY_LIMIT;
+		e.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT;
 		e.bytes = world.limit[gpu] / (1 + draw(3));
 		break;
 	case 3:
-		e.type = MEDUSA_SCHED_BACKBONE_FAILED;
+		e.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED;
 		e.backbone = (uint32_t)draw(world.backbones);
 		break;
 	case 4:
-		e.type = MEDUSA_SCHED_CANCEL;
+		e.type = MEDUSA_SCHED_EVENT_CANCEL;
 		e.request = draw(world.next_request + 1);
 		break;
 	case 5:
-		e.type = MEDUSA_SCHED_FUNCTION_GONE;
+		e.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE;
 		e.function = (uint32_t)draw(world.functions);
 		if (draw(20))
 			return;
@@ -227,15 +227,15 @@ static void mishap(void)
 		for (size_t i = 0; i < world.pending_count; i++)
 			gpu = world.pending[i].reads_from != MEDUSA_SCHED_NONE ? world.pending[i].reads_from : gpu;
 		e.gpu = gpu;
-		e.type = MEDUSA_SCHED_GPU_LOST;
+		e.type = MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = true;
 		break;
 	case 7: /* all of it again, and more */
-		e.type = MEDUSA_SCHED_MEMORY_LIMIT;
+		e.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT;
 		e.bytes = world.limit[gpu] + draw(8 * GB);
 		break;
 	default:
-		e.type = MEDUSA_SCHED_TIMER;
+		e.type = MEDUSA_SCHED_EVENT_TIMER;
 	}
 	step(e);
 }
@@ -250,7 +250,8 @@ static bool next_due(void)
 		struct pending p = world.pending[first];
 		world.pending[first] = world.pending[--world.pending_count];
 		world.now = p.at > world.now ? p.at : world.now;
-		bool of_request = p.event.type == MEDUSA_SCHED_DONE || p.event.type == MEDUSA_SCHED_FIRST_TOKEN;
+		bool of_request =
+		    p.event.type == MEDUSA_SCHED_EVENT_DONE || p.event.type == MEDUSA_SCHED_EVENT_FIRST_TOKEN;
 		if (!of_request || world.batch_of[p.event.request] == p.event.batch)
 			step(p.event);
 		return true;
@@ -259,7 +260,7 @@ static bool next_due(void)
 		return false;
 	world.now = world.timer > world.now ? world.timer : world.now;
 	world.timer = 0;
-	step((struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER});
+	step((struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 	return true;
 }
 
@@ -334,11 +335,11 @@ static void play(uint64_t seed, uint64_t events)
 	world.faults = draw(2) ? (unsigned)draw(100) : 0;
 	struct medusa_sched_options options = {.size = sizeof(options),
 					       .seed = seed,
-					       .queueing = any_policy(MEDUSA_SCHED_QUEUEING),
-					       .placement = any_policy(MEDUSA_SCHED_PLACEMENT),
-					       .eviction = any_policy(MEDUSA_SCHED_EVICTION),
-					       .batching = any_policy(MEDUSA_SCHED_BATCHING),
-					       .preloading = any_policy(MEDUSA_SCHED_PRELOADING),
+					       .queueing = any_policy(MEDUSA_SCHED_KIND_QUEUEING),
+					       .placement = any_policy(MEDUSA_SCHED_KIND_PLACEMENT),
+					       .eviction = any_policy(MEDUSA_SCHED_KIND_EVICTION),
+					       .batching = any_policy(MEDUSA_SCHED_KIND_BATCHING),
+					       .preloading = any_policy(MEDUSA_SCHED_KIND_PRELOADING),
 					       .max_wait_ns = world.max_wait,
 					       .max_queue = draw(2) ? 1 + (uint32_t)draw(50) : 0,
 					       .retries = (uint32_t)draw(4),

@@ -106,11 +106,11 @@ static void take_actions(struct player *p, const struct medusa_sched_action *con
 			mix(p, a->requests[j]);
 			keep(p->requests, &p->request_count, a->requests[j]);
 		}
-		if (a->type == MEDUSA_SCHED_RUN)
+		if (a->type == MEDUSA_SCHED_ACTION_RUN)
 			keep(p->batches, &p->batch_count, a->batch);
-		if (a->type == MEDUSA_SCHED_SET_TIMER)
+		if (a->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			p->timer = a->at;
-		if (a->type == MEDUSA_SCHED_REJECT)
+		if (a->type == MEDUSA_SCHED_ACTION_REJECT)
 			p->live--;
 		if (a->transfer)
 			keep(p->transfers, &p->transfer_count, a->transfer);
@@ -135,7 +135,7 @@ static void send(struct player *p, struct medusa_sched_event e)
 	cr_assert(code == 0 || (code == MEDUSA_SCHED_ERR_NO_MEMORY && failed), "event %d: %s", e.type,
 		  medusa_sched_error(p->sched));
 	p->no_memory += code != 0;
-	if (!code && e.type == MEDUSA_SCHED_ARRIVAL)
+	if (!code && e.type == MEDUSA_SCHED_EVENT_ARRIVAL)
 		p->live++;
 	p->live -= served(p) - before;
 	take_actions(p, actions, code ? 0 : count);
@@ -145,24 +145,24 @@ static void send(struct player *p, struct medusa_sched_event e)
 
 static struct medusa_sched_event any_event(struct player *p)
 {
-	struct medusa_sched_event e = {.type = MEDUSA_SCHED_TIMER, .gpu = (uint32_t)draw(p, 3)};
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_TIMER, .gpu = (uint32_t)draw(p, 3)};
 	uint64_t what = draw(p, 100);
 	if (what < 40) {
-		e.type = MEDUSA_SCHED_ARRIVAL;
+		e.type = MEDUSA_SCHED_EVENT_ARRIVAL;
 		e.request = p->next_request++;
 		e.function = (uint32_t)draw(p, 12);
 		e.kv_bytes = draw(p, 3) * GB;
 	} else if (what < 65 && p->transfer_count) {
-		e.type = draw(p, 30) ? MEDUSA_SCHED_TRANSFER_DONE : MEDUSA_SCHED_TRANSFER_FAILED;
+		e.type = draw(p, 30) ? MEDUSA_SCHED_EVENT_TRANSFER_DONE : MEDUSA_SCHED_EVENT_TRANSFER_FAILED;
 		e.transfer = take(p, p->transfers, &p->transfer_count);
 	} else if (what < 94 && p->request_count) {
-		e.type = MEDUSA_SCHED_DONE;
+		e.type = MEDUSA_SCHED_EVENT_DONE;
 		e.request = take(p, p->requests, &p->request_count);
 	} else if (what == 94 && p->batch_count) {
-		e.type = MEDUSA_SCHED_BATCH_FAILED;
+		e.type = MEDUSA_SCHED_EVENT_BATCH_FAILED;
 		e.batch = take(p, p->batches, &p->batch_count);
 	} else if (what == 95) {
-		e.type = draw(p, 2) ? MEDUSA_SCHED_GPU_LOST : MEDUSA_SCHED_GPU_BACK;
+		e.type = draw(p, 2) ? MEDUSA_SCHED_EVENT_GPU_LOST : MEDUSA_SCHED_EVENT_GPU_BACK;
 	}
 	return e;
 }
@@ -299,13 +299,13 @@ static bool play_short_of_memory(long nth, bool on)
 			p.now += SECOND;
 			while (p.transfer_count)
 				send(&p,
-				     (struct medusa_sched_event){.type = MEDUSA_SCHED_TRANSFER_DONE,
+				     (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE,
 								 .transfer = take(&p, p.transfers, &p.transfer_count)});
 			while (p.request_count)
 				send(&p,
-				     (struct medusa_sched_event){.type = MEDUSA_SCHED_DONE,
+				     (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_DONE,
 								 .request = take(&p, p.requests, &p.request_count)});
-			send(&p, (struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER});
+			send(&p, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 			cr_assert_lt(p.now, 1000 * SECOND, "allocation %ld: %llu requests do not end", nth,
 				     (unsigned long long)p.live);
 		}

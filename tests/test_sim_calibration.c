@@ -34,7 +34,7 @@ static void take(struct bench *bench, const uint64_t *began, bool *idle, double 
 {
 	struct medusa_sched_event event;
 	while (md_sim_model_event(bench->model, &event)) {
-		if (event.type != MEDUSA_SCHED_DONE)
+		if (event.type != MEDUSA_SCHED_EVENT_DONE)
 			continue;
 		idle[event.gpu] = true;
 		if (event.gpu == 0) {
@@ -60,7 +60,8 @@ static double mean_latency(int a, int b)
 			if (!idle[gpu])
 				continue;
 			if (there[gpu])
-				apply(&bench, at, weights(&bench, MEDUSA_SCHED_EVICT, (uint32_t)functions[gpu], gpu));
+				apply(&bench, at,
+				      weights(&bench, MEDUSA_SCHED_ACTION_EVICT, (uint32_t)functions[gpu], gpu));
 			swap_and_run(&bench, at, (uint32_t)functions[gpu], gpu, gpu);
 			began[gpu] = at;
 			there[gpu] = true;

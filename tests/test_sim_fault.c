@@ -10,8 +10,8 @@ static void with_faults(struct bench *bench, const struct medusa_sched_event *fa
 
 Test(sim_fault, a_lost_gpu_ends_everything_on_it)
 {
-	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_GPU_LOST, .now = 50 * MS, .gpu = 0},
-						    {.type = MEDUSA_SCHED_GPU_BACK, .now = 500 * MS, .gpu = 0}};
+	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_EVENT_GPU_LOST, .now = 50 * MS, .gpu = 0},
+						    {.type = MEDUSA_SCHED_EVENT_GPU_BACK, .now = 500 * MS, .gpu = 0}};
 	struct bench bench;
 	bench_init(&bench);
 	with_faults(&bench, faults, 2);
@@ -19,40 +19,41 @@ Test(sim_fault, a_lost_gpu_ends_everything_on_it)
 	swap_and_run(&bench, 0, BERT, 0, 0);
 	swap_and_run(&bench, 0, BERT, 1, 1);
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_GPU_LOST), 1);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_GPU_BACK), 1);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_DONE), 1, "of the other GPU alone");
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_TRANSFER_DONE), 1, "of the other GPU alone");
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_GPU_LOST), 1);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_GPU_BACK), 1);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_DONE), 1, "of the other GPU alone");
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_TRANSFER_DONE), 1, "of the other GPU alone");
 	/* 50 ms at 5.6 GB/s, the rest at 9.8, and the tail. */
 	double expected = 50e6 + (1.34e9 - 5.6 * 50e6) / 9.8 + 0.08 * 43e6;
-	cr_assert_float_eq((double)time_of(&bench, MEDUSA_SCHED_DONE, 1), expected, 1e7, "its link is free again");
+	cr_assert_float_eq((double)time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 1), expected, 1e7,
+			   "its link is free again");
 	cr_assert_eq(md_sim_model_used_bytes(bench.model, 0), 0);
 	swap_and_run(&bench, 1000 * MS, BERT, 0, 2);
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 2), 1149 * MS, "it is back, and empty");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 2), 1149 * MS, "it is back, and empty");
 	assert_no_complaint(&bench);
 	bench_finish(&bench);
 }
 
 Test(sim_fault, what_copies_from_a_lost_gpu_fails)
 {
-	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_GPU_LOST, .now = 1010 * MS, .gpu = 0}};
+	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_EVENT_GPU_LOST, .now = 1010 * MS, .gpu = 0}};
 	struct bench bench;
 	const uint64_t request = 0;
 	bench_init(&bench);
 	with_faults(&bench, faults, 1);
 	bench_start(&bench);
-	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, BERT, 0));
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, BERT, 0));
 	play(&bench, 1000 * MS);
-	struct medusa_sched_action from = weights(&bench, MEDUSA_SCHED_SWAP_IN, BERT, 2);
-	from.source = MEDUSA_SCHED_FROM_PEER;
+	struct medusa_sched_action from = weights(&bench, MEDUSA_SCHED_ACTION_SWAP_IN, BERT, 2);
+	from.source = MEDUSA_SCHED_SOURCE_PEER;
 	from.peer = 0;
 	apply(&bench, 1000 * MS, from);
 	apply(&bench, 1000 * MS, run(&bench, BERT, 2, &request, 1));
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_TRANSFER_FAILED, from.transfer), 1010 * MS);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_DONE), 0, "the batch that waited for it is gone");
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_BATCH_FAILED), 0, "and is not reported besides");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, from.transfer), 1010 * MS);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_DONE), 0, "the batch that waited for it is gone");
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_BATCH_FAILED), 0, "and is not reported besides");
 	cr_assert_eq(md_sim_model_used_bytes(bench.model, 2), 0);
 	assert_no_complaint(&bench);
 	bench_finish(&bench);
@@ -60,9 +61,10 @@ Test(sim_fault, what_copies_from_a_lost_gpu_fails)
 
 Test(sim_fault, transfers_and_batches_fail)
 {
-	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .now = 10 * MS, .gpu = 1},
-						    {.type = MEDUSA_SCHED_TRANSFER_FAILED, .now = 11 * MS, .gpu = 3},
-						    {.type = MEDUSA_SCHED_BATCH_FAILED, .now = 145 * MS, .gpu = 2}};
+	const struct medusa_sched_event faults[] = {
+	    {.type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED, .now = 10 * MS, .gpu = 1},
+	    {.type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED, .now = 11 * MS, .gpu = 3},
+	    {.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .now = 145 * MS, .gpu = 2}};
 	struct bench bench;
 	bench_init(&bench);
 	with_faults(&bench, faults, 3);
@@ -70,9 +72,9 @@ Test(sim_fault, transfers_and_batches_fail)
 	swap_and_run(&bench, 0, BERT, 1, 0);
 	swap_and_run(&bench, 0, BERT, 2, 1);
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_TRANSFER_FAILED, 1), 10 * MS);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_BATCH_FAILED, 2), 145 * MS);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_DONE), 0);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 1), 10 * MS);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_BATCH_FAILED, 2), 145 * MS);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_DONE), 0);
 	cr_assert_eq(md_sim_model_used_bytes(bench.model, 1), 0, "its artifact is not there");
 	cr_assert_eq(md_sim_model_used_bytes(bench.model, 2), bench.functions[BERT].spec.weight_bytes, "this one is");
 	assert_no_complaint(&bench);
@@ -82,7 +84,7 @@ Test(sim_fault, transfers_and_batches_fail)
 Test(sim_fault, backbones_fail_with_their_batches)
 {
 	const struct medusa_sched_event faults[] = {
-	    {.type = MEDUSA_SCHED_BACKBONE_FAILED, .now = 1020 * MS, .gpu = 0, .backbone = 0}};
+	    {.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED, .now = 1020 * MS, .gpu = 0, .backbone = 0}};
 	struct bench bench;
 	const uint64_t requests[] = {0, 1};
 	bench_init(&bench);
@@ -92,25 +94,25 @@ Test(sim_fault, backbones_fail_with_their_batches)
 	bench.backbones[0].spec = (struct medusa_sched_backbone){.bytes = 5000, .in_host = 1};
 	bench.functions[BERT].spec.backbone = 0;
 	bench_start(&bench);
-	const struct medusa_sched_action backbone = {.type = MEDUSA_SCHED_PRELOAD,
-						     .artifact = MEDUSA_SCHED_BACKBONE,
-						     .source = MEDUSA_SCHED_FROM_HOST,
+	const struct medusa_sched_action backbone = {.type = MEDUSA_SCHED_ACTION_PRELOAD,
+						     .artifact = MEDUSA_SCHED_CLASS_BACKBONE,
+						     .source = MEDUSA_SCHED_SOURCE_HOST,
 						     .function = MEDUSA_SCHED_NONE,
 						     .bytes = 5000,
 						     .transfer = 99};
 	apply(&bench, 0, backbone);
-	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, BERT, 0));
-	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, RESNET, 0));
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, BERT, 0));
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, RESNET, 0));
 	play(&bench, 1000 * MS);
 	apply(&bench, 1000 * MS, run(&bench, BERT, 0, &requests[0], 1));
 	apply(&bench, 1000 * MS, run(&bench, RESNET, 0, &requests[1], 1));
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_BACKBONE_FAILED), 1);
-	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_DONE), 1, "who does not use it lives on");
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_BACKBONE_FAILED), 1);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_DONE), 1, "who does not use it lives on");
 	/* 20 ms at half speed, 7 alone. */
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 1), 1027 * MS);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 1), 1027 * MS);
 	struct medusa_sched_action out = backbone;
-	out.type = MEDUSA_SCHED_OFFLOAD;
+	out.type = MEDUSA_SCHED_ACTION_OFFLOAD;
 	out.transfer = 0;
 	apply(&bench, 2000 * MS, out);
 	assert_no_complaint(&bench);
@@ -125,13 +127,13 @@ Test(sim_fault, reports_come_late)
 	bench.node.report_every_ns = 100 * MS;
 	bench.node.report_lag_ns = 250 * MS;
 	bench_start(&bench);
-	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, BERT, 1));
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, BERT, 1));
 	play(&bench, 199 * MS);
-	apply(&bench, 199 * MS, weights(&bench, MEDUSA_SCHED_EVICT, BERT, 1));
+	apply(&bench, 199 * MS, weights(&bench, MEDUSA_SCHED_ACTION_EVICT, BERT, 1));
 	play(&bench, 500 * MS);
 	for (size_t i = 0; i < bench.count; i++) {
 		const struct medusa_sched_event *event = &bench.events[i];
-		if (event->type != MEDUSA_SCHED_MEMORY_REPORT)
+		if (event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT)
 			continue;
 		reports++;
 		cr_assert_eq(event->now - event->as_of, 250 * MS);
@@ -144,9 +146,9 @@ Test(sim_fault, reports_come_late)
 Test(sim_fault, others_are_handed_on)
 {
 	const struct medusa_sched_event faults[] = {
-	    {.type = MEDUSA_SCHED_MEMORY_LIMIT, .now = 5, .gpu = 1, .bytes = 77},
-	    {.type = MEDUSA_SCHED_FUNCTION_GONE, .now = 6, .function = 2},
-	    {.type = MEDUSA_SCHED_CANCEL, .now = 7, .request = 3}};
+	    {.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT, .now = 5, .gpu = 1, .bytes = 77},
+	    {.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .now = 6, .function = 2},
+	    {.type = MEDUSA_SCHED_EVENT_CANCEL, .now = 7, .request = 3}};
 	struct bench bench;
 	bench_init(&bench);
 	with_faults(&bench, faults, 3);
@@ -156,7 +158,7 @@ Test(sim_fault, others_are_handed_on)
 	cr_assert(bench.events[0].bytes == 77 && bench.events[0].now == 5);
 	cr_assert_eq(bench.events[1].function, 2);
 	cr_assert_eq(bench.events[2].request, 3);
-	apply(&bench, 10, weights(&bench, MEDUSA_SCHED_SWAP_IN, BERT, 1));
+	apply(&bench, 10, weights(&bench, MEDUSA_SCHED_ACTION_SWAP_IN, BERT, 1));
 	cr_assert_not_null(md_sim_model_complaint(bench.model, NULL), "its memory has shrunk");
 	bench_finish(&bench);
 }
@@ -186,7 +188,7 @@ Test(sim_fault, the_order_is_settled)
 	uint64_t order[4];
 	size_t done = 0;
 	for (size_t i = 0; i < first.count; i++)
-		if (first.events[i].type == MEDUSA_SCHED_DONE)
+		if (first.events[i].type == MEDUSA_SCHED_EVENT_DONE)
 			order[done++] = first.events[i].request;
 	cr_assert_eq(done, 4);
 	for (uint64_t i = 0; i < 4; i++)
@@ -201,15 +203,15 @@ Test(sim_fault, copies_end_before_computations)
 	bench.functions[RESNET].spec.weight_bytes = 43 * 9800000;
 	bench.functions[RESNET].spec.swap_ns = 0;
 	bench_start(&bench);
-	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, BERT, 0));
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, BERT, 0));
 	play(&bench, 1000 * MS);
 	bench.count = 0;
 	apply(&bench, 1000 * MS, run(&bench, BERT, 0, &request, 1));
-	apply(&bench, 1000 * MS, weights(&bench, MEDUSA_SCHED_PRELOAD, RESNET, 2));
+	apply(&bench, 1000 * MS, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, RESNET, 2));
 	play(&bench, UINT64_MAX);
 	cr_assert_eq(bench.count, 4);
-	cr_assert_eq(bench.events[0].type, MEDUSA_SCHED_STARTED);
-	cr_assert(bench.events[1].type == MEDUSA_SCHED_TRANSFER_DONE && bench.events[1].now == 1043 * MS);
-	cr_assert(bench.events[2].type == MEDUSA_SCHED_FIRST_TOKEN && bench.events[2].now == 1043 * MS);
+	cr_assert_eq(bench.events[0].type, MEDUSA_SCHED_EVENT_STARTED);
+	cr_assert(bench.events[1].type == MEDUSA_SCHED_EVENT_TRANSFER_DONE && bench.events[1].now == 1043 * MS);
+	cr_assert(bench.events[2].type == MEDUSA_SCHED_EVENT_FIRST_TOKEN && bench.events[2].now == 1043 * MS);
 	bench_finish(&bench);
 }

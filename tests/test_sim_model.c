@@ -65,17 +65,17 @@ Test(sim_model, undisturbed_swaps_take_what_is_given)
 			bench_start(&bench);
 			swap_and_run(&bench, 3, function, 0, 0);
 			play(&bench, UINT64_MAX);
-			cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 0) - 3, bench.functions[function].spec.swap_ns,
-				     "function %u, tail %g: %llu", function, tails[t],
-				     (unsigned long long)bench.events[bench.count - 1].now);
-			struct medusa_sched_action from = weights(&bench, MEDUSA_SCHED_SWAP_IN, function, 1);
+			cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0) - 3,
+				     bench.functions[function].spec.swap_ns, "function %u, tail %g: %llu", function,
+				     tails[t], (unsigned long long)bench.events[bench.count - 1].now);
+			struct medusa_sched_action from = weights(&bench, MEDUSA_SCHED_ACTION_SWAP_IN, function, 1);
 			uint64_t request = 1, now = 1000 * MS;
-			from.source = MEDUSA_SCHED_FROM_PEER;
+			from.source = MEDUSA_SCHED_SOURCE_PEER;
 			from.peer = 0;
 			apply(&bench, now, from);
 			apply(&bench, now, run(&bench, function, 1, &request, 1));
 			play(&bench, UINT64_MAX);
-			cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 1) - now,
+			cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 1) - now,
 				     bench.functions[function].spec.swap_peer_ns, "from a peer: function %u, tail %g",
 				     function, tails[t]);
 			assert_no_complaint(&bench);
@@ -95,8 +95,8 @@ Test(sim_model, what_is_there_runs_at_once)
 	play(&bench, UINT64_MAX);
 	apply(&bench, 500 * MS, run(&bench, BERT, 2, requests, 3));
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 3), 553 * MS, "T(3) = 43 + 2 x 5 ms");
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_FIRST_TOKEN, 1), 553 * MS, "first tokens come with T(b)");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 3), 553 * MS, "T(3) = 43 + 2 x 5 ms");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_FIRST_TOKEN, 1), 553 * MS, "first tokens come with T(b)");
 	assert_no_complaint(&bench);
 	bench_finish(&bench);
 }
@@ -112,7 +112,7 @@ Test(sim_model, no_result_before_its_weights)
 	bench_start(&bench);
 	swap_and_run(&bench, 0, BERT, 0, 0);
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 0), 100 * MS, "980 MB at 9.8 GB/s");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0), 100 * MS, "980 MB at 9.8 GB/s");
 	bench_finish(&bench);
 }
 
@@ -124,8 +124,8 @@ Test(sim_model, switch_neighbours_share_others_do_not)
 	swap_and_run(&bench, 0, BERT, 0, 0);
 	swap_and_run(&bench, 0, BERT, 2, 1);
 	play(&bench, UINT64_MAX);
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 0), 149 * MS, "another switch");
-	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 1), 149 * MS, "another switch");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0), 149 * MS, "another switch");
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 1), 149 * MS, "another switch");
 	bench_finish(&bench);
 
 	bench_init(&bench);
@@ -135,8 +135,8 @@ Test(sim_model, switch_neighbours_share_others_do_not)
 	play(&bench, UINT64_MAX);
 	/* 1.34 GB at 5.6 GB/s, and 0.08 x 43 ms behind it. */
 	double expected = 1.34e9 / 5.6 + 0.08 * 43e6;
-	cr_assert_float_eq((double)time_of(&bench, MEDUSA_SCHED_DONE, 0), expected, 2e6, "one switch: %llu",
-			   (unsigned long long)time_of(&bench, MEDUSA_SCHED_DONE, 0));
+	cr_assert_float_eq((double)time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0), expected, 2e6, "one switch: %llu",
+			   (unsigned long long)time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0));
 	bench_finish(&bench);
 }
 
@@ -184,7 +184,7 @@ static double mean_latency(const struct calibration *calibration, int a, int b)
 				continue;
 			uint32_t function = (uint32_t)functions[gpu];
 			if (there[gpu])
-				apply(&bench, at, weights(&bench, MEDUSA_SCHED_EVICT, function, gpu));
+				apply(&bench, at, weights(&bench, MEDUSA_SCHED_ACTION_EVICT, function, gpu));
 			swap_and_run(&bench, at, function, gpu, gpu);
 			began[gpu] = at;
 			there[gpu] = true;
@@ -194,7 +194,7 @@ static double mean_latency(const struct calibration *calibration, int a, int b)
 		md_sim_model_advance(bench.model);
 		struct medusa_sched_event event;
 		while (md_sim_model_event(bench.model, &event)) {
-			if (event.type != MEDUSA_SCHED_DONE)
+			if (event.type != MEDUSA_SCHED_EVENT_DONE)
 				continue;
 			idle[event.gpu] = true;
 			if (event.gpu == 0) {

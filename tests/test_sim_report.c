@@ -99,7 +99,7 @@ static void serve(struct md_sim_result *result)
 	result->running_functions = FUNCTIONS;
 	result->served = 9;
 	result->met = 8;
-	result->rejected[MEDUSA_SCHED_WAITED_TOO_LONG] = 1;
+	result->rejected[MEDUSA_SCHED_REASON_WAITED_TOO_LONG] = 1;
 	result->gpu_busy_s[0] = 30;
 	result->gpu_busy_s[1] = 15;
 	result->decide_us_p50 = 1.25;
@@ -126,7 +126,7 @@ static void make(struct made *made)
 							  .gpu_count = GPUS,
 							  .end_s = 60};
 	serve(&made->results[0]);
-	made->results[1].rejected[MEDUSA_SCHED_NEVER_FITS] = 10;
+	made->results[1].rejected[MEDUSA_SCHED_REASON_NEVER_FITS] = 10;
 	for (size_t f = 0; f < FUNCTIONS; f++) {
 		made->functions[1][f].requests = made->functions[1][f].rejected = served[f].requests;
 		made->functions[1][f].counted = served[f].counted;

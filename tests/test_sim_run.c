@@ -184,7 +184,7 @@ Test(sim_run, what_is_refused_is_not_met)
 		scene.requests[i].generated_tokens = 1;
 	}
 	struct md_sim_result result = run_as(&scene, named("torpor-fifo"));
-	cr_assert_eq(result.rejected[MEDUSA_SCHED_NEVER_FITS], 1, "2 GB of KV cache");
+	cr_assert_eq(result.rejected[MEDUSA_SCHED_REASON_NEVER_FITS], 1, "2 GB of KV cache");
 	cr_assert(result.functions[0].compliant && !result.functions[1].compliant);
 	cr_assert_eq(result.functions[1].rejected, 1);
 	md_sim_result_finish(&result);
@@ -226,7 +226,7 @@ Test(sim_run, native_runs_what_fits)
 	struct md_sim_result result = run_as(&scene, named("native"));
 	cr_assert_eq(result.running_functions, 4, "two on each GPU");
 	cr_assert_eq(compliant_functions(&result), 4);
-	cr_assert_eq(result.rejected[MEDUSA_SCHED_NEVER_FITS], 4);
+	cr_assert_eq(result.rejected[MEDUSA_SCHED_REASON_NEVER_FITS], 4);
 	cr_assert_eq(result.functions[5].rejected, 2);
 	cr_assert(result.functions[5].counted && !result.functions[5].compliant, "what never runs does not comply");
 	cr_assert_float_eq(md_sim_samples_percentile(&result.latency_ms, 100), 100, 1e-6, "two at a time");
@@ -366,10 +366,12 @@ static size_t draw_faults(struct medusa_sched_event *faults, uint64_t seed, uint
 	size_t count = 0;
 	for (; count < FAULTS - 4 && at < end; count++) {
 		static const enum medusa_sched_event_type types[] = {
-		    MEDUSA_SCHED_TRANSFER_FAILED, MEDUSA_SCHED_TRANSFER_FAILED, MEDUSA_SCHED_BATCH_FAILED,
-		    MEDUSA_SCHED_BATCH_FAILED,    MEDUSA_SCHED_GPU_LOST,        MEDUSA_SCHED_GPU_BACK,
-		    MEDUSA_SCHED_GPU_BACK,        MEDUSA_SCHED_BACKBONE_FAILED, MEDUSA_SCHED_MEMORY_LIMIT,
-		    MEDUSA_SCHED_FUNCTION_GONE,   MEDUSA_SCHED_CANCEL};
+		    MEDUSA_SCHED_EVENT_TRANSFER_FAILED, MEDUSA_SCHED_EVENT_TRANSFER_FAILED,
+		    MEDUSA_SCHED_EVENT_BATCH_FAILED,    MEDUSA_SCHED_EVENT_BATCH_FAILED,
+		    MEDUSA_SCHED_EVENT_GPU_LOST,        MEDUSA_SCHED_EVENT_GPU_BACK,
+		    MEDUSA_SCHED_EVENT_GPU_BACK,        MEDUSA_SCHED_EVENT_BACKBONE_FAILED,
+		    MEDUSA_SCHED_EVENT_MEMORY_LIMIT,    MEDUSA_SCHED_EVENT_FUNCTION_GONE,
+		    MEDUSA_SCHED_EVENT_CANCEL};
 		at += draw(&state) % (300 * MS);
 		faults[count] = (struct medusa_sched_event){.type = types[draw(&state) % 11],
 							    .now = at,
@@ -379,11 +381,12 @@ static size_t draw_faults(struct medusa_sched_event *faults, uint64_t seed, uint
 							    .bytes = 6000000000 + draw(&state) % 4000000000,
 							    .request = draw(&state) % 3000};
 		/* One in twenty functions goes, in all. */
-		if (faults[count].type == MEDUSA_SCHED_FUNCTION_GONE && faults[count].function >= 48)
-			faults[count].type = MEDUSA_SCHED_TRANSFER_FAILED;
+		if (faults[count].type == MEDUSA_SCHED_EVENT_FUNCTION_GONE && faults[count].function >= 48)
+			faults[count].type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED;
 	}
 	for (uint32_t gpu = 0; gpu < 4; gpu++)
-		faults[count++] = (struct medusa_sched_event){.type = MEDUSA_SCHED_GPU_BACK, .now = end, .gpu = gpu};
+		faults[count++] =
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_GPU_BACK, .now = end, .gpu = gpu};
 	return count;
 }
 

@@ -76,11 +76,11 @@ struct medusa_sched_options {
 };
 
 enum medusa_sched_kind {
-	MEDUSA_SCHED_QUEUEING,
-	MEDUSA_SCHED_PLACEMENT,
-	MEDUSA_SCHED_EVICTION,
-	MEDUSA_SCHED_BATCHING,
-	MEDUSA_SCHED_PRELOADING,
+	MEDUSA_SCHED_KIND_QUEUEING,
+	MEDUSA_SCHED_KIND_PLACEMENT,
+	MEDUSA_SCHED_KIND_EVICTION,
+	MEDUSA_SCHED_KIND_BATCHING,
+	MEDUSA_SCHED_KIND_PRELOADING,
 	MEDUSA_SCHED_KINDS, /* how many this release has */
 };
 
@@ -151,23 +151,24 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
 enum medusa_sched_event_type {
-	MEDUSA_SCHED_ARRIVAL = 1,   /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
-	MEDUSA_SCHED_CANCEL,        /* request: its client is gone. Waiting: it ends; running: it ends with its batch */
-	MEDUSA_SCHED_STARTED,       /* batch: its computation began (optional) */
-	MEDUSA_SCHED_FIRST_TOKEN,   /* request; batch, if it may be of an earlier try that failed */
-	MEDUSA_SCHED_DONE,          /* likewise; with its last request the batch ends */
-	MEDUSA_SCHED_BATCH_FAILED,  /* batch: its unfinished requests are queued again, or refused after `retries` */
-	MEDUSA_SCHED_TRANSFER_DONE, /* transfer: a swap-in or preload */
-	MEDUSA_SCHED_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
-	MEDUSA_SCHED_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
-	MEDUSA_SCHED_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
-	MEDUSA_SCHED_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
-	MEDUSA_SCHED_GPU_LOST,        /* gpu: everything on it is gone; its batches fail */
-	MEDUSA_SCHED_GPU_BACK,        /* gpu, empty */
-	MEDUSA_SCHED_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
+	MEDUSA_SCHED_EVENT_ARRIVAL =
+	    1,                      /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
+	MEDUSA_SCHED_EVENT_CANCEL,  /* request: its client is gone. Waiting: it ends; running: it ends with its batch */
+	MEDUSA_SCHED_EVENT_STARTED, /* batch: its computation began (optional) */
+	MEDUSA_SCHED_EVENT_FIRST_TOKEN, /* request; batch, if it may be of an earlier try that failed */
+	MEDUSA_SCHED_EVENT_DONE,        /* likewise; with its last request the batch ends */
+	MEDUSA_SCHED_EVENT_BATCH_FAILED, /* batch: its unfinished requests are queued again, or refused after `retries` */
+	MEDUSA_SCHED_EVENT_TRANSFER_DONE,   /* transfer: a swap-in or preload */
+	MEDUSA_SCHED_EVENT_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
+	MEDUSA_SCHED_EVENT_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
+	MEDUSA_SCHED_EVENT_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
+	MEDUSA_SCHED_EVENT_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
+	MEDUSA_SCHED_EVENT_GPU_LOST,        /* gpu: everything on it is gone; its batches fail */
+	MEDUSA_SCHED_EVENT_GPU_BACK,        /* gpu, empty */
+	MEDUSA_SCHED_EVENT_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
 					 (xLoRA 4.4) */
-	MEDUSA_SCHED_FUNCTION_GONE,   /* function: unregistered; waiting requests are refused, running ones end */
-	MEDUSA_SCHED_TIMER,           /* the requested time has come; the event is allowed at any other time, too */
+	MEDUSA_SCHED_EVENT_FUNCTION_GONE,   /* function: unregistered; waiting requests are refused, running ones end */
+	MEDUSA_SCHED_EVENT_TIMER, /* the requested time has come; the event is allowed at any other time, too */
 };
 
 struct medusa_sched_event {
@@ -189,38 +190,38 @@ struct medusa_sched_event {
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
 
 enum medusa_sched_action_type {
-	MEDUSA_SCHED_RUN = 1,   /* batch, function, gpu, requests: starts as its transfers, if any, allow (pipelined) */
-	MEDUSA_SCHED_SWAP_IN,   /* transfer, artifact, gpu, source: a batch waits for it */
-	MEDUSA_SCHED_PRELOAD,   /* the same, ahead of requests; gpu MEDUSA_SCHED_NONE: into host memory */
-	MEDUSA_SCHED_EVICT,     /* artifact, gpu: the residue stays. transfer 0: at once, before the next action */
-	MEDUSA_SCHED_OFFLOAD,   /* artifact, gpu or host (MEDUSA_SCHED_NONE): nothing stays. transfer likewise */
-	MEDUSA_SCHED_REJECT,    /* request, reason: the request ends */
-	MEDUSA_SCHED_SET_TIMER, /* at: send MEDUSA_SCHED_TIMER then; replaces the previous timer */
+	MEDUSA_SCHED_ACTION_RUN = 1, /* batch, function, gpu, requests: starts as its transfers allow (pipelined) */
+	MEDUSA_SCHED_ACTION_SWAP_IN, /* transfer, artifact, gpu, source: a batch waits for it */
+	MEDUSA_SCHED_ACTION_PRELOAD, /* the same, ahead of requests; gpu MEDUSA_SCHED_NONE: into host memory */
+	MEDUSA_SCHED_ACTION_EVICT,   /* artifact, gpu: the residue stays. transfer 0: at once, before the next action */
+	MEDUSA_SCHED_ACTION_OFFLOAD, /* artifact, gpu or host (MEDUSA_SCHED_NONE): nothing stays. transfer likewise */
+	MEDUSA_SCHED_ACTION_REJECT,  /* request, reason: the request ends */
+	MEDUSA_SCHED_ACTION_SET_TIMER, /* at: send MEDUSA_SCHED_EVENT_TIMER then; replaces the previous timer */
 };
 
 /* Of artifacts. */
 enum medusa_sched_class {
-	MEDUSA_SCHED_BACKBONE, /* of `backbone` */
-	MEDUSA_SCHED_WEIGHTS,  /* of `function`, and the three below */
-	MEDUSA_SCHED_CONTEXT,
-	MEDUSA_SCHED_LIBRARY,
+	MEDUSA_SCHED_CLASS_BACKBONE, /* of `backbone` */
+	MEDUSA_SCHED_CLASS_WEIGHTS,  /* of `function`, and the three below */
+	MEDUSA_SCHED_CLASS_CONTEXT,
+	MEDUSA_SCHED_CLASS_LIBRARY,
 };
 
 enum medusa_sched_source {
-	MEDUSA_SCHED_FROM_HOST = 1,
-	MEDUSA_SCHED_FROM_PEER, /* `peer` holds a copy, which stays until the transfer ends */
-	MEDUSA_SCHED_FROM_COLD, /* not even in host memory */
-	MEDUSA_SCHED_MADE,      /* contexts: made in place */
+	MEDUSA_SCHED_SOURCE_HOST = 1,
+	MEDUSA_SCHED_SOURCE_PEER, /* `peer` holds a copy, which stays until the transfer ends */
+	MEDUSA_SCHED_SOURCE_COLD, /* not even in host memory */
+	MEDUSA_SCHED_SOURCE_MADE, /* contexts: made in place */
 };
 
 enum medusa_sched_reason {
-	MEDUSA_SCHED_NEVER_FITS = 1, /* more memory than any GPU has left for it */
-	MEDUSA_SCHED_QUEUE_FULL,
-	MEDUSA_SCHED_WAITED_TOO_LONG,
-	MEDUSA_SCHED_UNREGISTERED, /* no such function, or not any more */
-	MEDUSA_SCHED_FAILED,       /* its batches failed, `retries` times over */
-	MEDUSA_SCHED_CANCELLED,    /* the answer to MEDUSA_SCHED_CANCEL of a request that waited */
-	MEDUSA_SCHED_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
+	MEDUSA_SCHED_REASON_NEVER_FITS = 1, /* more memory than any GPU has left for it */
+	MEDUSA_SCHED_REASON_QUEUE_FULL,
+	MEDUSA_SCHED_REASON_WAITED_TOO_LONG,
+	MEDUSA_SCHED_REASON_UNREGISTERED, /* no such function, or not any more */
+	MEDUSA_SCHED_REASON_FAILED,       /* its batches failed, `retries` times over */
+	MEDUSA_SCHED_REASON_CANCELLED,    /* the answer to MEDUSA_SCHED_EVENT_CANCEL of a request that waited */
+	MEDUSA_SCHED_REASON_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
 };
 
 struct medusa_sched_action {
@@ -245,7 +246,7 @@ struct medusa_sched_action {
 /*
  * Takes one event and returns the actions that follow: (*actions)[0] to [*count - 1], valid until the next call. An
  * event about something that has ended meanwhile (a transfer of a lost GPU, for example) is ignored.
- * MEDUSA_SCHED_ERR_INVALID: the event names something that never existed, a MEDUSA_SCHED_ARRIVAL has a number that is
+ * MEDUSA_SCHED_ERR_INVALID: the event names something that never existed, a MEDUSA_SCHED_EVENT_ARRIVAL has a number that is
  * in use, or time goes back; then nothing has changed.
  */
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
@@ -269,7 +270,7 @@ const char *medusa_sched_source_name(enum medusa_sched_source source);
 struct medusa_sched_gpu_state {
 	size_t size;             /* sizeof(struct medusa_sched_gpu_state), set by the caller */
 	int present;             /* not lost */
-	uint64_t limit_bytes;    /* memory_bytes, or the last MEDUSA_SCHED_MEMORY_LIMIT */
+	uint64_t limit_bytes;    /* memory_bytes, or the last MEDUSA_SCHED_EVENT_MEMORY_LIMIT */
 	uint64_t artifact_bytes; /* artifacts that are there, on their way in, or on their way out */
 	uint64_t residue_bytes;
 	uint64_t kv_bytes;      /* of running batches */

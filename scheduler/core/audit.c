@@ -84,7 +84,7 @@ static int audit_pins(struct medusa_sched *s)
 	if (!pins)
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for the audit");
 	for (uint32_t b = 0; b < s->batch_count; b++) {
-		for (int kind = 0; s->batches[b].live && kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		for (int kind = 0; s->batches[b].live && kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 			uint32_t artifact = s->functions[s->batches[b].function].artifacts[kind];
 			if (artifact != NONE)
 				pins[(size_t)artifact * s->gpu_count + s->batches[b].gpu]++;
@@ -94,10 +94,11 @@ static int audit_pins(struct medusa_sched *s)
 		const struct md_transfer *t = &s->transfers[i];
 		if (!t->live)
 			continue;
-		if (t->source == MEDUSA_SCHED_FROM_PEER)
+		if (t->source == MEDUSA_SCHED_SOURCE_PEER)
 			pins[(size_t)t->artifact * s->gpu_count + t->peer]++;
 		if (t->pins_backbone)
-			pins[(size_t)s->functions[s->artifacts[t->artifact].owner].artifacts[MEDUSA_SCHED_BACKBONE] *
+			pins[(size_t)s->functions[s->artifacts[t->artifact].owner]
+				     .artifacts[MEDUSA_SCHED_CLASS_BACKBONE] *
 				 s->gpu_count +
 			     t->gpu]++;
 	}

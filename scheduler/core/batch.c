@@ -118,9 +118,9 @@ static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sche
 	r->tries++;
 	md_request_wait(s, request);
 	if (r->cancelled)
-		reason = MEDUSA_SCHED_CANCELLED;
+		reason = MEDUSA_SCHED_REASON_CANCELLED;
 	else if (f->gone)
-		reason = MEDUSA_SCHED_UNREGISTERED;
+		reason = MEDUSA_SCHED_REASON_UNREGISTERED;
 	if (again)
 		s->stats.retried++;
 	else

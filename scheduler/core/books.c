@@ -103,7 +103,7 @@ static void host_used(struct medusa_sched *s, uint32_t artifact)
 static void pin_by(struct medusa_sched *s, uint32_t function, uint32_t gpu, int by)
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		if (artifacts[kind] == NONE)
 			continue;
 		struct md_copy *copy = md_copy_at(s, artifacts[kind], gpu);
@@ -112,7 +112,7 @@ static void pin_by(struct medusa_sched *s, uint32_t function, uint32_t gpu, int 
 		md_held_changed(s, artifacts[kind], gpu, was);
 		copy_used(s, artifacts[kind], gpu);
 	}
-	uint32_t library = artifacts[MEDUSA_SCHED_LIBRARY];
+	uint32_t library = artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 	if (library != NONE) {
 		s->artifacts[library].host_pins += (uint32_t)by;
 		host_used(s, library);

@@ -125,7 +125,7 @@ static uint32_t count_that_fit(const struct medusa_sched *s, uint32_t function, 
 
 static bool library_ready(struct medusa_sched *s, uint32_t function)
 {
-	uint32_t library = s->functions[function].artifacts[MEDUSA_SCHED_LIBRARY];
+	uint32_t library = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 	return library == NONE || s->artifacts[library].host != MD_ABSENT ||
 	       md_host_room(s, s->artifacts[library].bytes, function);
 }
@@ -137,17 +137,17 @@ static bool library_ready(struct medusa_sched *s, uint32_t function)
 static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const struct md_function *f = &s->functions[function];
-	uint32_t library = f->artifacts[MEDUSA_SCHED_LIBRARY];
+	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 	if (library != NONE && s->artifacts[library].host == MD_ABSENT && !md_send_for(s, library, NONE, NONE, false))
 		return false;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
 		if (artifact == NONE)
 			continue;
 		int state = md_copy_at(s, artifact, gpu)->state;
 		if (state == MD_THERE || state == MD_LOADING)
 			continue;
-		if (kind != MEDUSA_SCHED_CONTEXT && s->artifacts[artifact].host == MD_ABSENT)
+		if (kind != MEDUSA_SCHED_CLASS_CONTEXT && s->artifacts[artifact].host == MD_ABSENT)
 			md_host_room(s, s->artifacts[artifact].bytes, function);
 		if (!md_send_for(s, artifact, gpu, peer, false))
 			return false;
@@ -167,7 +167,7 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 		return STUCK;
 	}
 	md_batch_take(s, batch, count);
-	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_RUN);
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_ACTION_RUN);
 	action->batch = s->batches[batch].id;
 	action->function = function;
 	action->gpu = gpu;

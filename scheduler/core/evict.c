@@ -15,7 +15,7 @@
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes)
 {
 	uint64_t bytes = kv_bytes;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		bytes += artifact == NONE ? 0 : s->artifacts[artifact].bytes;
 	}
@@ -38,7 +38,7 @@ static bool is_of(const struct medusa_sched *s, uint32_t artifact, uint32_t func
 static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t keeper)
 {
 	uint64_t bytes = 0;
-	for (int kind = 0; keeper != NONE && kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; keeper != NONE && kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[keeper].artifacts[kind];
 		if (artifact == NONE)
 			continue;
@@ -51,7 +51,7 @@ static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t 
 /* True if the function's copies on this GPU can be used, or can be loaded. */
 static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		if (artifact == NONE)
 			continue;
@@ -104,10 +104,10 @@ static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, b
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint64_t residue = 0, takes = 0;
-	if (a->kind != MEDUSA_SCHED_BACKBONE) {
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE) {
 		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
 		takes = spec->evict_ns;
-		residue = a->kind == MEDUSA_SCHED_CONTEXT && !offload ? spec->residue_bytes : 0;
+		residue = a->kind == MEDUSA_SCHED_CLASS_CONTEXT && !offload ? spec->residue_bytes : 0;
 	}
 	return md_transfer_out(s, artifact, gpu, a->bytes - residue, offload, takes == 0);
 }
@@ -124,13 +124,13 @@ static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool 
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (!s->gpus[gpu].present)
 		return false; /* everything in it goes with it */
-	if (a->kind == MEDUSA_SCHED_BACKBONE) {
+	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE) {
 		for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user) {
-			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
-			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_WEIGHTS], gpu, offload);
+			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CLASS_CONTEXT], gpu, offload);
+			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS], gpu, offload);
 		}
-	} else if (a->kind == MEDUSA_SCHED_WEIGHTS) {
-		evict_if_there(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
+	} else if (a->kind == MEDUSA_SCHED_CLASS_WEIGHTS) {
+		evict_if_there(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_CONTEXT], gpu, offload);
 	}
 	return evict_one(s, artifact, gpu, offload);
 }
@@ -248,10 +248,10 @@ static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->host_pins)
 		return false;
-	if (a->kind != MEDUSA_SCHED_LIBRARY)
+	if (a->kind != MEDUSA_SCHED_CLASS_LIBRARY)
 		return true;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
+		uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_CONTEXT];
 		if (context != NONE && md_copy_at(s, context, gpu)->state != MD_ABSENT)
 			return false;
 	}
@@ -277,11 +277,11 @@ static void host_unfix(struct medusa_sched *s, uint32_t artifact)
 void md_sweep(struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	for (int kind = MEDUSA_SCHED_CONTEXT; kind >= MEDUSA_SCHED_WEIGHTS; kind--) {
+	for (int kind = MEDUSA_SCHED_CLASS_CONTEXT; kind >= MEDUSA_SCHED_CLASS_WEIGHTS; kind--) {
 		for (uint32_t gpu = 0; f->artifacts[kind] != NONE && gpu < s->gpu_count; gpu++)
 			sweep_gpu(s, f->artifacts[kind], gpu);
 	}
-	for (int kind = MEDUSA_SCHED_WEIGHTS; kind <= MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = MEDUSA_SCHED_CLASS_WEIGHTS; kind <= MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
 		if (artifact == NONE || s->artifacts[artifact].host != MD_THERE)
 			continue;
@@ -299,9 +299,9 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_LIBRARY || a->host_pins || !s->eviction->rank)
+	if (a->kind != MEDUSA_SCHED_CLASS_LIBRARY || a->host_pins || !s->eviction->rank)
 		return false;
-	uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
+	uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_CONTEXT];
 	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++) {
 		const struct md_copy *copy = md_copy_at(s, context, gpu);
 		if (copy->state == MD_LOADING || (copy->state == MD_THERE && copy->pins) ||
@@ -314,7 +314,7 @@ static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 /* Evicts its context from the GPUs; the process itself can go after that. */
 static void process_leave(struct medusa_sched *s, uint32_t artifact)
 {
-	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CONTEXT];
+	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CLASS_CONTEXT];
 	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++)
 		sweep_gpu(s, context, gpu);
 	if (host_evictable(s, artifact))

@@ -25,7 +25,7 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 static void ended_for(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
 		md_function_changed(s, a->owner);
 }
 
@@ -46,7 +46,7 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 		return;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (t.gpu == gpu || t.gpu == NONE)
-			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_LOAD_FAILED);
+			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_REASON_LOAD_FAILED);
 	}
 }
 
@@ -75,7 +75,7 @@ void md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
 		else if (s->transfers[i].peer == gpu)
 			md_transfer_fails(s, i);
 	}
-	fail_batches(s, gpu, NONE, MEDUSA_SCHED_FAILED);
+	fail_batches(s, gpu, NONE, MEDUSA_SCHED_REASON_FAILED);
 	while (g->claim_count) {
 		uint32_t function = g->claims[0];
 		md_claim_drop(s, function);
@@ -105,7 +105,7 @@ void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 		if (t->live && t->artifact == artifact && (t->gpu == gpu || t->peer == gpu))
 			md_transfer_fails(s, i);
 	}
-	fail_batches(s, gpu, artifact, MEDUSA_SCHED_FAILED);
+	fail_batches(s, gpu, artifact, MEDUSA_SCHED_REASON_FAILED);
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	if (copy->state != MD_THERE)
 		return;

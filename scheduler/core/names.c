@@ -6,19 +6,19 @@
 MD_EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type type)
 {
 	switch (type) {
-	case MEDUSA_SCHED_RUN:
+	case MEDUSA_SCHED_ACTION_RUN:
 		return "run";
-	case MEDUSA_SCHED_SWAP_IN:
+	case MEDUSA_SCHED_ACTION_SWAP_IN:
 		return "swap in";
-	case MEDUSA_SCHED_PRELOAD:
+	case MEDUSA_SCHED_ACTION_PRELOAD:
 		return "preload";
-	case MEDUSA_SCHED_EVICT:
+	case MEDUSA_SCHED_ACTION_EVICT:
 		return "evict";
-	case MEDUSA_SCHED_OFFLOAD:
+	case MEDUSA_SCHED_ACTION_OFFLOAD:
 		return "offload";
-	case MEDUSA_SCHED_REJECT:
+	case MEDUSA_SCHED_ACTION_REJECT:
 		return "reject";
-	case MEDUSA_SCHED_SET_TIMER:
+	case MEDUSA_SCHED_ACTION_SET_TIMER:
 		return "set timer";
 	}
 	return "unknown action";
@@ -27,19 +27,19 @@ MD_EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type typ
 MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 {
 	switch (reason) {
-	case MEDUSA_SCHED_NEVER_FITS:
+	case MEDUSA_SCHED_REASON_NEVER_FITS:
 		return "never fits";
-	case MEDUSA_SCHED_QUEUE_FULL:
+	case MEDUSA_SCHED_REASON_QUEUE_FULL:
 		return "queue full";
-	case MEDUSA_SCHED_WAITED_TOO_LONG:
+	case MEDUSA_SCHED_REASON_WAITED_TOO_LONG:
 		return "waited too long";
-	case MEDUSA_SCHED_UNREGISTERED:
+	case MEDUSA_SCHED_REASON_UNREGISTERED:
 		return "unregistered";
-	case MEDUSA_SCHED_FAILED:
+	case MEDUSA_SCHED_REASON_FAILED:
 		return "failed";
-	case MEDUSA_SCHED_CANCELLED:
+	case MEDUSA_SCHED_REASON_CANCELLED:
 		return "cancelled";
-	case MEDUSA_SCHED_LOAD_FAILED:
+	case MEDUSA_SCHED_REASON_LOAD_FAILED:
 		return "load failed";
 	}
 	return "unknown reason";
@@ -48,13 +48,13 @@ MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 MD_EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
 {
 	switch (artifact) {
-	case MEDUSA_SCHED_BACKBONE:
+	case MEDUSA_SCHED_CLASS_BACKBONE:
 		return "backbone";
-	case MEDUSA_SCHED_WEIGHTS:
+	case MEDUSA_SCHED_CLASS_WEIGHTS:
 		return "weights";
-	case MEDUSA_SCHED_CONTEXT:
+	case MEDUSA_SCHED_CLASS_CONTEXT:
 		return "context";
-	case MEDUSA_SCHED_LIBRARY:
+	case MEDUSA_SCHED_CLASS_LIBRARY:
 		return "library";
 	}
 	return "unknown class";
@@ -63,13 +63,13 @@ MD_EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
 MD_EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
 {
 	switch (source) {
-	case MEDUSA_SCHED_FROM_HOST:
+	case MEDUSA_SCHED_SOURCE_HOST:
 		return "from host";
-	case MEDUSA_SCHED_FROM_PEER:
+	case MEDUSA_SCHED_SOURCE_PEER:
 		return "from peer";
-	case MEDUSA_SCHED_FROM_COLD:
+	case MEDUSA_SCHED_SOURCE_COLD:
 		return "from cold";
-	case MEDUSA_SCHED_MADE:
+	case MEDUSA_SCHED_SOURCE_MADE:
 		return "made";
 	}
 	return "unknown source";
@@ -78,37 +78,37 @@ MD_EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
 MD_EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 {
 	switch (type) {
-	case MEDUSA_SCHED_ARRIVAL:
+	case MEDUSA_SCHED_EVENT_ARRIVAL:
 		return "arrival";
-	case MEDUSA_SCHED_CANCEL:
+	case MEDUSA_SCHED_EVENT_CANCEL:
 		return "cancel";
-	case MEDUSA_SCHED_STARTED:
+	case MEDUSA_SCHED_EVENT_STARTED:
 		return "started";
-	case MEDUSA_SCHED_FIRST_TOKEN:
+	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
 		return "first token";
-	case MEDUSA_SCHED_DONE:
+	case MEDUSA_SCHED_EVENT_DONE:
 		return "done";
-	case MEDUSA_SCHED_BATCH_FAILED:
+	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
 		return "batch failed";
-	case MEDUSA_SCHED_TRANSFER_DONE:
+	case MEDUSA_SCHED_EVENT_TRANSFER_DONE:
 		return "transfer done";
-	case MEDUSA_SCHED_TRANSFER_FAILED:
+	case MEDUSA_SCHED_EVENT_TRANSFER_FAILED:
 		return "transfer failed";
-	case MEDUSA_SCHED_EVICTED:
+	case MEDUSA_SCHED_EVENT_EVICTED:
 		return "evicted";
-	case MEDUSA_SCHED_MEMORY_REPORT:
+	case MEDUSA_SCHED_EVENT_MEMORY_REPORT:
 		return "memory report";
-	case MEDUSA_SCHED_MEMORY_LIMIT:
+	case MEDUSA_SCHED_EVENT_MEMORY_LIMIT:
 		return "memory limit";
-	case MEDUSA_SCHED_GPU_LOST:
+	case MEDUSA_SCHED_EVENT_GPU_LOST:
 		return "GPU lost";
-	case MEDUSA_SCHED_GPU_BACK:
+	case MEDUSA_SCHED_EVENT_GPU_BACK:
 		return "GPU back";
-	case MEDUSA_SCHED_BACKBONE_FAILED:
+	case MEDUSA_SCHED_EVENT_BACKBONE_FAILED:
 		return "backbone failed";
-	case MEDUSA_SCHED_FUNCTION_GONE:
+	case MEDUSA_SCHED_EVENT_FUNCTION_GONE:
 		return "function gone";
-	case MEDUSA_SCHED_TIMER:
+	case MEDUSA_SCHED_EVENT_TIMER:
 		return "timer";
 	}
 	return "unknown event";
@@ -128,15 +128,15 @@ MD_EXPORT const char *medusa_sched_goal_name(enum medusa_sched_goal goal)
 MD_EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
 {
 	switch (kind) {
-	case MEDUSA_SCHED_QUEUEING:
+	case MEDUSA_SCHED_KIND_QUEUEING:
 		return "queueing";
-	case MEDUSA_SCHED_PLACEMENT:
+	case MEDUSA_SCHED_KIND_PLACEMENT:
 		return "placement";
-	case MEDUSA_SCHED_EVICTION:
+	case MEDUSA_SCHED_KIND_EVICTION:
 		return "eviction";
-	case MEDUSA_SCHED_BATCHING:
+	case MEDUSA_SCHED_KIND_BATCHING:
 		return "batching";
-	case MEDUSA_SCHED_PRELOADING:
+	case MEDUSA_SCHED_KIND_PRELOADING:
 		return "preloading";
 	case MEDUSA_SCHED_KINDS:
 		break;

@@ -238,7 +238,7 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a backbone");
 	*index = s->backbone_count++;
 	s->backbones[*index] = (struct md_backbone){
-	    .artifact = artifact_add(s, MEDUSA_SCHED_BACKBONE, *index, spec.bytes,
+	    .artifact = artifact_add(s, MEDUSA_SCHED_CLASS_BACKBONE, *index, spec.bytes,
 				     cold_time(s, spec.bytes, spec.cold_ns), spec.in_host),
 	    .first_user = NONE,
 	};
@@ -352,7 +352,7 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 		f->artifacts[i] = NONE;
 	if (spec.backbone != NONE) {
 		struct md_backbone *backbone = &s->backbones[spec.backbone];
-		f->artifacts[MEDUSA_SCHED_BACKBONE] = backbone->artifact;
+		f->artifacts[MEDUSA_SCHED_CLASS_BACKBONE] = backbone->artifact;
 		f->next_user = backbone->first_user;
 		backbone->first_user = *index;
 		backbone->users++;
@@ -360,15 +360,15 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 	/* the first of the two that is loaded takes the cold start, which loads both */
 	uint64_t cold = cold_time(s, spec.weight_bytes + spec.library_bytes, spec.cold_ns);
 	if (spec.library_bytes)
-		f->artifacts[MEDUSA_SCHED_LIBRARY] =
-		    artifact_add(s, MEDUSA_SCHED_LIBRARY, *index, spec.library_bytes, cold, spec.in_host);
+		f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY] =
+		    artifact_add(s, MEDUSA_SCHED_CLASS_LIBRARY, *index, spec.library_bytes, cold, spec.in_host);
 	if (spec.weight_bytes)
-		f->artifacts[MEDUSA_SCHED_WEIGHTS] =
-		    artifact_add(s, MEDUSA_SCHED_WEIGHTS, *index, spec.weight_bytes,
+		f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS] =
+		    artifact_add(s, MEDUSA_SCHED_CLASS_WEIGHTS, *index, spec.weight_bytes,
 				 spec.library_bytes ? cold_time(s, spec.weight_bytes, 0) : cold, spec.in_host);
 	if (spec.context_bytes)
-		f->artifacts[MEDUSA_SCHED_CONTEXT] =
-		    artifact_add(s, MEDUSA_SCHED_CONTEXT, *index, spec.context_bytes, 0, false);
+		f->artifacts[MEDUSA_SCHED_CLASS_CONTEXT] =
+		    artifact_add(s, MEDUSA_SCHED_CLASS_CONTEXT, *index, spec.context_bytes, 0, false);
 	return MEDUSA_SCHED_OK;
 }
 
@@ -383,7 +383,7 @@ void md_function_gone(struct medusa_sched *s, uint32_t function)
 	for (uint32_t r = md_first_waiting(s, function), last = NONE; r != NONE && r != last;
 	     r = md_first_waiting(s, function)) {
 		last = r;
-		md_request_reject(s, r, MEDUSA_SCHED_UNREGISTERED);
+		md_request_reject(s, r, MEDUSA_SCHED_REASON_UNREGISTERED);
 	}
 	md_claim_drop(s, function);
 	md_function_changed(s, function);

@@ -178,14 +178,14 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_ACTION_REJECT);
 	if (!action)
 		return; /* out of memory: it goes on waiting, and is rejected at the next event */
 	action->request = r->id;
 	action->function = r->function;
 	action->reason = reason;
 	md_request_unwait(s, request);
-	if (reason == MEDUSA_SCHED_CANCELLED) {
+	if (reason == MEDUSA_SCHED_REASON_CANCELLED) {
 		s->stats.cancelled++;
 	} else {
 		s->stats.rejected++;

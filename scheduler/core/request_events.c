@@ -13,7 +13,7 @@
 
 static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_event *e, enum medusa_sched_reason reason)
 {
-	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_ACTION_REJECT);
 	if (!action)
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for an action");
 	action->request = e->request;
@@ -48,14 +48,14 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->request is %llu, a number that is still in use",
 			       (unsigned long long)e->request);
 	if (e->function >= s->function_count || s->functions[e->function].gone)
-		return refuse_at_once(s, e, MEDUSA_SCHED_UNREGISTERED);
+		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_UNREGISTERED);
 	struct md_function *f = &s->functions[e->function];
 	uint64_t kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
 	md_rate_arrival(&f->rate, s->now);
 	if (!fits_at_all(s, e->function, kv_bytes))
-		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
+		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_NEVER_FITS);
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
-		return refuse_at_once(s, e, MEDUSA_SCHED_QUEUE_FULL);
+		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUEUE_FULL);
 	uint32_t request = md_request_create(s, e->request, e->function);
 	if (request == NONE)
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for request %llu",
@@ -75,7 +75,7 @@ void md_requests_refuse_too_large(struct medusa_sched *s)
 		newer = s->requests[r].newer;
 		uint32_t function = s->requests[r].function;
 		if (!fits_at_all(s, function, s->requests[r].kv_bytes))
-			md_request_reject(s, r, MEDUSA_SCHED_NEVER_FITS);
+			md_request_reject(s, r, MEDUSA_SCHED_REASON_NEVER_FITS);
 	}
 }
 
@@ -102,7 +102,7 @@ void md_request_cancelled(struct medusa_sched *s, const struct medusa_sched_even
 		return;
 	s->requests[request].cancelled = true;
 	if (s->requests[request].state == MD_WAITING)
-		md_request_reject(s, request, MEDUSA_SCHED_CANCELLED);
+		md_request_reject(s, request, MEDUSA_SCHED_REASON_CANCELLED);
 }
 
 static bool in_time(const struct medusa_sched *s, uint32_t request)

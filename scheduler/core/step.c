@@ -18,31 +18,31 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 	if (e->now < s->now)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->now is %llu, earlier than the event before (%llu)",
 			       (unsigned long long)e->now, (unsigned long long)s->now);
-	bool gpu = e->type == MEDUSA_SCHED_MEMORY_REPORT || e->type == MEDUSA_SCHED_MEMORY_LIMIT ||
-		   e->type == MEDUSA_SCHED_GPU_LOST || e->type == MEDUSA_SCHED_GPU_BACK ||
-		   e->type == MEDUSA_SCHED_BACKBONE_FAILED;
+	bool gpu = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT ||
+		   e->type == MEDUSA_SCHED_EVENT_GPU_LOST || e->type == MEDUSA_SCHED_EVENT_GPU_BACK ||
+		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
 			       s->gpu_count);
-	if (e->type == MEDUSA_SCHED_BACKBONE_FAILED && e->backbone >= s->backbone_count)
+	if (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED && e->backbone >= s->backbone_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->backbone is %u, but only %u backbones are registered", e->backbone,
 			       s->backbone_count);
-	if (e->type == MEDUSA_SCHED_FUNCTION_GONE && e->function >= s->function_count)
+	if (e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE && e->function >= s->function_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->function is %u, but only %u functions are registered", e->function,
 			       s->function_count);
 	bool never = false;
-	if (e->type == MEDUSA_SCHED_BATCH_FAILED || e->type == MEDUSA_SCHED_STARTED)
+	if (e->type == MEDUSA_SCHED_EVENT_BATCH_FAILED || e->type == MEDUSA_SCHED_EVENT_STARTED)
 		md_batch_find(s, e->batch, &never);
-	if (e->type == MEDUSA_SCHED_TRANSFER_DONE || e->type == MEDUSA_SCHED_TRANSFER_FAILED ||
-	    e->type == MEDUSA_SCHED_EVICTED)
+	if (e->type == MEDUSA_SCHED_EVENT_TRANSFER_DONE || e->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED ||
+	    e->type == MEDUSA_SCHED_EVENT_EVICTED)
 		md_transfer_find(s, e->transfer, &never);
 	if (never)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event names batch or transfer %llu, which no action has named",
 			       (unsigned long long)(e->batch | e->transfer));
-	if (e->type < MEDUSA_SCHED_ARRIVAL || e->type > MEDUSA_SCHED_TIMER)
+	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_TIMER)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
 	return MEDUSA_SCHED_OK;
@@ -54,54 +54,54 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 	uint32_t batch = md_batch_find(s, e->batch, &never);
 	uint32_t transfer = md_transfer_find(s, e->transfer, &never);
 	switch (e->type) {
-	case MEDUSA_SCHED_ARRIVAL:
+	case MEDUSA_SCHED_EVENT_ARRIVAL:
 		return md_request_arrives(s, e);
-	case MEDUSA_SCHED_CANCEL:
+	case MEDUSA_SCHED_EVENT_CANCEL:
 		md_request_cancelled(s, e);
 		break;
-	case MEDUSA_SCHED_STARTED:
+	case MEDUSA_SCHED_EVENT_STARTED:
 		if (batch != NONE)
 			s->batches[batch].started = s->now;
 		break;
-	case MEDUSA_SCHED_FIRST_TOKEN:
+	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
 		md_request_first_token(s, e);
 		break;
-	case MEDUSA_SCHED_DONE:
+	case MEDUSA_SCHED_EVENT_DONE:
 		md_request_done(s, e);
 		break;
-	case MEDUSA_SCHED_BATCH_FAILED:
+	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
 		if (batch != NONE)
-			md_batch_fail(s, batch, MEDUSA_SCHED_FAILED);
+			md_batch_fail(s, batch, MEDUSA_SCHED_REASON_FAILED);
 		break;
-	case MEDUSA_SCHED_TRANSFER_DONE:
-	case MEDUSA_SCHED_EVICTED:
+	case MEDUSA_SCHED_EVENT_TRANSFER_DONE:
+	case MEDUSA_SCHED_EVENT_EVICTED:
 		if (transfer != NONE)
 			md_transfer_arrives(s, transfer);
 		break;
-	case MEDUSA_SCHED_TRANSFER_FAILED:
+	case MEDUSA_SCHED_EVENT_TRANSFER_FAILED:
 		if (transfer != NONE)
 			md_transfer_fails(s, transfer);
 		break;
-	case MEDUSA_SCHED_MEMORY_REPORT:
+	case MEDUSA_SCHED_EVENT_MEMORY_REPORT:
 		md_memory_report(s, e);
 		break;
-	case MEDUSA_SCHED_MEMORY_LIMIT:
+	case MEDUSA_SCHED_EVENT_MEMORY_LIMIT:
 		s->gpus[e->gpu].limit = e->bytes;
 		md_requests_refuse_too_large(s);
 		break;
-	case MEDUSA_SCHED_GPU_LOST:
+	case MEDUSA_SCHED_EVENT_GPU_LOST:
 		md_gpu_lost(s, e->gpu);
 		break;
-	case MEDUSA_SCHED_GPU_BACK:
+	case MEDUSA_SCHED_EVENT_GPU_BACK:
 		md_gpu_back(s, e->gpu);
 		break;
-	case MEDUSA_SCHED_BACKBONE_FAILED:
+	case MEDUSA_SCHED_EVENT_BACKBONE_FAILED:
 		md_backbone_failed(s, e->gpu, e->backbone);
 		break;
-	case MEDUSA_SCHED_FUNCTION_GONE:
+	case MEDUSA_SCHED_EVENT_FUNCTION_GONE:
 		md_function_gone(s, e->function);
 		break;
-	case MEDUSA_SCHED_TIMER:
+	case MEDUSA_SCHED_EVENT_TIMER:
 		break;
 	}
 	return MEDUSA_SCHED_OK;
@@ -119,7 +119,7 @@ static void expire(struct medusa_sched *s)
 	uint32_t last = NONE;
 	while (s->oldest_waiting != NONE && s->oldest_waiting != last && expiry(s, s->oldest_waiting) <= s->now) {
 		last = s->oldest_waiting;
-		md_request_reject(s, last, MEDUSA_SCHED_WAITED_TOO_LONG);
+		md_request_reject(s, last, MEDUSA_SCHED_REASON_WAITED_TOO_LONG);
 	}
 }
 
@@ -160,7 +160,7 @@ static void set_timer(struct medusa_sched *s)
 	if (at == UINT64_MAX || at == s->timer)
 		return;
 	at = at > s->now ? at : s->now + 1;
-	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_SET_TIMER);
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_ACTION_SET_TIMER);
 	if (!action)
 		return;
 	action->at = at;

@@ -42,7 +42,7 @@ static void fill_action(const struct medusa_sched *s, struct medusa_sched_action
 			uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	bool backbone = a->kind == MEDUSA_SCHED_BACKBONE;
+	bool backbone = a->kind == MEDUSA_SCHED_CLASS_BACKBONE;
 	action->artifact = a->kind;
 	action->backbone = backbone ? a->owner : NONE;
 	action->function = backbone ? NONE : a->owner;
@@ -55,13 +55,13 @@ static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint
 					      uint32_t peer)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind == MEDUSA_SCHED_CONTEXT)
-		return MEDUSA_SCHED_MADE;
+	if (a->kind == MEDUSA_SCHED_CLASS_CONTEXT)
+		return MEDUSA_SCHED_SOURCE_MADE;
 	if (gpu == NONE)
-		return MEDUSA_SCHED_FROM_COLD;
+		return MEDUSA_SCHED_SOURCE_COLD;
 	if (peer != NONE && peer != gpu && md_copy_at(s, artifact, peer)->state == MD_THERE)
-		return MEDUSA_SCHED_FROM_PEER;
-	return a->host == MD_THERE ? MEDUSA_SCHED_FROM_HOST : MEDUSA_SCHED_FROM_COLD;
+		return MEDUSA_SCHED_SOURCE_PEER;
+	return a->host == MD_THERE ? MEDUSA_SCHED_SOURCE_HOST : MEDUSA_SCHED_SOURCE_COLD;
 }
 
 /* Pins what a transfer reads from, and what it would be of no use without. */
@@ -77,13 +77,13 @@ static void count_source(struct medusa_sched *s, const struct md_transfer *t, bo
 {
 	if (preload)
 		s->stats.preloads++;
-	if (t->source == MEDUSA_SCHED_FROM_PEER) {
+	if (t->source == MEDUSA_SCHED_SOURCE_PEER) {
 		s->stats.swaps_peer += !preload;
 		s->stats.bytes_peer += t->bytes;
-	} else if (t->source == MEDUSA_SCHED_FROM_HOST) {
+	} else if (t->source == MEDUSA_SCHED_SOURCE_HOST) {
 		s->stats.swaps_host += !preload;
 		s->stats.bytes_host += t->bytes;
-	} else if (t->source == MEDUSA_SCHED_FROM_COLD) {
+	} else if (t->source == MEDUSA_SCHED_SOURCE_COLD) {
 		s->stats.swaps_cold += !preload;
 		s->stats.bytes_cold += t->bytes;
 	}
@@ -91,7 +91,7 @@ static void count_source(struct medusa_sched *s, const struct md_transfer *t, bo
 
 static bool uses_host_link(const struct md_transfer *t)
 {
-	return t->gpu != NONE && (t->source == MEDUSA_SCHED_FROM_HOST || t->source == MEDUSA_SCHED_FROM_COLD);
+	return t->gpu != NONE && (t->source == MEDUSA_SCHED_SOURCE_HOST || t->source == MEDUSA_SCHED_SOURCE_COLD);
 }
 
 static void enter_books(struct medusa_sched *s, struct md_transfer *t)
@@ -101,7 +101,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 		a->host = MD_LOADING;
 		s->host_used += a->bytes;
 	}
-	if (t->source == MEDUSA_SCHED_FROM_HOST)
+	if (t->source == MEDUSA_SCHED_SOURCE_HOST)
 		a->host_pins++;
 	if (t->gpu == NONE)
 		return;
@@ -121,17 +121,17 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 	g->host_in += uses_host_link(t);
 	g->host_in_heavy += uses_host_link(t) && t->heavy;
 	md_held_changed(s, t->artifact, t->gpu, was);
-	if (t->source == MEDUSA_SCHED_FROM_PEER)
+	if (t->source == MEDUSA_SCHED_SOURCE_PEER)
 		pin_copy(s, t->artifact, t->peer, 1);
 	if (t->pins_backbone)
-		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE], t->gpu, 1);
+		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], t->gpu, 1);
 }
 
 /* Undoes what enter_books did, except for the copy itself. */
 static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 {
 	struct md_sched_artifact *a = &s->artifacts[t->artifact];
-	if (t->source == MEDUSA_SCHED_FROM_HOST)
+	if (t->source == MEDUSA_SCHED_SOURCE_HOST)
 		a->host_pins--;
 	if (t->gpu == NONE)
 		return;
@@ -140,10 +140,10 @@ static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 	g->changed = s->now;
 	g->host_in -= uses_host_link(t);
 	g->host_in_heavy -= uses_host_link(t) && t->heavy;
-	if (t->source == MEDUSA_SCHED_FROM_PEER)
+	if (t->source == MEDUSA_SCHED_SOURCE_PEER)
 		pin_copy(s, t->artifact, t->peer, -1);
 	if (t->pins_backbone)
-		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE], t->gpu, -1);
+		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], t->gpu, -1);
 }
 
 bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer, bool preload)
@@ -151,7 +151,7 @@ bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32
 	struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint32_t index = transfer_create(s);
 	struct medusa_sched_action *action =
-	    index == NONE ? NULL : md_act(s, preload ? MEDUSA_SCHED_PRELOAD : MEDUSA_SCHED_SWAP_IN);
+	    index == NONE ? NULL : md_act(s, preload ? MEDUSA_SCHED_ACTION_PRELOAD : MEDUSA_SCHED_ACTION_SWAP_IN);
 	if (!action) {
 		if (index != NONE)
 			transfer_free(s, index);
@@ -162,13 +162,13 @@ bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32
 	t->gpu = gpu;
 	t->direction = MD_IN;
 	t->source = choose_source(s, artifact, gpu, peer);
-	t->peer = t->source == MEDUSA_SCHED_FROM_PEER ? peer : NONE;
+	t->peer = t->source == MEDUSA_SCHED_SOURCE_PEER ? peer : NONE;
 	t->bytes = a->bytes;
-	t->heavy = a->kind == MEDUSA_SCHED_BACKBONE || s->functions[a->owner].heavy;
-	t->to_host = gpu != NONE && t->source == MEDUSA_SCHED_FROM_COLD && a->host == MD_ABSENT &&
+	t->heavy = a->kind == MEDUSA_SCHED_CLASS_BACKBONE || s->functions[a->owner].heavy;
+	t->to_host = gpu != NONE && t->source == MEDUSA_SCHED_SOURCE_COLD && a->host == MD_ABSENT &&
 		     (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
-	t->pins_backbone = gpu != NONE && a->kind != MEDUSA_SCHED_BACKBONE &&
-			   s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE] != NONE;
+	t->pins_backbone = gpu != NONE && a->kind != MEDUSA_SCHED_CLASS_BACKBONE &&
+			   s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE] != NONE;
 	enter_books(s, t);
 	count_source(s, t, preload);
 	fill_action(s, action, artifact, gpu);
@@ -273,7 +273,8 @@ bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, ui
 	bool timed = !at_once && gpu != NONE && !suspended;
 	uint32_t index = timed ? transfer_create(s) : NONE;
 	struct medusa_sched_action *action =
-	    timed && index == NONE ? NULL : md_act(s, offload ? MEDUSA_SCHED_OFFLOAD : MEDUSA_SCHED_EVICT);
+	    timed && index == NONE ? NULL
+				   : md_act(s, offload ? MEDUSA_SCHED_ACTION_OFFLOAD : MEDUSA_SCHED_ACTION_EVICT);
 	if (!action) {
 		if (index != NONE)
 			transfer_free(s, index);

@@ -35,7 +35,7 @@ static void will_happen(uint64_t at, struct medusa_sched_event event)
 
 static struct medusa_sched_event next_event(void)
 {
-	struct medusa_sched_event event = {.type = MEDUSA_SCHED_TIMER, .now = timer_at};
+	struct medusa_sched_event event = {.type = MEDUSA_SCHED_EVENT_TIMER, .now = timer_at};
 	if (queue[0].now > timer_at) {
 		timer_at = UINT64_MAX;
 		return event;
@@ -54,31 +54,32 @@ static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 	uint64_t start = now > copies_end ? now : copies_end;
 	printf("            %s", medusa_sched_action_name(action->type));
 	switch (action->type) {
-	case MEDUSA_SCHED_SWAP_IN:
-	case MEDUSA_SCHED_PRELOAD:
-		copies_end = start + (action->source == MEDUSA_SCHED_MADE ? 20 * MS : action->bytes / BYTES_PER_NS);
-		will_happen(copies_end, (struct medusa_sched_event){.type = MEDUSA_SCHED_TRANSFER_DONE,
+	case MEDUSA_SCHED_ACTION_SWAP_IN:
+	case MEDUSA_SCHED_ACTION_PRELOAD:
+		copies_end =
+		    start + (action->source == MEDUSA_SCHED_SOURCE_MADE ? 20 * MS : action->bytes / BYTES_PER_NS);
+		will_happen(copies_end, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE,
 								    .transfer = action->transfer});
 		/* fall through */
-	case MEDUSA_SCHED_EVICT:
-	case MEDUSA_SCHED_OFFLOAD: /* its transfer is 0: it is done when this function returns */
+	case MEDUSA_SCHED_ACTION_EVICT:
+	case MEDUSA_SCHED_ACTION_OFFLOAD: /* its transfer is 0: it is done when this function returns */
 		printf(" %s of %s, %" PRIu64 " MB%s", artifacts[action->artifact], functions[action->function],
 		       action->bytes / 1000000, action->gpu == MEDUSA_SCHED_NONE ? ", host memory" : "");
 		break;
-	case MEDUSA_SCHED_RUN:
+	case MEDUSA_SCHED_ACTION_RUN:
 		for (uint32_t i = 0; i < action->request_count; i++) {
 			struct medusa_sched_event event = {.request = action->requests[i]};
 			printf(" request %" PRIu64 " of %s", event.request, functions[action->function]);
-			event.type = MEDUSA_SCHED_FIRST_TOKEN;
+			event.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN;
 			will_happen(start + 30 * MS, event);
-			event.type = MEDUSA_SCHED_DONE;
+			event.type = MEDUSA_SCHED_EVENT_DONE;
 			will_happen(start + 100 * MS, event);
 		}
 		break;
-	case MEDUSA_SCHED_REJECT:
+	case MEDUSA_SCHED_ACTION_REJECT:
 		printf(" request %" PRIu64 ": %s", action->request, medusa_sched_reason_name(action->reason));
 		break;
-	case MEDUSA_SCHED_SET_TIMER:
+	case MEDUSA_SCHED_ACTION_SET_TIMER:
 		timer_at = action->at;
 		printf(" %.1f ms", (double)action->at / MS);
 		break;
@@ -89,17 +90,17 @@ static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 static void say(const struct medusa_sched_event *event)
 {
 	static const char *const words[] = {
-	    [MEDUSA_SCHED_ARRIVAL] = "arrives",
-	    [MEDUSA_SCHED_FIRST_TOKEN] = "first token",
-	    [MEDUSA_SCHED_DONE] = "done",
-	    [MEDUSA_SCHED_TRANSFER_DONE] = "transfer done",
-	    [MEDUSA_SCHED_FUNCTION_GONE] = "function unregistered",
-	    [MEDUSA_SCHED_TIMER] = "timer",
+	    [MEDUSA_SCHED_EVENT_ARRIVAL] = "arrives",
+	    [MEDUSA_SCHED_EVENT_FIRST_TOKEN] = "first token",
+	    [MEDUSA_SCHED_EVENT_DONE] = "done",
+	    [MEDUSA_SCHED_EVENT_TRANSFER_DONE] = "transfer done",
+	    [MEDUSA_SCHED_EVENT_FUNCTION_GONE] = "function unregistered",
+	    [MEDUSA_SCHED_EVENT_TIMER] = "timer",
 	};
 	printf("%7.1f ms  %s", (double)event->now / MS, words[event->type]);
 	if (event->request)
 		printf(": request %" PRIu64, event->request);
-	if (event->type == MEDUSA_SCHED_ARRIVAL || event->type == MEDUSA_SCHED_FUNCTION_GONE)
+	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL || event->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE)
 		printf("%s %s", event->request ? " for" : ":", functions[event->function]);
 	printf("\n");
 }
@@ -138,11 +139,14 @@ int main(void)
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
 		stop_on_error(medusa_sched_add_function(sched, &function, &index), sched); /* 0: chat, 1: code */
 
-	will_happen(0, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = 1, .function = 0});
-	will_happen(1000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = 2, .function = 0});
-	will_happen(3000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = 3, .function = 1});
-	will_happen(4000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1});
-	will_happen(4001 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = 4, .function = 1});
+	will_happen(0, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 1, .function = 0});
+	will_happen(1000 * MS,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 2, .function = 0});
+	will_happen(3000 * MS,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 3, .function = 1});
+	will_happen(4000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 1});
+	will_happen(4001 * MS,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 4, .function = 1});
 	while (queued) {
 		struct medusa_sched_event event = next_event();
 		event.size = sizeof(event);

@@ -28,7 +28,7 @@ static bool there(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 
 bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		if (artifact == NONE)
 			continue;
@@ -42,7 +42,7 @@ bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	uint64_t bytes = 0;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		if (artifact == NONE)
 			continue;
@@ -60,7 +60,7 @@ static uint64_t held_for(const struct medusa_sched *s, uint32_t function, uint32
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
 	uint64_t bytes = 0;
-	for (int kind = MEDUSA_SCHED_BACKBONE; kind <= MEDUSA_SCHED_WEIGHTS; kind++) {
+	for (int kind = MEDUSA_SCHED_CLASS_BACKBONE; kind <= MEDUSA_SCHED_CLASS_WEIGHTS; kind++) {
 		uint32_t artifact = artifacts[kind];
 		if (artifact != NONE && !there(s, artifact, gpu) && there(s, artifact, peer))
 			bytes += s->artifacts[artifact].bytes;
@@ -86,7 +86,7 @@ uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t 
 static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind == MEDUSA_SCHED_CONTEXT)
+	if (a->kind == MEDUSA_SCHED_CLASS_CONTEXT)
 		return s->functions[a->owner].spec.context_ns;
 	if (peer != NONE && there(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
 		return copy_ns(a->bytes, peer_speed(s, peer, gpu));
@@ -96,17 +96,17 @@ static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32
 uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const struct md_function *f = &s->functions[function];
-	uint32_t own = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	uint32_t own = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
 	bool from_peer = peer != NONE && own != NONE && there(s, own, peer);
 	uint64_t copies = 0, made = 0, swapped = from_peer ? f->spec.swap_peer_ns : f->spec.swap_ns;
 	bool weights = false;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
 		if (artifact == NONE || there(s, artifact, gpu))
 			continue;
-		if (kind == MEDUSA_SCHED_CONTEXT) {
+		if (kind == MEDUSA_SCHED_CLASS_CONTEXT) {
 			made += f->spec.context_ns;
-		} else if (kind == MEDUSA_SCHED_WEIGHTS && swapped) {
+		} else if (kind == MEDUSA_SCHED_CLASS_WEIGHTS && swapped) {
 			weights = true;
 			copies += s->artifacts[artifact].host == MD_THERE || peer != NONE
 				      ? 0
@@ -115,7 +115,7 @@ uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t g
 			copies += fetch_ns(s, artifact, gpu, peer);
 		}
 	}
-	uint32_t library = f->artifacts[MEDUSA_SCHED_LIBRARY];
+	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 	if (library != NONE && s->artifacts[library].host != MD_THERE)
 		made += s->artifacts[library].cold_ns;
 	return copies + made + (weights ? swapped : f->spec.t0_ns);
@@ -125,11 +125,11 @@ uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint32_t best = NONE;
-	for (uint32_t peer = 0; a->kind != MEDUSA_SCHED_CONTEXT && a->copies && peer < s->gpu_count; peer++) {
+	for (uint32_t peer = 0; a->kind != MEDUSA_SCHED_CLASS_CONTEXT && a->copies && peer < s->gpu_count; peer++) {
 		if (peer != gpu && there(s, artifact, peer) && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))
 			best = peer;
 	}
-	if (a->kind == MEDUSA_SCHED_WEIGHTS) {
+	if (a->kind == MEDUSA_SCHED_CLASS_WEIGHTS) {
 		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
 		uint64_t swap = best == NONE ? spec->swap_ns : spec->swap_peer_ns;
 		if (swap)
@@ -142,7 +142,7 @@ uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_BACKBONE)
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE)
 		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
 	/* a backbone may have thousands of users, so the sum is kept, and may be a little old */
 	struct md_backbone *backbone = &s->backbones[a->owner];

@@ -10,14 +10,14 @@
 static const struct md_function *owner(const struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	return a->kind == MEDUSA_SCHED_BACKBONE ? NULL : &s->functions[a->owner];
+	return a->kind == MEDUSA_SCHED_CLASS_BACKBONE ? NULL : &s->functions[a->owner];
 }
 
 /* Requests that wait for this artifact. */
 static uint32_t queue_length(const struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_BACKBONE)
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE)
 		return md_waiting(s, a->owner);
 	return s->backbones[a->owner].waiting;
 }

@@ -39,7 +39,7 @@ static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
 
 static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 {
-	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_BACKBONE], best = resident(s, function);
+	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], best = resident(s, function);
 	int64_t most = 0;
 	for (uint32_t gpu = 0; best == NONE && backbone != NONE && gpu < s->gpu_count; gpu++) {
 		int state = md_copy_at(s, backbone, gpu)->state;
@@ -141,7 +141,7 @@ static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
 
 static bool ready_at(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		if (artifact != NONE && md_copy_at(s, artifact, gpu)->state != MD_THERE)
 			return false;

@@ -21,15 +21,15 @@ struct named {
 static const void *const *tables(enum medusa_sched_kind kind)
 {
 	switch (kind) {
-	case MEDUSA_SCHED_QUEUEING:
+	case MEDUSA_SCHED_KIND_QUEUEING:
 		return (const void *const *)md_queueings;
-	case MEDUSA_SCHED_PLACEMENT:
+	case MEDUSA_SCHED_KIND_PLACEMENT:
 		return (const void *const *)md_placements;
-	case MEDUSA_SCHED_EVICTION:
+	case MEDUSA_SCHED_KIND_EVICTION:
 		return (const void *const *)md_evictions;
-	case MEDUSA_SCHED_BATCHING:
+	case MEDUSA_SCHED_KIND_BATCHING:
 		return (const void *const *)md_batchings;
-	case MEDUSA_SCHED_PRELOADING:
+	case MEDUSA_SCHED_KIND_PRELOADING:
 		return (const void *const *)md_preloadings;
 	case MEDUSA_SCHED_KINDS:
 		break;
@@ -77,10 +77,10 @@ int md_policies_choose(struct medusa_sched *s, const struct medusa_sched_options
 		if (code)
 			return code;
 	}
-	s->queueing = chosen[MEDUSA_SCHED_QUEUEING];
-	s->placement = chosen[MEDUSA_SCHED_PLACEMENT];
-	s->eviction = chosen[MEDUSA_SCHED_EVICTION];
-	s->batching = chosen[MEDUSA_SCHED_BATCHING];
-	s->preloading = chosen[MEDUSA_SCHED_PRELOADING];
+	s->queueing = chosen[MEDUSA_SCHED_KIND_QUEUEING];
+	s->placement = chosen[MEDUSA_SCHED_KIND_PLACEMENT];
+	s->eviction = chosen[MEDUSA_SCHED_KIND_EVICTION];
+	s->batching = chosen[MEDUSA_SCHED_KIND_BATCHING];
+	s->preloading = chosen[MEDUSA_SCHED_KIND_PRELOADING];
 	return MEDUSA_SCHED_OK;
 }

@@ -88,7 +88,7 @@ static bool choose_functions(struct medusa_sched *s, struct problem *p)
 static void hold(const struct medusa_sched *s, struct problem *p, uint32_t number, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	bool once = a->kind != MEDUSA_SCHED_BACKBONE, counted = false;
+	bool once = a->kind != MEDUSA_SCHED_CLASS_BACKBONE, counted = false;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		int state = md_copy_at(s, artifact, gpu)->state;
 		if (state != MD_THERE && state != MD_LOADING)
@@ -107,18 +107,18 @@ static void hold(const struct medusa_sched *s, struct problem *p, uint32_t numbe
 static void add_artifact(const struct medusa_sched *s, struct problem *p, uint32_t artifact, uint32_t owner)
 {
 	static const enum md_knapsack_class classes[] = {
-	    [MEDUSA_SCHED_BACKBONE] = MD_KNAPSACK_BACKBONE,
-	    [MEDUSA_SCHED_WEIGHTS] = MD_KNAPSACK_ADAPTER,
-	    [MEDUSA_SCHED_CONTEXT] = MD_KNAPSACK_KERNELS,
-	    [MEDUSA_SCHED_LIBRARY] = MD_KNAPSACK_LIBRARY,
+	    [MEDUSA_SCHED_CLASS_BACKBONE] = MD_KNAPSACK_BACKBONE,
+	    [MEDUSA_SCHED_CLASS_WEIGHTS] = MD_KNAPSACK_ADAPTER,
+	    [MEDUSA_SCHED_CLASS_CONTEXT] = MD_KNAPSACK_KERNELS,
+	    [MEDUSA_SCHED_CLASS_LIBRARY] = MD_KNAPSACK_LIBRARY,
 	};
 	if (artifact == NONE)
 		return;
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	double cold = (double)a->cold_ns * 1e-9, copy = (double)a->bytes / s->host_bytes_per_s;
-	if (a->kind == MEDUSA_SCHED_CONTEXT)
+	if (a->kind == MEDUSA_SCHED_CLASS_CONTEXT)
 		copy = (double)s->functions[a->owner].spec.context_ns * 1e-9;
-	if (a->kind == MEDUSA_SCHED_LIBRARY)
+	if (a->kind == MEDUSA_SCHED_CLASS_LIBRARY)
 		copy = 0;
 	uint32_t number = p->knapsack.artifact_count++;
 	p->ours[number] = artifact;
@@ -126,7 +126,7 @@ static void add_artifact(const struct medusa_sched *s, struct problem *p, uint32
 	    .class = classes[a->kind],
 	    .owner = owner,
 	    .bytes = a->bytes,
-	    .container_s = a->kind == MEDUSA_SCHED_CONTEXT ? 0 : cold,
+	    .container_s = a->kind == MEDUSA_SCHED_CLASS_CONTEXT ? 0 : cold,
 	    .gpu_s = cold + copy,
 	};
 	hold(s, p, number, artifact);
@@ -147,9 +147,9 @@ static void add_artifacts(struct medusa_sched *s, struct problem *p)
 			}
 			p->functions[i].backbone = p->backbones[backbone];
 		}
-		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_LIBRARY], i);
-		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_WEIGHTS], i);
-		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_CONTEXT], i);
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY], i);
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS], i);
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_CLASS_CONTEXT], i);
 	}
 }
 
@@ -247,7 +247,7 @@ static void medusa_plan(struct medusa_sched *s)
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
 		return false;
 	if (gpu == NONE)
 		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
@@ -255,9 +255,9 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 	if (!g->present || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
 	    (int64_t)a->bytes > md_free_bytes(s, gpu))
 		return false;
-	if (a->kind == MEDUSA_SCHED_BACKBONE)
+	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
 		return true;
-	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE];
+	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE];
 	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
 }
 

@@ -139,7 +139,7 @@ static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	uint32_t weights = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	uint32_t weights = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
 	if (weights == NONE || s->artifacts[weights].copies)
 		return f->spec.t0_ns;
 	uint64_t copy = (uint64_t)((double)f->spec.weight_bytes / s->host_bytes_per_s * 1e9);

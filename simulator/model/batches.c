@@ -146,12 +146,12 @@ static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 /* True if nothing is missing but copies, which overlap with execution as node_model.h says. */
 static bool copies_missing(const struct batch *batch)
 {
-	return batch->coming[MEDUSA_SCHED_BACKBONE] || batch->coming[MEDUSA_SCHED_WEIGHTS];
+	return batch->coming[MEDUSA_SCHED_CLASS_BACKBONE] || batch->coming[MEDUSA_SCHED_CLASS_WEIGHTS];
 }
 
 static bool gated(const struct batch *batch)
 {
-	return batch->coming[MEDUSA_SCHED_CONTEXT] || batch->coming[MEDUSA_SCHED_LIBRARY];
+	return batch->coming[MEDUSA_SCHED_CLASS_CONTEXT] || batch->coming[MEDUSA_SCHED_CLASS_LIBRARY];
 }
 
 void md_sim_model_begin(struct md_sim_model *model, uint32_t index)
@@ -163,7 +163,7 @@ void md_sim_model_begin(struct md_sim_model *model, uint32_t index)
 		md_sim_model_plan(model, batch->ready_at, AGENDA_BEGIN, index, ++batch->generation);
 		return;
 	}
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_STARTED);
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_STARTED);
 	if (event)
 		event->batch = batch->id;
 	batch->phase = PHASE_FIRST;
@@ -175,7 +175,7 @@ void md_sim_model_begin(struct md_sim_model *model, uint32_t index)
 
 static bool absent(struct md_sim_model *model, struct batch *batch, int kind, uint64_t bytes)
 {
-	uint32_t place = kind == MEDUSA_SCHED_LIBRARY ? model->node->gpu_count : batch->gpu;
+	uint32_t place = kind == MEDUSA_SCHED_CLASS_LIBRARY ? model->node->gpu_count : batch->gpu;
 	struct copy *copy = md_sim_model_copy(model, place, batch->needs[kind]);
 	if (copy->state == COPY_COMING) {
 		const struct transfer *transfer = &model->transfers[copy->transfer];
@@ -190,14 +190,14 @@ static bool absent(struct md_sim_model *model, struct batch *batch, int kind, ui
 static void bind_needs(struct md_sim_model *model, struct batch *batch)
 {
 	const struct medusa_sched_function *spec = &model->functions->functions[batch->function].spec;
-	const uint64_t bytes[BATCH_NEEDS] = {[MEDUSA_SCHED_BACKBONE] = spec->backbone == NONE ? 0 : 1,
-					     [MEDUSA_SCHED_WEIGHTS] = spec->weight_bytes,
-					     [MEDUSA_SCHED_CONTEXT] = spec->context_bytes,
-					     [MEDUSA_SCHED_LIBRARY] = spec->library_bytes};
+	const uint64_t bytes[BATCH_NEEDS] = {[MEDUSA_SCHED_CLASS_BACKBONE] = spec->backbone == NONE ? 0 : 1,
+					     [MEDUSA_SCHED_CLASS_WEIGHTS] = spec->weight_bytes,
+					     [MEDUSA_SCHED_CLASS_CONTEXT] = spec->context_bytes,
+					     [MEDUSA_SCHED_CLASS_LIBRARY] = spec->library_bytes};
 	for (int kind = 0; kind < BATCH_NEEDS; kind++) {
 		batch->coming[kind] = false;
 		batch->needs[kind] = NONE;
-		if (model->options.bound || (kind == MEDUSA_SCHED_BACKBONE && spec->backbone == NONE))
+		if (model->options.bound || (kind == MEDUSA_SCHED_CLASS_BACKBONE && spec->backbone == NONE))
 			continue;
 		batch->needs[kind] = md_sim_model_artifact(model, kind, batch->function, spec->backbone);
 		if (absent(model, batch, kind, bytes[kind]))
@@ -259,7 +259,7 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 			struct batch *batch = &model->batches[index];
 			bool waited = copies_missing(batch);
 			for (int kind = 0; kind < BATCH_NEEDS; kind++) {
-				if (batch->needs[kind] == artifact && host == (kind == MEDUSA_SCHED_LIBRARY))
+				if (batch->needs[kind] == artifact && host == (kind == MEDUSA_SCHED_CLASS_LIBRARY))
 					batch->coming[kind] = false;
 			}
 			if (batch->phase == PHASE_GATED) {
@@ -280,7 +280,7 @@ static void unpin(struct md_sim_model *model, struct batch *batch)
 	for (int kind = 0; kind < BATCH_NEEDS; kind++) {
 		if (batch->needs[kind] == NONE)
 			continue;
-		uint32_t place = kind == MEDUSA_SCHED_LIBRARY ? model->node->gpu_count : batch->gpu;
+		uint32_t place = kind == MEDUSA_SCHED_CLASS_LIBRARY ? model->node->gpu_count : batch->gpu;
 		struct copy *copy = md_sim_model_copy(model, place, batch->needs[kind]);
 		if (copy->pins)
 			copy->pins--;
@@ -325,7 +325,7 @@ static void end_requests(struct md_sim_model *model, uint32_t index)
 	struct batch *batch = &model->batches[index];
 	while (batch->ended < batch->count && batch->tokens[batch->ended] <= batch->tokens_done) {
 		uint64_t kv = kv_of(model, batch, batch->requests[batch->ended]);
-		emit_request(model, MEDUSA_SCHED_DONE, batch, batch->ended++);
+		emit_request(model, MEDUSA_SCHED_EVENT_DONE, batch, batch->ended++);
 		batch->kv_bytes -= kv;
 		md_sim_model_free(model, batch->gpu, kv);
 	}
@@ -354,7 +354,7 @@ void md_sim_model_computed(struct md_sim_model *model, uint32_t index)
 	}
 	if (batch->phase == PHASE_FIRST) {
 		for (uint32_t i = 0; i < batch->count; i++)
-			emit_request(model, MEDUSA_SCHED_FIRST_TOKEN, batch, i);
+			emit_request(model, MEDUSA_SCHED_EVENT_FIRST_TOKEN, batch, i);
 		batch->tokens_done = 1;
 	}
 	end_requests(model, index);

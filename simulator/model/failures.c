@@ -9,7 +9,7 @@ static void transfer_failed(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t place = transfer->place, artifact = transfer->artifact;
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_TRANSFER_FAILED);
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
 	if (event)
 		event->transfer = transfer->id;
 	/* the scheduler knows which batches waited for it, so these end without a report */
@@ -18,7 +18,7 @@ static void transfer_failed(struct md_sim_model *model, uint32_t index)
 		bool waits = false;
 		for (int kind = 0; batch->live && kind < BATCH_NEEDS; kind++)
 			waits |= batch->coming[kind] && batch->needs[kind] == artifact &&
-				 (kind == MEDUSA_SCHED_LIBRARY || batch->gpu == place);
+				 (kind == MEDUSA_SCHED_CLASS_LIBRARY || batch->gpu == place);
 		if (waits)
 			md_sim_model_batch_drop(model, i);
 	}
@@ -54,11 +54,11 @@ static void gpu_lost(struct md_sim_model *model, uint32_t index)
 
 static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t backbone)
 {
-	uint32_t artifact = md_sim_model_artifact(model, MEDUSA_SCHED_BACKBONE, 0, backbone);
+	uint32_t artifact = md_sim_model_artifact(model, MEDUSA_SCHED_CLASS_BACKBONE, 0, backbone);
 	struct copy *copy = md_sim_model_copy(model, gpu, artifact);
 	for (uint32_t i = model->gpus[gpu].count; i-- > 0;) {
 		uint32_t batch = model->gpus[gpu].batches[i];
-		if (model->batches[batch].needs[MEDUSA_SCHED_BACKBONE] == artifact)
+		if (model->batches[batch].needs[MEDUSA_SCHED_CLASS_BACKBONE] == artifact)
 			md_sim_model_batch_drop(model, batch);
 	}
 	readers_fail(model, gpu, artifact);
@@ -93,7 +93,7 @@ static void batch_failed(struct md_sim_model *model, uint32_t gpu)
 	if (!model->gpus[gpu].count)
 		return;
 	uint32_t index = model->gpus[gpu].batches[0];
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_BATCH_FAILED);
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_BATCH_FAILED);
 	if (event)
 		event->batch = model->batches[index].id;
 	md_sim_model_batch_drop(model, index);
@@ -104,31 +104,31 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 	const struct medusa_sched_event *fault = &model->options.faults[index];
 	uint32_t victim;
 	switch (fault->type) {
-	case MEDUSA_SCHED_TRANSFER_FAILED:
+	case MEDUSA_SCHED_EVENT_TRANSFER_FAILED:
 		victim = oldest_transfer(model, fault->gpu);
 		if (victim != NONE)
 			transfer_failed(model, victim);
 		return;
-	case MEDUSA_SCHED_BATCH_FAILED:
+	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
 		batch_failed(model, fault->gpu);
 		return;
-	case MEDUSA_SCHED_GPU_LOST:
+	case MEDUSA_SCHED_EVENT_GPU_LOST:
 		if (!model->gpus[fault->gpu].present)
 			return;
 		/* The loss is reported first, because it explains the transfers that fail. */
 		forward(model, fault);
 		gpu_lost(model, fault->gpu);
 		return;
-	case MEDUSA_SCHED_GPU_BACK:
+	case MEDUSA_SCHED_EVENT_GPU_BACK:
 		if (model->gpus[fault->gpu].present)
 			return;
 		model->gpus[fault->gpu].present = true;
 		break;
-	case MEDUSA_SCHED_BACKBONE_FAILED:
+	case MEDUSA_SCHED_EVENT_BACKBONE_FAILED:
 		forward(model, fault);
 		backbone_failed(model, fault->gpu, fault->backbone);
 		return;
-	case MEDUSA_SCHED_MEMORY_LIMIT:
+	case MEDUSA_SCHED_EVENT_MEMORY_LIMIT:
 		model->gpus[fault->gpu].limit = fault->bytes;
 		break;
 	default:
@@ -174,7 +174,7 @@ void md_sim_model_report(struct md_sim_model *model)
 	model->report_count--;
 	if (!model->gpus[report.gpu].present)
 		return;
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_MEMORY_REPORT);
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_MEMORY_REPORT);
 	if (!event)
 		return;
 	event->gpu = report.gpu;

@@ -37,10 +37,10 @@ void md_sim_model_plan(struct md_sim_model *model, uint64_t at, uint32_t kind, u
 
 uint32_t md_sim_model_artifact(const struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone)
 {
-	if (kind == MEDUSA_SCHED_BACKBONE)
+	if (kind == MEDUSA_SCHED_CLASS_BACKBONE)
 		return backbone;
-	return model->functions->backbone_count + (uint32_t)(kind - MEDUSA_SCHED_WEIGHTS) * model->functions->count +
-	       function;
+	return model->functions->backbone_count +
+	       (uint32_t)(kind - MEDUSA_SCHED_CLASS_WEIGHTS) * model->functions->count + function;
 }
 
 void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes)
@@ -69,7 +69,7 @@ static bool allocate(struct md_sim_model *model)
 {
 	const struct md_sim_node *node = model->node;
 	const struct md_sim_functions *functions = model->functions;
-	model->artifact_count = functions->backbone_count + MEDUSA_SCHED_LIBRARY * functions->count;
+	model->artifact_count = functions->backbone_count + MEDUSA_SCHED_CLASS_LIBRARY * functions->count;
 	model->gpus = calloc(node->gpu_count + 1, sizeof(*model->gpus));
 	model->timings = calloc(functions->count + 1, sizeof(*model->timings));
 	model->billed = calloc(functions->count + 1, sizeof(*model->billed));
@@ -92,12 +92,12 @@ static void warm_start(struct md_sim_model *model)
 	}
 	for (uint32_t i = 0; i < model->functions->backbone_count; i++)
 		if (model->functions->backbones[i].spec.in_host)
-			in_host(model, MEDUSA_SCHED_BACKBONE, 0, i);
+			in_host(model, MEDUSA_SCHED_CLASS_BACKBONE, 0, i);
 	for (uint32_t i = 0; i < model->functions->count; i++) {
 		if (!model->functions->functions[i].spec.in_host)
 			continue;
-		in_host(model, MEDUSA_SCHED_WEIGHTS, i, NONE);
-		in_host(model, MEDUSA_SCHED_LIBRARY, i, NONE);
+		in_host(model, MEDUSA_SCHED_CLASS_WEIGHTS, i, NONE);
+		in_host(model, MEDUSA_SCHED_CLASS_LIBRARY, i, NONE);
 	}
 }
 
@@ -158,12 +158,12 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 	model->now = now;
 	for (size_t i = 0; i < count && !model->failed; i++) {
 		switch (actions[i]->type) {
-		case MEDUSA_SCHED_SWAP_IN:
-		case MEDUSA_SCHED_PRELOAD:
+		case MEDUSA_SCHED_ACTION_SWAP_IN:
+		case MEDUSA_SCHED_ACTION_PRELOAD:
 			md_sim_model_bring(model, actions[i]);
 			break;
-		case MEDUSA_SCHED_EVICT:
-		case MEDUSA_SCHED_OFFLOAD:
+		case MEDUSA_SCHED_ACTION_EVICT:
+		case MEDUSA_SCHED_ACTION_OFFLOAD:
 			md_sim_model_remove(model, actions[i]);
 			break;
 		default:
@@ -172,7 +172,7 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 	}
 	/* a batch can determine what it waits for only when all of that has been sent for */
 	for (size_t i = 0; i < count && !model->failed; i++)
-		if (actions[i]->type == MEDUSA_SCHED_RUN)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_RUN)
 			md_sim_model_run(model, actions[i]);
 }
 

@@ -97,7 +97,7 @@ static void delay(struct md_sim_model *model, uint32_t index, uint64_t ns)
 static void make(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
-	uint32_t library = md_sim_model_artifact(model, MEDUSA_SCHED_LIBRARY, transfer->function, NONE);
+	uint32_t library = md_sim_model_artifact(model, MEDUSA_SCHED_CLASS_LIBRARY, transfer->function, NONE);
 	if (md_sim_model_copy(model, model->node->gpu_count, library)->state == COPY_COMING)
 		transfer->stage = STAGE_LIBRARY;
 	else
@@ -106,41 +106,41 @@ static void make(struct md_sim_model *model, uint32_t index)
 
 static uint64_t cold_ns(const struct md_sim_model *model, const struct transfer *transfer)
 {
-	if (transfer->kind == MEDUSA_SCHED_BACKBONE)
+	if (transfer->kind == MEDUSA_SCHED_CLASS_BACKBONE)
 		return model->functions->backbones[transfer->backbone].spec.cold_ns;
 	const struct medusa_sched_function *spec = &model->functions->functions[transfer->function].spec;
 	/* library and weights have one cold start time together: it belongs to the library if there is one */
-	return transfer->kind == MEDUSA_SCHED_LIBRARY || !spec->library_bytes ? spec->cold_ns : 0;
+	return transfer->kind == MEDUSA_SCHED_CLASS_LIBRARY || !spec->library_bytes ? spec->cold_ns : 0;
 }
 
 static double copied_bytes(const struct md_sim_model *model, const struct transfer *transfer)
 {
-	if (transfer->kind != MEDUSA_SCHED_WEIGHTS)
+	if (transfer->kind != MEDUSA_SCHED_CLASS_WEIGHTS)
 		return (double)transfer->bytes;
 	const struct timing *timing = &model->timings[transfer->function];
-	return transfer->source == MEDUSA_SCHED_FROM_PEER ? timing->peer_bytes : timing->host_bytes;
+	return transfer->source == MEDUSA_SCHED_SOURCE_PEER ? timing->peer_bytes : timing->host_bytes;
 }
 
 /* The delay before anything is copied: the driver's allocations, and the fixed time of a cold start. */
 static uint64_t first_delay(struct md_sim_model *model, const struct transfer *transfer)
 {
-	uint64_t ns = transfer->source == MEDUSA_SCHED_FROM_COLD ? cold_ns(model, transfer) : 0;
-	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_WEIGHTS)
+	uint64_t ns = transfer->source == MEDUSA_SCHED_SOURCE_COLD ? cold_ns(model, transfer) : 0;
+	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_CLASS_WEIGHTS)
 		ns += md_sim_model_allocate(model, transfer->place, transfer->function, transfer->bytes);
 	return ns;
 }
 
 static void check_source(struct md_sim_model *model, struct transfer *transfer, uint32_t peer)
 {
-	uint32_t from = transfer->source == MEDUSA_SCHED_FROM_PEER ? peer : model->node->gpu_count;
-	if (transfer->source == MEDUSA_SCHED_FROM_COLD || transfer->source == MEDUSA_SCHED_MADE)
+	uint32_t from = transfer->source == MEDUSA_SCHED_SOURCE_PEER ? peer : model->node->gpu_count;
+	if (transfer->source == MEDUSA_SCHED_SOURCE_COLD || transfer->source == MEDUSA_SCHED_SOURCE_MADE)
 		return;
 	if (from > model->node->gpu_count || md_sim_model_copy(model, from, transfer->artifact)->state != COPY_THERE) {
 		md_sim_model_complain(model, "transfer %llu copies from where its artifact is not",
 				      (unsigned long long)transfer->id);
 		return;
 	}
-	if (transfer->source != MEDUSA_SCHED_FROM_PEER)
+	if (transfer->source != MEDUSA_SCHED_SOURCE_PEER)
 		return;
 	if (model->peer_links[(size_t)peer * model->node->gpu_count + transfer->place] == MD_SIM_NO_LINK)
 		md_sim_model_complain(model, "transfer %llu copies between GPUs %u and %u, which have no link",
@@ -165,16 +165,16 @@ void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_ac
 	md_sim_model_use(model, transfer->place, transfer->bytes);
 	check_source(model, transfer, action->peer);
 	transfer->copied = copied_bytes(model, transfer);
-	if (transfer->source == MEDUSA_SCHED_MADE) {
+	if (transfer->source == MEDUSA_SCHED_SOURCE_MADE) {
 		make(model, index);
 		return;
 	}
 	uint64_t ns = first_delay(model, transfer);
 	transfer->ready_at = model->now + ns;
-	if (transfer->kind == MEDUSA_SCHED_WEIGHTS && transfer->source != MEDUSA_SCHED_FROM_COLD) {
+	if (transfer->kind == MEDUSA_SCHED_CLASS_WEIGHTS && transfer->source != MEDUSA_SCHED_SOURCE_COLD) {
 		const struct timing *timing = &model->timings[transfer->function];
 		transfer->ready_at +=
-		    transfer->source == MEDUSA_SCHED_FROM_PEER ? timing->peer_head : timing->host_head;
+		    transfer->source == MEDUSA_SCHED_SOURCE_PEER ? timing->peer_head : timing->host_head;
 	}
 	if (ns)
 		delay(model, index, ns);
@@ -194,8 +194,9 @@ static void wake_contexts(struct md_sim_model *model, uint32_t library)
 {
 	for (uint32_t i = 0; i < model->transfer_count; i++) {
 		const struct transfer *transfer = &model->transfers[i];
-		if (transfer->live && transfer->kind == MEDUSA_SCHED_CONTEXT && transfer->stage == STAGE_LIBRARY &&
-		    md_sim_model_artifact(model, MEDUSA_SCHED_LIBRARY, transfer->function, NONE) == library)
+		if (transfer->live && transfer->kind == MEDUSA_SCHED_CLASS_CONTEXT &&
+		    transfer->stage == STAGE_LIBRARY &&
+		    md_sim_model_artifact(model, MEDUSA_SCHED_CLASS_LIBRARY, transfer->function, NONE) == library)
 			make(model, i);
 	}
 }
@@ -204,14 +205,14 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t place = transfer->place, artifact = transfer->artifact;
-	bool library = transfer->kind == MEDUSA_SCHED_LIBRARY;
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_TRANSFER_DONE);
+	bool library = transfer->kind == MEDUSA_SCHED_CLASS_LIBRARY;
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE);
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, place, artifact)->state = COPY_THERE;
 	/* what came from the disk has passed through host memory */
 	struct copy *host = md_sim_model_copy(model, model->node->gpu_count, artifact);
-	if (transfer->source == MEDUSA_SCHED_FROM_COLD && host->state == COPY_ABSENT)
+	if (transfer->source == MEDUSA_SCHED_SOURCE_COLD && host->state == COPY_ABSENT)
 		host->state = COPY_THERE;
 	transfer_free(model, index);
 	if (library)
@@ -222,14 +223,14 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 static void leave_books(struct md_sim_model *model, const struct transfer *transfer)
 {
 	md_sim_model_free(model, transfer->place, transfer->bytes);
-	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_WEIGHTS)
+	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_CLASS_WEIGHTS)
 		md_sim_model_release(model, transfer->place, transfer->function, transfer->bytes);
 }
 
 static void transfer_left(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVICTED);
+	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_EVICTED);
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, transfer->place, transfer->artifact)->state = COPY_ABSENT;
@@ -246,13 +247,13 @@ void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t index)
 		md_sim_links_stop(&model->links, model->now, index);
 	if (transfer->stage == STAGE_LEAVING)
 		transfer_left(model, index);
-	else if (transfer->source == MEDUSA_SCHED_MADE || transfer->stage == STAGE_LINK)
+	else if (transfer->source == MEDUSA_SCHED_SOURCE_MADE || transfer->stage == STAGE_LINK)
 		transfer_done(model, index);
-	else if (transfer->source == MEDUSA_SCHED_FROM_COLD && transfer->stage != STAGE_DISK)
+	else if (transfer->source == MEDUSA_SCHED_SOURCE_COLD && transfer->stage != STAGE_DISK)
 		flow(model, index, STAGE_DISK, (double)transfer->bytes, model->disk, MD_SIM_NO_LINK);
 	else if (place == gpus)
 		transfer_done(model, index);
-	else if (transfer->source == MEDUSA_SCHED_FROM_PEER && transfer->peer != NONE)
+	else if (transfer->source == MEDUSA_SCHED_SOURCE_PEER && transfer->peer != NONE)
 		flow(model, index, STAGE_LINK, transfer->copied,
 		     model->peer_links[(size_t)transfer->peer * gpus + place], MD_SIM_NO_LINK);
 	else
@@ -263,7 +264,7 @@ void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t artifact = transfer->artifact;
-	bool library = transfer->kind == MEDUSA_SCHED_LIBRARY;
+	bool library = transfer->kind == MEDUSA_SCHED_CLASS_LIBRARY;
 	if (transfer->stage == STAGE_DISK || transfer->stage == STAGE_LINK)
 		md_sim_links_stop(&model->links, model->now, index);
 	md_sim_model_copy(model, transfer->place, artifact)->state = COPY_ABSENT;
@@ -283,14 +284,15 @@ static void check_removal(struct md_sim_model *model, const struct copy *copy, u
 
 static uint64_t residue_of(const struct md_sim_model *model, const struct medusa_sched_action *action)
 {
-	if (action->type != MEDUSA_SCHED_EVICT || action->artifact != MEDUSA_SCHED_CONTEXT || action->gpu == NONE)
+	if (action->type != MEDUSA_SCHED_ACTION_EVICT || action->artifact != MEDUSA_SCHED_CLASS_CONTEXT ||
+	    action->gpu == NONE)
 		return 0;
 	return model->functions->functions[action->function].spec.residue_bytes;
 }
 
 static uint64_t eviction_ns(const struct md_sim_model *model, const struct medusa_sched_action *action)
 {
-	if (action->artifact == MEDUSA_SCHED_BACKBONE)
+	if (action->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
 		return 0;
 	return model->functions->functions[action->function].spec.evict_ns;
 }
@@ -315,6 +317,6 @@ void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_a
 	}
 	copy->state = COPY_ABSENT;
 	md_sim_model_free(model, place, action->bytes);
-	if (action->gpu != NONE && action->artifact == MEDUSA_SCHED_WEIGHTS)
+	if (action->gpu != NONE && action->artifact == MEDUSA_SCHED_CLASS_WEIGHTS)
 		md_sim_model_release(model, place, action->function, action->bytes);
 }

@@ -128,7 +128,7 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 	md_json_end(json);
 	md_json_object(json, "rejected");
 	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
-		if (result->rejected[reason] || (reason && reason <= MEDUSA_SCHED_LOAD_FAILED))
+		if (result->rejected[reason] || (reason && reason <= MEDUSA_SCHED_REASON_LOAD_FAILED))
 			md_json_number(json, md_sim_report_reason(reason), result->rejected[reason]);
 	md_json_end(json);
 }

@@ -67,14 +67,14 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event)
 {
 	switch (event->type) {
-	case MEDUSA_SCHED_ARRIVAL:
+	case MEDUSA_SCHED_EVENT_ARRIVAL:
 		measure->result->requests++;
 		measure->result->functions[event->function].requests++;
 		return true;
-	case MEDUSA_SCHED_FIRST_TOKEN:
+	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
 		measure->first[event->request] = event->now;
 		return true;
-	case MEDUSA_SCHED_DONE:
+	case MEDUSA_SCHED_EVENT_DONE:
 		return !end_once(measure, event->request, event->now) || serve(measure, event->request, event->now);
 	default:
 		return true;
@@ -94,9 +94,9 @@ bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			    const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (actions[i]->type == MEDUSA_SCHED_REJECT)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_REJECT)
 			reject(measure, now, actions[i]);
-		if (actions[i]->type != MEDUSA_SCHED_RUN)
+		if (actions[i]->type != MEDUSA_SCHED_ACTION_RUN)
 			continue;
 		for (uint32_t r = 0; r < actions[i]->request_count; r++) {
 			measure->started[actions[i]->requests[r]] = now;

@@ -94,7 +94,7 @@ static void reject(struct md_sim_native *native, uint64_t request, enum medusa_s
 {
 	native->stats.rejected++;
 	native->count = 1;
-	native->action = (struct medusa_sched_action){.type = MEDUSA_SCHED_REJECT,
+	native->action = (struct medusa_sched_action){.type = MEDUSA_SCHED_ACTION_REJECT,
 						      .request = request,
 						      .function = native->workload->requests[request].function,
 						      .reason = reason};
@@ -110,7 +110,7 @@ static void start(struct md_sim_native *native, uint32_t function)
 	process->busy = true;
 	native->stats.runs++;
 	native->count = 1;
-	native->action = (struct medusa_sched_action){.type = MEDUSA_SCHED_RUN,
+	native->action = (struct medusa_sched_action){.type = MEDUSA_SCHED_ACTION_RUN,
 						      .function = function,
 						      .gpu = process->gpu,
 						      .batch = ++native->batches,
@@ -124,7 +124,7 @@ static void arrive(struct md_sim_native *native, const struct medusa_sched_event
 	uint32_t request = (uint32_t)event->request;
 	native->stats.arrivals++;
 	if (process->gpu == NONE) {
-		reject(native, request, MEDUSA_SCHED_NEVER_FITS);
+		reject(native, request, MEDUSA_SCHED_REASON_NEVER_FITS);
 		return;
 	}
 	native->next[request] = NONE;
@@ -140,9 +140,9 @@ void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_
 			const struct medusa_sched_action *const **actions, size_t *count)
 {
 	native->count = 0;
-	if (event->type == MEDUSA_SCHED_ARRIVAL) {
+	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL) {
 		arrive(native, event);
-	} else if (event->type == MEDUSA_SCHED_DONE) {
+	} else if (event->type == MEDUSA_SCHED_EVENT_DONE) {
 		native->stats.served++;
 		native->processes[event->function].busy = false;
 		start(native, event->function);

@@ -143,7 +143,7 @@ static enum md_status step(struct run *run, const struct medusa_sched_event *eve
 	if (!md_sim_measure_actions(&run->measure, event->now, actions, count))
 		return no_memory(err);
 	for (size_t i = 0; i < count; i++)
-		if (actions[i]->type == MEDUSA_SCHED_SET_TIMER)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			run->timer = actions[i]->at;
 	md_sim_model_apply(run->model, event->now, actions, count);
 	return md_sim_model_failed(run->model) ? no_memory(err) : MD_OK;
@@ -153,7 +153,7 @@ static enum md_status arrive(struct run *run, struct md_error *err)
 {
 	const struct md_sim_request *request = &run->workload->requests[run->arrived];
 	const struct medusa_sched_event event = {
-	    .type = MEDUSA_SCHED_ARRIVAL,
+	    .type = MEDUSA_SCHED_EVENT_ARRIVAL,
 	    .now = run->now,
 	    .request = run->arrived,
 	    .function = request->function,
@@ -177,7 +177,7 @@ static enum md_status advance(struct run *run, struct md_error *err)
 
 static enum md_status ring(struct run *run, struct md_error *err)
 {
-	const struct medusa_sched_event event = {.type = MEDUSA_SCHED_TIMER, .now = run->now};
+	const struct medusa_sched_event event = {.type = MEDUSA_SCHED_EVENT_TIMER, .now = run->now};
 	run->timer = NEVER;
 	return step(run, &event, err);
 }

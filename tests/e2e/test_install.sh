@@ -106,7 +106,7 @@ cat >"$work/program.c" <<'END'
 
 int main(void)
 {
-	printf("%s, %s\n", medusa_sched_action_name(MEDUSA_SCHED_RUN), medusa_sched_reason_name(MEDUSA_SCHED_NEVER_FITS));
+	printf("%s, %s\n", medusa_sched_action_name(MEDUSA_SCHED_ACTION_RUN), medusa_sched_reason_name(MEDUSA_SCHED_REASON_NEVER_FITS));
 	return 0;
 }
 END
