@@ -30,6 +30,7 @@ struct script {
 	uint64_t now, timer;
 	uint64_t batches[512], transfers[2048];
 	uint32_t batch_count, transfer_count;
+	char waits[256]; /* what the last run waits for: "t1 t2 " */
 	char log[65536];
 	size_t length;
 };
@@ -131,6 +132,10 @@ static inline void script_run(struct script *n, const struct medusa_sched_action
 	for (uint32_t i = 0; i < a->request_count; i++)
 		script_log(n, "%s%llu", i ? " " : "", (unsigned long long)a->requests[i]);
 	script_log(n, "]\n");
+	n->waits[0] = 0;
+	for (uint32_t i = 0, at = 0; i < a->transfer_count; i++)
+		at += (uint32_t)snprintf(n->waits + at, sizeof(n->waits) - at, "t%u ",
+					 script_number(n->transfers, &n->transfer_count, 2048, a->transfers[i]));
 }
 
 static inline void script_copy(struct script *n, const struct medusa_sched_action *a, const char *verb)

@@ -25,6 +25,13 @@ static uint64_t draw(uint64_t below)
 
 enum fate { NOT_YET, LIVES, SERVED, REFUSED };
 
+struct open { /* a transfer under way */
+	uint64_t transfer;
+	enum medusa_sched_action_type type;
+	enum medusa_sched_class artifact;
+	uint32_t owner, gpu, reads_from; /* owner: function or backbone */
+};
+
 struct pending {
 	uint64_t at;
 	struct medusa_sched_event event;
@@ -38,6 +45,9 @@ struct world {
 	bool lost[8];
 	struct pending pending[PENDING];
 	size_t pending_count;
+	struct open open[PENDING];
+	size_t open_count;
+	uint32_t backbone_of[64];
 	uint64_t now, timer, next_request, live;
 	uint8_t fates[REQUESTS];
 	uint64_t batch_of[REQUESTS], arrived[REQUESTS];
@@ -66,10 +76,69 @@ static void check_wait(uint64_t request, const char *what)
 		  (unsigned long long)((world.now - world.arrived[request]) / 1000000));
 }
 
+/* ---- transfers under way, by this side's own account ---- */
+
+static void forget_open(size_t i)
+{
+	world.open[i] = world.open[--world.open_count];
+}
+
+static void open_transfer(const struct medusa_sched_action *a)
+{
+	if (!a->transfer)
+		return;
+	cr_assert_lt(world.open_count, PENDING, "more transfers than the test can remember");
+	world.open[world.open_count++] =
+	    (struct open){a->transfer, a->type,
+			  a->artifact, a->artifact == MEDUSA_SCHED_CLASS_BACKBONE ? a->backbone : a->function,
+			  a->gpu,      a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE};
+}
+
+/* Whether a run of the function on the GPU needs what the transfer brings. */
+static bool brings(const struct open *o, uint32_t function, uint32_t gpu)
+{
+	if (o->type == MEDUSA_SCHED_ACTION_EVICT || o->type == MEDUSA_SCHED_ACTION_OFFLOAD)
+		return false;
+	if (o->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
+		return o->gpu == gpu && o->owner == world.backbone_of[function];
+	return o->owner == function && o->gpu == (o->artifact == MEDUSA_SCHED_CLASS_LIBRARY ? MEDUSA_SCHED_NONE : gpu);
+}
+
+/* A run names exactly the transfers under way that bring what it needs. */
+static void check_transfers(const struct medusa_sched_action *run)
+{
+	uint32_t expected = 0, named = 0;
+	for (size_t i = 0; i < world.open_count; i++) {
+		if (!brings(&world.open[i], run->function, run->gpu))
+			continue;
+		expected++;
+		for (uint32_t t = 0; t < run->transfer_count; t++)
+			named += run->transfers[t] == world.open[i].transfer;
+	}
+	cr_assert(expected == named && expected == run->transfer_count,
+		  "a run of function %u on GPU %u needs %u transfers, and names %u of them among %u", run->function,
+		  run->gpu, expected, named, run->transfer_count);
+}
+
+/* What ends with an event, beside what the scheduler is told about one by one. */
+static void close_transfers(const struct medusa_sched_event *e)
+{
+	for (size_t i = world.open_count; i-- > 0;) {
+		const struct open *o = &world.open[i];
+		bool there = o->gpu == e->gpu || o->reads_from == e->gpu;
+		bool of_backbone = o->artifact == MEDUSA_SCHED_CLASS_BACKBONE && o->owner == e->backbone;
+		if ((e->type == MEDUSA_SCHED_EVENT_GPU_LOST && there) ||
+		    (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED && there && of_backbone) ||
+		    (e->transfer && e->transfer == o->transfer))
+			forget_open(i);
+	}
+}
+
 static void run_batch(const struct medusa_sched_action *a)
 {
 	uint64_t start = world.now + draw(50000000);
 	cr_assert(!world.lost[a->gpu], "a batch is sent to GPU %u, which is lost", a->gpu);
+	check_transfers(a);
 	for (uint32_t i = 0; i < a->request_count; i++) {
 		/* One whose batch has failed comes again. */
 		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
@@ -99,6 +168,7 @@ static void transfer(const struct medusa_sched_action *a)
 		type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED; /* an eviction may fail as well */
 	cr_assert(a->gpu == MEDUSA_SCHED_NONE || !world.lost[a->gpu], "a copy to or from GPU %u, which is lost",
 		  a->gpu);
+	open_transfer(a);
 	if (a->transfer)
 		later_from(world.now + 1 + draw(300000000),
 			   (struct medusa_sched_event){.type = type, .transfer = a->transfer},
@@ -163,6 +233,7 @@ static void step(struct medusa_sched_event event)
 	uint64_t before = served();
 	event.now = world.now;
 	event.size = sizeof(event);
+	close_transfers(&event);
 	int code = medusa_sched_step(world.sched, &event, &actions, &count);
 	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(world.sched));
 	if (served() > before) {
@@ -322,7 +393,10 @@ static void add_functions(void)
 						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
 								      : MEDUSA_SCHED_GOAL_COMPLETION};
 		f.residue_bytes = draw(2) ? f.context_bytes / 2 : 0;
-		world.functions += medusa_sched_add_function(world.sched, &f, &index) == 0;
+		if (medusa_sched_add_function(world.sched, &f, &index))
+			continue;
+		world.backbone_of[index] = f.backbone;
+		world.functions++;
 	}
 	cr_assert_gt(world.functions, 0, "%s", medusa_sched_error(world.sched));
 }

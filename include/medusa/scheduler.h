@@ -67,7 +67,9 @@ struct medusa_sched_options {
 	const char *queueing, *placement, *eviction, *batching, *preloading;
 	uint64_t max_wait_ns;        /* a request that waited longer for its start is refused; 0: 600 s */
 	uint32_t max_queue;          /* requests waiting per function, more are refused; 0: unlimited */
-	uint32_t retries;            /* how often a request is queued again after its batch failed; 0: never */
+	uint32_t retries;            /* how often a request is queued again after its batch failed; 0: never. What
+					a lost GPU or a failed backbone held is queued again up to twice beyond that,
+					if a GPU that is there can take it */
 	uint32_t fixed_batch;        /* batching "fixed": size ... */
 	uint64_t fixed_delay_ns;     /* ... and how long the first request waits for it */
 	uint64_t preload_period_ns;  /* how often preloading is planned anew; 0: 1 s */
@@ -163,7 +165,7 @@ enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
 	MEDUSA_SCHED_EVENT_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
 	MEDUSA_SCHED_EVENT_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
-	MEDUSA_SCHED_EVENT_GPU_LOST,        /* gpu: everything on it is gone; its batches fail */
+	MEDUSA_SCHED_EVENT_GPU_LOST,        /* gpu: everything on it is gone; its batches fail, see `retries` */
 	MEDUSA_SCHED_EVENT_GPU_BACK,        /* gpu, empty */
 	MEDUSA_SCHED_EVENT_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
 					 (xLoRA 4.4) */
@@ -190,7 +192,7 @@ struct medusa_sched_event {
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
 
 enum medusa_sched_action_type {
-	MEDUSA_SCHED_ACTION_RUN = 1, /* batch, function, gpu, requests: starts as its transfers allow (pipelined) */
+	MEDUSA_SCHED_ACTION_RUN = 1, /* batch, function, gpu, requests, transfers that it waits for */
 	MEDUSA_SCHED_ACTION_SWAP_IN, /* transfer, artifact, gpu, source: a batch waits for it */
 	MEDUSA_SCHED_ACTION_PRELOAD, /* the same, ahead of requests; gpu MEDUSA_SCHED_NONE: into host memory */
 	MEDUSA_SCHED_ACTION_EVICT,   /* artifact, gpu: the residue stays. transfer 0: at once, before the next action */
@@ -241,6 +243,13 @@ struct medusa_sched_action {
 	const uint64_t *requests; /* of a run; valid until the next call */
 	uint32_t request_count;
 	uint64_t at;
+	/*
+	 * Of a run: all transfers under way that bring what it needs, begun by it or before it; valid until the next
+	 * call. It can compute alone when these have ended; a pipelined engine begins earlier. If one of them fails,
+	 * the run has failed, and the node drops it without a report.
+	 */
+	const uint64_t *transfers;
+	uint32_t transfer_count;
 };
 
 /*

@@ -110,6 +110,28 @@ static int audit_pins(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
+/* Whatever is on its way is moved by a live transfer of that artifact. */
+static bool moved_by(const struct medusa_sched *s, uint32_t artifact, uint32_t transfer)
+{
+	return transfer < s->transfer_count && s->transfers[transfer].live &&
+	       s->transfers[transfer].artifact == artifact;
+}
+
+static int audit_transfers(struct medusa_sched *s)
+{
+	for (uint32_t a = 0; a < s->artifact_count; a++) {
+		bool moved = s->artifacts[a].host != MD_LOADING || moved_by(s, a, s->artifacts[a].host_transfer);
+		for (uint32_t gpu = 0; moved && gpu < s->gpu_count; gpu++) {
+			const struct md_copy *copy = md_copy_at(s, a, gpu);
+			bool moves = copy->state == MD_LOADING || copy->state == MD_LEAVING;
+			moved = !moves || (moved_by(s, a, copy->transfer) && s->transfers[copy->transfer].gpu == gpu);
+		}
+		if (!moved)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %u is on its way without a transfer", a);
+	}
+	return MEDUSA_SCHED_OK;
+}
+
 static int audit_requests(struct medusa_sched *s)
 {
 	uint64_t waiting = 0, running = 0, listed = 0, earlier = 0;
@@ -175,6 +197,7 @@ MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%u slots are free in the books, %u counted", s->free_slots,
 			       slots);
 	int code = audit_pins(s);
+	code = code ? code : audit_transfers(s);
 	code = code ? code : audit_requests(s);
 	return code ? code : audit_host(s);
 }

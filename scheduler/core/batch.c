@@ -5,7 +5,11 @@
 #include "base/array.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
+#include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
+#include "scheduler/policy/policies.h"
+
+#define LOSSES 2 /* how often a request is tried again because its GPU or backbone was lost */
 
 static uint32_t batch_slot(struct medusa_sched *s)
 {
@@ -108,14 +112,39 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 	md_function_changed(s, b->function);
 }
 
+/* A GPU that is there, and that the request would fit on if it were empty. */
+static bool other_gpu(const struct medusa_sched *s, const struct md_request *r)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		bool bound = s->placement->bound && s->functions[r->function].home != gpu;
+		if (s->gpus[gpu].present && !bound && md_fits_empty(s, r->function, gpu, r->kv_bytes))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether the request is tried again. What a lost GPU or backbone held is not counted as one of its tries, but only
+ * LOSSES times, because the request itself may be what kills GPUs.
+ */
+static bool tried_again(const struct medusa_sched *s, struct md_request *r, enum md_blame blame)
+{
+	if (r->cancelled || s->functions[r->function].gone)
+		return false;
+	if (blame == MD_BLAME_NODE && r->losses < LOSSES && other_gpu(s, r)) {
+		r->losses++;
+		return true;
+	}
+	return r->tries++ < s->options.retries;
+}
+
 /* Puts the request back into the queue, or rejects it. */
-static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason)
+static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason, enum md_blame blame)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
 	f->running--;
-	bool again = r->tries < s->options.retries && !r->cancelled && !f->gone;
-	r->tries++;
+	bool again = tried_again(s, r, blame);
 	md_request_wait(s, request);
 	if (r->cancelled)
 		reason = MEDUSA_SCHED_REASON_CANCELLED;
@@ -127,7 +156,7 @@ static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sche
 		md_request_reject(s, request, reason);
 }
 
-void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason)
+void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason, enum md_blame blame)
 {
 	uint32_t next;
 	struct md_list requests = s->batches[batch].requests;
@@ -135,7 +164,7 @@ void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_rea
 	md_batch_end(s, batch);
 	for (uint32_t r = requests.head; r != NONE; r = next) {
 		next = s->requests[r].next;
-		give_back(s, r, reason);
+		give_back(s, r, reason, blame);
 	}
 	md_function_changed(s, function);
 }

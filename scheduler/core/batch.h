@@ -13,7 +13,9 @@ void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count);
 /* The running request leaves its batch, and its KV memory is free. */
 void md_batch_leave(struct medusa_sched *s, uint32_t request);
 void md_batch_end(struct medusa_sched *s, uint32_t batch);
+/* Whose fault a failure is: a request may be tried again for the node's, even if the caller wants no retries. */
+enum md_blame { MD_BLAME_BATCH, MD_BLAME_NODE };
 /* Ends the batch; its requests wait again, or are rejected for this reason. */
-void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason);
+void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason, enum md_blame blame);
 
 #endif

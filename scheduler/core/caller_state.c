@@ -65,6 +65,6 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
 	    (s->ready.capacity + s->holding.capacity) * (sizeof(struct md_priority_item) + sizeof(uint32_t)) +
 	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
-	    s->run_request_capacity * sizeof(*s->run_requests);
+	    s->run_request_capacity * sizeof(*s->run_requests) + s->run_transfer_capacity * sizeof(*s->run_transfers);
 	return give(stats, &known, sizeof(known));
 }

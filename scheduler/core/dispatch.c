@@ -174,6 +174,7 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 	action->request_count = s->batches[batch].requests.count;
 	for (uint32_t r = s->batches[batch].requests.head; r != NONE; r = s->requests[r].next)
 		s->run_requests[s->run_request_count++] = s->requests[r].id;
+	md_action_transfers(s, action);
 	s->stats.runs++;
 	s->dispatches++;
 	md_claim_drop(s, function);

@@ -19,7 +19,7 @@ bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 		uint32_t artifact = s->functions[function].artifacts[kind];
 		bytes += artifact == NONE ? 0 : s->artifacts[artifact].bytes;
 	}
-	return bytes <= s->gpus[gpu].limit;
+	return kv_bytes <= s->gpus[gpu].limit && bytes <= s->gpus[gpu].limit; /* the sum may overflow */
 }
 
 static bool is_of(const struct medusa_sched *s, uint32_t artifact, uint32_t function)

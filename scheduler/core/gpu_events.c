@@ -8,7 +8,8 @@
 #include "scheduler/core/transfer.h"
 
 /* Fails the batches of this GPU that use the artifact (NONE: all batches). */
-static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, enum medusa_sched_reason reason)
+static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, enum medusa_sched_reason reason,
+			 enum md_blame blame)
 {
 	for (uint32_t b = s->gpus[gpu].first_batch, next; b != NONE; b = next) {
 		next = s->batches[b].newer;
@@ -17,7 +18,7 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 		for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++)
 			uses |= artifacts[kind] == artifact;
 		if (uses)
-			md_batch_fail(s, b, reason);
+			md_batch_fail(s, b, reason, blame);
 	}
 }
 
@@ -37,7 +38,7 @@ void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer)
 }
 
 /* The artifact will not arrive: fails the batches that need it there (gpu NONE: on all GPUs). */
-void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
+static void transfer_fails(struct medusa_sched *s, uint32_t transfer, enum md_blame blame)
 {
 	struct md_transfer t = s->transfers[transfer];
 	md_transfer_drop(s, transfer);
@@ -46,8 +47,13 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 		return;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (t.gpu == gpu || t.gpu == NONE)
-			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_REASON_LOAD_FAILED);
+			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_REASON_LOAD_FAILED, blame);
 	}
+}
+
+void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
+{
+	transfer_fails(s, transfer, MD_BLAME_BATCH);
 }
 
 static void lose_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
@@ -73,9 +79,9 @@ void md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
 		if (s->transfers[i].gpu == gpu)
 			md_transfer_drop(s, i);
 		else if (s->transfers[i].peer == gpu)
-			md_transfer_fails(s, i);
+			transfer_fails(s, i, MD_BLAME_NODE);
 	}
-	fail_batches(s, gpu, NONE, MEDUSA_SCHED_REASON_FAILED);
+	fail_batches(s, gpu, NONE, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
 	while (g->claim_count) {
 		uint32_t function = g->claims[0];
 		md_claim_drop(s, function);
@@ -103,9 +109,9 @@ void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 	for (uint32_t i = 0; i < s->transfer_count; i++) {
 		const struct md_transfer *t = &s->transfers[i];
 		if (t->live && t->artifact == artifact && (t->gpu == gpu || t->peer == gpu))
-			md_transfer_fails(s, i);
+			transfer_fails(s, i, MD_BLAME_NODE);
 	}
-	fail_batches(s, gpu, artifact, MEDUSA_SCHED_REASON_FAILED);
+	fail_batches(s, gpu, artifact, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	if (copy->state != MD_THERE)
 		return;

@@ -215,6 +215,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->actions);
 	free(s->action_list);
 	free(s->run_requests);
+	free(s->run_transfers);
 	free(s);
 }
 

@@ -33,6 +33,7 @@ struct md_copy {
 	bool failed;           /* its owner failed: the copy drains, and is evicted then */
 	uint32_t pins;         /* batches that use it, transfers that read from it */
 	uint32_t older, newer; /* list of its GPU by last use, of artifacts that are THERE or SUSPENDED */
+	uint32_t transfer;     /* LOADING or LEAVING: by which transfer */
 	uint64_t since, used;  /* ns: when it was sent for, when it was last used */
 };
 
@@ -46,6 +47,7 @@ struct md_sched_artifact {
 	uint64_t bytes;     /* its size on a GPU; of a library: its size in host memory */
 	uint64_t cold_ns;   /* cold start: total time until it is in host memory */
 	uint32_t host_older, host_newer;
+	uint32_t host_transfer; /* host LOADING: by which transfer */
 };
 
 struct md_backbone {
@@ -68,6 +70,7 @@ struct md_request {
 	uint8_t state;
 	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
+	uint8_t losses; /* how often it was lost with its GPU or backbone, and tried again for that */
 };
 
 struct md_list {
@@ -198,6 +201,8 @@ struct medusa_sched {
 	size_t action_count, action_capacity, action_list_capacity;
 	uint64_t *run_requests; /* request numbers of this step's runs; actions hold offsets until the step ends */
 	size_t run_request_count, run_request_capacity;
+	uint64_t *run_transfers; /* likewise, the transfers that they wait for */
+	size_t run_transfer_count, run_transfer_capacity;
 	struct medusa_sched_stats stats;
 	char error[256];
 };

@@ -71,7 +71,7 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		break;
 	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
 		if (batch != NONE)
-			md_batch_fail(s, batch, MEDUSA_SCHED_REASON_FAILED);
+			md_batch_fail(s, batch, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_BATCH);
 		break;
 	case MEDUSA_SCHED_EVENT_TRANSFER_DONE:
 	case MEDUSA_SCHED_EVENT_EVICTED:
@@ -178,7 +178,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->size is not that of a struct medusa_sched_event, or fields that this library "
 			       "does not know are set");
-	s->action_count = s->run_request_count = 0;
+	s->action_count = s->run_request_count = s->run_transfer_count = 0;
 	int code = check_event(s, event);
 	if (code)
 		return code;

@@ -99,6 +99,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 	struct md_sched_artifact *a = &s->artifacts[t->artifact];
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_LOADING;
+		a->host_transfer = (uint32_t)(t - s->transfers);
 		s->host_used += a->bytes;
 	}
 	if (t->source == MEDUSA_SCHED_SOURCE_HOST)
@@ -113,6 +114,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 		md_copy_leave(s, t->artifact, t->gpu);
 	}
 	copy->state = MD_LOADING;
+	copy->transfer = (uint32_t)(t - s->transfers);
 	copy->draining = copy->failed = false;
 	copy->since = copy->used = s->now;
 	g->artifacts += a->bytes;
@@ -261,6 +263,7 @@ static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_
 	t->bytes = freed;
 	bool was = md_held(copy);
 	copy->state = MD_LEAVING;
+	copy->transfer = transfer;
 	s->gpus[gpu].leaving += freed;
 	md_held_changed(s, artifact, gpu, was);
 	return t->id;
