@@ -134,6 +134,9 @@ $(BUILD)/obj/%.o: %.c VERSION
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# The same decisions and reports on every machine, also where the processor could fuse a multiplication and an addition.
+$(call objects,$(SCHEDULER) $(SIMULATOR)): CFLAGS += -ffp-contract=off
+
 # What is preloaded runs on threads of the engine, whose stacks may be small.
 ifeq ($(SANITIZE)$(COVERAGE),)
 $(call objects,$(CORE) $(CAPTURE) $(RESTORE) $(SWAP)): CFLAGS += -Werror=frame-larger-than=16384

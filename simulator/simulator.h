@@ -150,9 +150,9 @@ struct md_sim_result {
 	struct md_sim_samples latency_ms, ttft_ms, end_ms, wait_ms, batch; /* end: of completion */
 	double *gpu_busy_s; /* by GPU: time in which at least one batch computed or waited for its copies */
 	uint32_t gpu_count;
-	double end_s;                        /* simulated */
-	double wall_s;                       /* real */
-	double decide_us_p50, decide_us_p99; /* real time of one medusa_sched_step */
+	double end_s;                                        /* simulated */
+	double wall_s;                                       /* real */
+	double decide_us_p50, decide_us_p99, decide_us_p999; /* real time of one medusa_sched_step */
 	struct medusa_sched_stats stats;
 	uint64_t contradictions; /* actions that the node could not carry out as given: more than 0 is a bug */
 	/* requests that had not ended when no event was left: more than 0 means that the scheduler got stuck */
@@ -222,6 +222,7 @@ struct md_sim_report {
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload *workload;
 	uint64_t seed;                 /* the seed of all runs */
+	bool no_real;                  /* leaves out what was measured in real time: equal inputs, equal bytes */
 	struct md_sim_result *results; /* the samples are sorted in place */
 	size_t count;
 };

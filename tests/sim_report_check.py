@@ -22,8 +22,8 @@ def rising(values):
 def check_json(path):
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
-    expect(list(report) == ["medusa-simulate", "simulated", "node", "functions", "trace", "seed", "policies"], "JSON: keys or their order")
-    expect(report["medusa-simulate"] == 1 and report["simulated"] is True, "JSON: schema, and that it is simulated")
+    expect(list(report) == ["tool", "format", "simulated", "node", "functions", "trace", "seed", "policies"], "JSON: keys or their order")
+    expect(report["tool"] == "medusa-simulate" and report["format"] == 1 and report["simulated"] is True, "JSON: what it is")
     keys = {tuple(policy) for policy in report["policies"]}
     expect(len(keys) <= 1, "JSON: policies with different keys")
     for policy in report["policies"]:

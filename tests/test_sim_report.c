@@ -104,6 +104,7 @@ static void serve(struct md_sim_result *result)
 	result->gpu_busy_s[1] = 15;
 	result->decide_us_p50 = 1.25;
 	result->decide_us_p99 = 9;
+	result->decide_us_p999 = 99;
 	result->wall_s = 0.5;
 	result->stats = (struct medusa_sched_stats){
 	    .swaps_host = 5, .swaps_peer = 2, .bytes_host = 12340000000u, .bytes_peer = 500000000, .evictions = 4};
@@ -159,6 +160,35 @@ static char *text_of(struct md_sim_report *report)
 	return text;
 }
 
+static void write_both(struct md_sim_report *report)
+{
+	struct md_error err;
+	cr_assert(md_sim_report_json(report, json_path, &err) == MD_OK, "JSON: %s", err.message);
+	cr_assert(md_sim_report_html(report, html_path, &err) == MD_OK, "HTML: %s", err.message);
+}
+
+static void assert_accepted(const char *what)
+{
+	char command[320];
+	snprintf(command, sizeof(command), "python3 tests/sim_report_check.py '%s' '%s'", json_path, html_path);
+	cr_expect(system(command) == 0, "%s: what is wrong stands above", what);
+}
+
+static char *read_file(const char *path)
+{
+	char *text = calloc(1, 1 << 20);
+	FILE *in = fopen(path, "r");
+	cr_assert(in && text, "%s is there", path);
+	cr_assert(fread(text, 1, (1 << 20) - 1, in) > 0, "%s holds something", path);
+	fclose(in);
+	return text;
+}
+
+static void assert_holds(const char *text, const char *wanted)
+{
+	cr_expect(strstr(text, wanted), "there should be: %s", wanted);
+}
+
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 static const char expected[] = "Simulated: no GPU was used. Only the times that say so are real.\n"
@@ -172,6 +202,7 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "Service                                       torpor            refuse\n"
 			       "functions within SLO                 1 of 2 (50.0 %)    0 of 2 (0.0 %)\n"
 			       "functions ever served                         3 of 3            0 of 3\n"
+			       "functions never served                0 of 3 (0.0 %)  3 of 3 (100.0 %)\n"
 			       "requests                                          10                10\n"
 			       "served                                             9                 0\n"
 			       "served within SLO                   8 of 10 (80.0 %)   0 of 10 (0.0 %)\n"
@@ -184,6 +215,7 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "p90                                            400.0                 -\n"
 			       "p98                                            400.0                 -\n"
 			       "p99                                            400.0                 -\n"
+			       "p99.9                                          400.0                 -\n"
 			       "\n"
 			       "Time to first token, ms                       torpor            refuse\n"
 			       "mean                                            55.6                 -\n"
@@ -191,6 +223,7 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "p90                                            200.0                 -\n"
 			       "p98                                            200.0                 -\n"
 			       "p99                                            200.0                 -\n"
+			       "p99.9                                          200.0                 -\n"
 			       "\n"
 			       "Time to completion, ms                        torpor            refuse\n"
 			       "mean                                           222.2                 -\n"
@@ -198,6 +231,7 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "p90                                            800.0                 -\n"
 			       "p98                                            800.0                 -\n"
 			       "p99                                            800.0                 -\n"
+			       "p99.9                                          800.0                 -\n"
 			       "\n"
 			       "Waiting and batches                           torpor            refuse\n"
 			       "waiting, mean, ms                                1.5                 -\n"
@@ -227,6 +261,7 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "Real time (the rest is simulated)             torpor            refuse\n"
 			       "decision p50, us                                1.25              0.00\n"
 			       "decision p99, us                                9.00              0.00\n"
+			       "decision p99.9, us                             99.00              0.00\n"
 			       "whole run, s                                   0.500             0.000\n"
 			       "\n"
 			       "Functions within SLO, by model                torpor            refuse\n"
@@ -274,6 +309,35 @@ Test(sim_report, says_what_must_not_be)
 	cr_expect(strstr(text, "\nWRONG: actions that cannot be                      2                 0\n"),
 		  "and another:\n%s", text);
 	free(text);
+	unmake(&made);
+}
+
+/* Whatever the clock of the machine said, nothing of it is in any form. */
+Test(sim_report, without_what_is_real, .init = setup, .fini = teardown)
+{
+	struct made made;
+	make(&made);
+	made.report.no_real = true;
+	char *text = text_of(&made.report);
+	write_both(&made.report);
+	assert_accepted("nothing real");
+	char *json = read_file(json_path), *html = read_file(html_path);
+	made.results[0].decide_us_p50 = made.results[0].decide_us_p99 = made.results[0].decide_us_p999 = 1234.5;
+	made.results[0].wall_s = 6789;
+	char *text_again = text_of(&made.report);
+	write_both(&made.report);
+	char *json_again = read_file(json_path), *html_again = read_file(html_path);
+	cr_expect(!strcmp(text, text_again), "the text says what was measured:\n%s", text_again);
+	cr_expect(!strcmp(json, json_again), "the JSON says what was measured");
+	cr_expect(!strcmp(html, html_again), "the HTML says what was measured");
+	assert_holds(json, "\"real\": null");
+	cr_expect(!strstr(text, "eal time") && !strstr(html, "eal time"), "no empty section is left");
+	free(text);
+	free(text_again);
+	free(json);
+	free(json_again);
+	free(html);
+	free(html_again);
 	unmake(&made);
 }
 
@@ -359,35 +423,6 @@ Test(sim_report, latency_in_parts_of_the_slo)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static void write_both(struct md_sim_report *report)
-{
-	struct md_error err;
-	cr_assert(md_sim_report_json(report, json_path, &err) == MD_OK, "JSON: %s", err.message);
-	cr_assert(md_sim_report_html(report, html_path, &err) == MD_OK, "HTML: %s", err.message);
-}
-
-static void assert_accepted(const char *what)
-{
-	char command[320];
-	snprintf(command, sizeof(command), "python3 tests/sim_report_check.py '%s' '%s'", json_path, html_path);
-	cr_expect(system(command) == 0, "%s: what is wrong stands above", what);
-}
-
-static char *read_file(const char *path)
-{
-	char *text = calloc(1, 1 << 20);
-	FILE *in = fopen(path, "r");
-	cr_assert(in && text, "%s is there", path);
-	cr_assert(fread(text, 1, (1 << 20) - 1, in) > 0, "%s holds something", path);
-	fclose(in);
-	return text;
-}
-
-static void assert_holds(const char *text, const char *wanted)
-{
-	cr_expect(strstr(text, wanted), "there should be: %s", wanted);
-}
-
 Test(sim_report, files, .init = setup, .fini = teardown)
 {
 	struct made made;
@@ -395,7 +430,7 @@ Test(sim_report, files, .init = setup, .fini = teardown)
 	write_both(&made.report);
 	assert_accepted("two policies");
 	char *json = read_file(json_path), *html = read_file(html_path);
-	assert_holds(json, "\"medusa-simulate\": 1,\n  \"simulated\": true,");
+	assert_holds(json, "\"tool\": \"medusa-simulate\",\n  \"format\": 1,\n  \"simulated\": true,");
 	assert_holds(json, "\"seed\": 7,");
 	assert_holds(json, "\"gpu_busy_s\": [30, 15],\n        \"normalized_variance\": 0.0625,");
 	assert_holds(json, "\"waited too long\": 1,");

@@ -18,7 +18,7 @@
 static const char *node_path, *functions_path, *trace, *policy_names = "torpor,fifo-lru,medusa", *mapping_text,
 						       *seed_text, *speed_text, *duration_text, *count_text, *json_path,
 						       *html_path;
-static bool quiet, list;
+static bool no_real, quiet, list;
 
 static const struct md_option options[] = {
     {.name = "node", .argument = "FILE", .help = "GPUs, links and prices (YAML).", .value = &node_path},
@@ -44,6 +44,9 @@ static const struct md_option options[] = {
      .value = &duration_text},
     {.name = "json", .argument = "FILE", .help = "Write all results as JSON.", .value = &json_path},
     {.name = "html", .argument = "FILE", .help = "Write a report with plots.", .value = &html_path},
+    {.name = "no-real",
+     .help = "Leave out what was measured in real time: the same inputs give the same bytes.",
+     .flag = &no_real},
     {.name = "quiet", .help = "Print no progress and no tables.", .flag = &quiet},
     {.name = "list", .help = "Print the policies and where they come from.", .flag = &list},
 };
@@ -199,6 +202,7 @@ static int report(struct run *run)
 					.functions = &run->functions,
 					.workload = &run->workload,
 					.seed = run->arrivals.seed,
+					.no_real = no_real,
 					.results = run->results,
 					.count = run->result_count};
 	struct md_error err = {0};

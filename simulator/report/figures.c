@@ -42,6 +42,28 @@ uint64_t md_sim_report_rejected(const struct md_sim_result *result)
 	return sum;
 }
 
+uint32_t md_sim_report_asked(const struct md_sim_result *result)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < result->function_count; i++)
+		count += result->functions[i].requests > 0;
+	return count;
+}
+
+uint32_t md_sim_report_never_served(const struct md_sim_result *result)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < result->function_count; i++)
+		count += result->functions[i].requests && !result->functions[i].served;
+	return count;
+}
+
+const char *md_sim_report_claim(const struct md_sim_report *report)
+{
+	return report->no_real ? "Simulated: no GPU was used, and nothing was measured."
+			       : "Simulated: no GPU was used. Only the times that say so are real.";
+}
+
 double md_sim_report_percent(double part, double whole)
 {
 	return whole > 0 ? 100 * part / whole : 0;
@@ -172,9 +194,9 @@ static void field_rows(struct md_sim_report *report, struct md_sim_figures *figu
 
 #define PERCENTILES(member)                                                                                            \
 	{"p50", PERCENTILE, AT(member), 50, 1}, {"p90", PERCENTILE, AT(member), 90, 1},                                \
-	    {"p98", PERCENTILE, AT(member), 98, 1},                                                                    \
+	    {"p98", PERCENTILE, AT(member), 98, 1}, {"p99", PERCENTILE, AT(member), 99, 1},                            \
 	{                                                                                                              \
-		"p99", PERCENTILE, AT(member), 99, 1                                                                   \
+		"p99.9", PERCENTILE, AT(member), 99.9, 1                                                               \
 	}
 
 static const struct field requests[] = {
@@ -203,6 +225,7 @@ static const struct field swaps[] = {
 static const struct field real_time[] = {
     {"decision p50, us", REAL, AT(decide_us_p50), 1, 2},
     {"decision p99, us", REAL, AT(decide_us_p99), 1, 2},
+    {"decision p99.9, us", REAL, AT(decide_us_p999), 1, 2},
     {"whole run, s", REAL, AT(wall_s), 1, 3},
 };
 
@@ -220,6 +243,10 @@ static void service_rows(struct md_sim_report *report, struct md_sim_figures *fi
 	for (size_t p = 0; cells && p < report->count; p++)
 		snprintf(cells[p], sizeof(cells[p]), "%u of %u", report->results[p].running_functions,
 			 report->results[p].function_count);
+	cells = row(figures, "functions never served");
+	for (size_t p = 0; cells && p < report->count; p++)
+		share_cell(cells[p], md_sim_report_never_served(&report->results[p]),
+			   md_sim_report_asked(&report->results[p]));
 	FIELD_ROWS(report, figures, requests);
 	cells = row(figures, "served within SLO");
 	for (size_t p = 0; cells && p < report->count; p++)
@@ -330,8 +357,10 @@ void md_sim_figures_make(struct md_sim_report *report, struct md_sim_figures *fi
 	FIELD_ROWS(report, figures, swaps);
 	title(figures, "Bill");
 	cost_rows(report, figures);
-	title(figures, "Real time (the rest is simulated)");
-	FIELD_ROWS(report, figures, real_time);
+	if (!report->no_real) {
+		title(figures, "Real time (the rest is simulated)");
+		FIELD_ROWS(report, figures, real_time);
+	}
 	title(figures, "Functions within SLO, by model");
 	model_rows(report, figures);
 }

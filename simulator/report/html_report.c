@@ -76,7 +76,7 @@ static void write_about(const struct md_sim_report *report, FILE *out)
 	const struct md_sim_node *node = report->node;
 	char text[256];
 	element("h1", "Scheduler simulation", out);
-	element("p class=\"note\"", "Simulated: no GPU was used. Only the times that say so are real.", out);
+	element("p class=\"note\"", md_sim_report_claim(report), out);
 	fputs("<dl>\n", out);
 	snprintf(text, sizeof(text), "%s, %u GPU%s", node->name ? node->name : "(no name)", node->gpu_count,
 		 node->gpu_count == 1 ? "" : "s");

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A report as JSON: all results, also by function, always in the same order. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "simulator/report/report.h"
 
-#define SCHEMA 1 /* increased when a key changes its meaning or is removed */
+/* Increased when a key changes its meaning or is removed. */
+#define FORMAT 1
 
 /* ---- what was simulated ----------------------------------------------------------------------------------------- */
 
@@ -95,6 +97,7 @@ static void summary(struct md_json *json, struct md_sim_samples *samples)
 	md_json_real(json, "p90", md_sim_samples_percentile(samples, 90));
 	md_json_real(json, "p98", md_sim_samples_percentile(samples, 98));
 	md_json_real(json, "p99", md_sim_samples_percentile(samples, 99));
+	md_json_real(json, "p999", md_sim_samples_percentile(samples, 99.9));
 	md_json_real(json, "max", md_sim_samples_percentile(samples, 100));
 }
 
@@ -111,6 +114,11 @@ static void distribution(struct md_json *json, const char *key, struct md_sim_sa
 	md_json_end(json);
 }
 
+static bool is_known(size_t reason)
+{
+	return reason && strncmp(md_sim_report_reason(reason), "unknown", 7) != 0;
+}
+
 static void service(struct md_json *json, const struct md_sim_result *result)
 {
 	struct md_sim_share share = md_sim_report_share(result);
@@ -118,6 +126,8 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 	md_json_number(json, "counted", share.counted);
 	md_json_number(json, "compliant", share.compliant);
 	md_json_number(json, "served", result->running_functions);
+	md_json_number(json, "asked", md_sim_report_asked(result));
+	md_json_number(json, "never_served", md_sim_report_never_served(result));
 	md_json_end(json);
 	md_json_object(json, "requests");
 	md_json_number(json, "all", result->requests);
@@ -128,7 +138,7 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 	md_json_end(json);
 	md_json_object(json, "rejected");
 	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
-		if (result->rejected[reason] || (reason && reason <= MEDUSA_SCHED_REASON_LOAD_FAILED))
+		if (result->rejected[reason] || is_known(reason))
 			md_json_number(json, md_sim_report_reason(reason), result->rejected[reason]);
 	md_json_end(json);
 }
@@ -199,11 +209,16 @@ static void bill(struct md_json *json, const struct md_sim_result *result)
 	md_json_end(json);
 }
 
-static void real_time(struct md_json *json, const struct md_sim_result *result)
+static void real_time(struct md_json *json, const struct md_sim_report *report, const struct md_sim_result *result)
 {
+	if (report->no_real) {
+		md_json_text(json, "real", NULL);
+		return;
+	}
 	md_json_object(json, "real");
 	md_json_real(json, "decide_us_p50", result->decide_us_p50);
 	md_json_real(json, "decide_us_p99", result->decide_us_p99);
+	md_json_real(json, "decide_us_p999", result->decide_us_p999);
 	md_json_real(json, "wall_s", result->wall_s);
 	md_json_end(json);
 }
@@ -263,7 +278,7 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	load(json, result);
 	scheduler(json, result);
 	bill(json, result);
-	real_time(json, result);
+	real_time(json, report, result);
 	models(json, report, result);
 	md_json_list(json, "per_function");
 	for (uint32_t i = 0; i < result->function_count; i++)
@@ -277,7 +292,8 @@ static void write_report(struct md_sim_report *report, FILE *out)
 	struct md_json json;
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
-	md_json_number(&json, "medusa-simulate", SCHEMA);
+	md_json_text(&json, "tool", "medusa-simulate");
+	md_json_number(&json, "format", FORMAT);
 	md_json_bool(&json, "simulated", true);
 	node(&json, report->node);
 	functions(&json, report->functions);

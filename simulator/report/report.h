@@ -35,6 +35,12 @@ struct md_sim_share md_sim_report_share(const struct md_sim_result *result);
 void md_sim_report_shares(const struct md_sim_report *report, const struct md_sim_result *result,
 			  struct md_sim_share *shares);
 uint64_t md_sim_report_rejected(const struct md_sim_result *result);
+/* Functions that had requests. */
+uint32_t md_sim_report_asked(const struct md_sim_result *result);
+/* Functions that had requests, none of which was served. */
+uint32_t md_sim_report_never_served(const struct md_sim_result *result);
+/* The line that says what of a report is real. */
+const char *md_sim_report_claim(const struct md_sim_report *report);
 double md_sim_report_percent(double part, double whole); /* 0 if whole is 0 */
 /* The variance of the GPUs' loads, each divided by the greatest load (Torpor, figures 9 and 14). */
 double md_sim_report_load_variance(const struct md_sim_result *result);

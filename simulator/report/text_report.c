@@ -47,7 +47,7 @@ static void print_about(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_node *node = report->node;
 	const struct md_sim_functions *functions = report->functions;
-	fprintf(out, "Simulated: no GPU was used. Only the times that say so are real.\n");
+	fprintf(out, "%s\n", md_sim_report_claim(report));
 	explain(out, "node", "%s, %u GPU%s (%s)", node->name ? node->name : "(no name)", node->gpu_count,
 		node->gpu_count == 1 ? "" : "s", or_unnamed(node->source));
 	explain(out, "functions", "%u of %u model%s (%s)", functions->count, functions->model_count,

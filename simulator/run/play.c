@@ -266,6 +266,7 @@ static enum md_status conclude(struct run *run, struct md_error *err)
 	result->wall_s = (double)(md_clock_ns() - run->began) / 1e9;
 	result->decide_us_p50 = md_sim_samples_percentile(&run->decide_us, 50);
 	result->decide_us_p99 = md_sim_samples_percentile(&run->decide_us, 99);
+	result->decide_us_p999 = md_sim_samples_percentile(&run->decide_us, 99.9);
 	result->stats.size = sizeof(result->stats);
 	if (run->native)
 		md_sim_native_stats(run->native, &result->stats);
