@@ -2,13 +2,11 @@
 #include "swap/ask.h"
 
 #include <limits.h>
-#include <string.h>
 
 #include "base/environment.h"
 #include "swap/swap_place.h"
 
-#define STATUS_MS 10000
-#define REST_MS 700000 /* after the deadline: longer than medusa-swap run waits for engines */
+#define SILENCE_MS 15000 /* medusa-swap run says each second that it goes on */
 
 static enum md_status put_question(const struct md_swap_question *question, int fd, struct md_error *err)
 {
@@ -22,8 +20,17 @@ static enum md_status put_question(const struct md_swap_question *question, int 
 	md_json_bool(&letter.json, "verify", question->verify);
 	md_json_bool(&letter.json, "overlap", question->overlap);
 	md_json_bool(&letter.json, "full", question->full);
+	md_json_bool(&letter.json, "pulse", true);
 	md_json_text(&letter.json, "gpu", question->gpu ? question->gpu : "");
 	return md_swap_letter_send(&letter, fd, -1, err);
+}
+
+static enum md_status await_answer(struct md_swap_wire *wire, struct md_swap_message *answer, struct md_error *err)
+{
+	do
+		MD_FORWARD(md_swap_wire_await(wire, SILENCE_MS, answer, err));
+	while (md_swap_message_number(answer, "pulse"));
+	return MD_OK;
 }
 
 /* Closes the connection. */
@@ -31,15 +38,18 @@ static enum md_status converse(int fd, const char *whom, const struct md_swap_qu
 			       struct md_swap_message *answer, struct md_error *err)
 {
 	struct md_swap_wire wire;
-	bool quick = !strcmp(question->verb, "status");
 	md_swap_wire_init(&wire, fd);
 	enum md_status status = put_question(question, fd, err);
 	if (status == MD_OK)
-		status =
-		    md_swap_wire_await(&wire, quick ? STATUS_MS : REST_MS + (int)question->deadline_ms, answer, err);
+		status = await_answer(&wire, answer, err);
 	md_swap_wire_finish(&wire);
 	if (status == MD_ERR_TRUNCATED)
 		return md_error_set(err, status, "%s: medusa-swap run ended before it answered", whom);
+	if (status == MD_ERR_TIMEOUT)
+		return md_error_set(err, status,
+				    "%s: medusa-swap run has not answered for %d seconds: continue it if it is stopped "
+				    "(SIGSTOP, a debugger, the freezer)",
+				    whom, SILENCE_MS / 1000);
 	if (status != MD_OK)
 		return md_error_prefix(err, "%s", whom);
 	uint64_t refused = md_swap_message_number(answer, "status");

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "swap/pulse.h"
 
 /* ---- gathering ---- */
 
@@ -83,6 +84,7 @@ static enum md_status hash_in(struct md_swap_links *links, CUcontext context, st
 	if (!count)
 		return MD_OK;
 	MD_FORWARD(md_swap_links_get(links, context, &link, err));
+	md_swap_pulse_step();
 	return md_device_hash(&link->hasher, link->streams[0], hashes, count, &failed, err);
 }
 

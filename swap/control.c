@@ -26,6 +26,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/leave.h"
+#include "swap/pulse.h"
 #include "swap/sharing.h"
 #include "swap/wire.h"
 
@@ -294,29 +295,38 @@ static enum md_status do_end(struct control *c, const struct md_swap_settings *s
 	return MD_OK;
 }
 
-static enum md_status obey(struct control *c, const struct md_swap_message *message, struct md_error *err)
+static enum md_status carry_out(struct control *c, const struct md_swap_message *message, struct md_swap_report *report,
+				struct md_error *err)
 {
 	const char *wish = md_swap_message_text(message, "do");
 	struct md_swap_settings settings = {.deadline_ns = md_swap_message_number(message, "deadline_ms") * 1000000u,
 					    .verify = md_swap_message_number(message, "verify") != 0,
 					    .overlap = md_swap_message_number(message, "overlap") != 0};
+	if (!strcmp(wish, "out"))
+		return md_swap_message_number(message, "full")
+			   ? go_out_full(c, &settings, report, err)
+			   : do_out(c, &settings, md_swap_message_number(message, "own") != 0, report, err);
+	if (!strcmp(wish, "in"))
+		return come_in(c, &settings, report, err);
+	if (!strcmp(wish, "end"))
+		return do_end(c, &settings, md_swap_message_number(message, "lost") != 0, report);
+	if (!strcmp(wish, "release"))
+		return do_release(c, &settings, report, err);
+	if (!strcmp(wish, "there")) /* medusa-swap run wants to know whether this process goes on */
+		return MD_OK;
+	return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\", which this libmedusa-swap.so does not know",
+			    wish);
+}
+
+static enum md_status obey(struct control *c, const struct md_swap_message *message, struct md_error *err)
+{
 	struct md_swap_report report = {0};
 	struct md_error why = {0};
-	enum md_status status;
-	if (!strcmp(wish, "out"))
-		status = md_swap_message_number(message, "full")
-			     ? go_out_full(c, &settings, &report, &why)
-			     : do_out(c, &settings, md_swap_message_number(message, "own") != 0, &report, &why);
-	else if (!strcmp(wish, "in"))
-		status = come_in(c, &settings, &report, &why);
-	else if (!strcmp(wish, "end"))
-		status = do_end(c, &settings, md_swap_message_number(message, "lost") != 0, &report);
-	else if (!strcmp(wish, "release"))
-		status = do_release(c, &settings, &report, &why);
-	else
-		status = md_error_set(&why, MD_ERR_UNSUPPORTED,
-				      "do is \"%.40s\", which this libmedusa-swap.so does not know", wish);
-	return answer(c, md_swap_message_number(message, "id"), status, &report, &why, err);
+	uint64_t id = md_swap_message_number(message, "id");
+	md_swap_pulse_begin(&c->kept, id);
+	enum md_status status = carry_out(c, message, &report, &why);
+	md_swap_pulse_end();
+	return answer(c, id, status, &report, &why, err);
 }
 
 /* ---- the connection ---- */
@@ -464,6 +474,10 @@ static void take_back(struct control *c)
 	struct md_swap_report report;
 	struct md_error err = {0};
 	bool said = false;
+	if (c->full)
+		md_warn("medusa-swap run has ended while process %d is fully out: \"medusa-swap in --method checkpoint "
+			"%d\" brings it back if the process beside medusa-swap run does not",
+			(int)getpid(), (int)getpid());
 	while (c->exchange && (md_swap_exchange_is_out(c->exchange) || md_swap_exchange_is_arriving(c->exchange))) {
 		if (come_back(c, &settings, &report, &err) == MD_OK)
 			return;

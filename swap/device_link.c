@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "swap/pulse.h"
 
 enum md_status md_swap_links_init(struct md_swap_links *links, const struct md_cuda *driver, struct md_swap_pool *pool,
 				  struct md_error *err)
@@ -99,6 +100,7 @@ void md_swap_links_lock(struct md_swap_links *links, const struct md_swap_link *
 	}
 	if (links->locked[chunk] || links->cannot_lock)
 		return;
+	md_swap_pulse_step();
 	void *at = chunk_at(links, chunk, &bytes);
 	CUresult result = links->driver->cuMemHostRegister_v2
 			      ? links->driver->cuMemHostRegister_v2(at, bytes, CU_MEMHOSTREGISTER_PORTABLE)
@@ -164,6 +166,7 @@ static enum md_status start(struct md_swap_run *run, struct md_error *err)
 	const struct md_cuda *driver = run->links->driver;
 	CUstream stream = run->link->streams[run->turn++ % MD_SWAP_STREAMS];
 	void *host = md_swap_pool_bytes(run->links->pool, run->block);
+	md_swap_pulse_step();
 	if (run->direction == MD_SWAP_TO_HOST)
 		return md_cuda_call_in(driver, err, cuMemcpyDtoHAsync_v2, host, run->address, run->bytes, stream);
 	return md_cuda_call_in(driver, err, cuMemcpyHtoDAsync_v2, run->address, host, run->bytes, stream);
@@ -208,6 +211,7 @@ enum md_status md_swap_link_wait(const struct md_swap_links *links, const struct
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++) {
 		enum md_status one = md_cuda_call_in(links->driver, status == MD_OK ? err : &later, cuStreamSynchronize,
 						     link->streams[i]);
+		md_swap_pulse_step();
 		status = status == MD_OK ? one : status;
 	}
 	return status;

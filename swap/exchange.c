@@ -14,6 +14,7 @@
 #include "swap/arrival.h"
 #include "swap/contents.h"
 #include "swap/elsewhere.h"
+#include "swap/pulse.h"
 #include "swap/reach.h"
 
 #define LOOK_STEP ((uint64_t)64 << 20)
@@ -190,6 +191,7 @@ static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report 
 			retreat(x);
 			return explain(x, &part->range, &why, err);
 		}
+		md_swap_pulse_step();
 		part->place = MD_SWAP_EMPTY;
 		report->bytes += part->range.bytes;
 	}
@@ -298,6 +300,7 @@ enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64
 	struct md_swap_arrival_counts counts;
 	for (;;) {
 		MD_FORWARD(carry(exchange, true, err));
+		md_swap_pulse_step();
 		if (!exchange->arriving)
 			return MD_OK;
 		md_swap_arrival_count(&counts);
@@ -350,6 +353,7 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 	for (size_t i = 0; i < x->contents.part_count; i++) {
 		struct md_swap_part *part = &x->contents.parts[i];
 		MD_FORWARD(x->below->unmap(&part->range, err));
+		md_swap_pulse_step();
 		part->place = MD_SWAP_AWAY;
 		report->bytes += part->range.bytes;
 	}
@@ -377,7 +381,9 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	if (exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
 	MD_FORWARD(md_swap_exchange_settle(exchange, settings->deadline_ns, err));
-	MD_FORWARD(exchange->below->close_gate(settings->deadline_ns, err));
+	uint64_t spent = md_clock_ns() - began; /* the deadline is for both */
+	MD_FORWARD(exchange->below->close_gate(spent < settings->deadline_ns ? settings->deadline_ns - spent : 0, err));
+	md_swap_pulse_step();
 	done.ns_quiesce = md_clock_ns() - began;
 	exchange->links.cannot_lock = false;
 	enum md_status status = save(exchange, &done, err);

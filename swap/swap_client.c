@@ -142,15 +142,15 @@ static int swap(const char *function, const char *verb, const char *name, const 
 		status = check_size(function, "report", report->size, &err);
 	if (status == MD_OK)
 		status = ask(name, &question, &answer, &err);
-	if (status != MD_OK && status != MD_ERR_BUSY)
+	if (status != MD_OK)
 		return fail(&err);
-	if (status == MD_ERR_BUSY) /* it is there already */
-		made = (struct medusa_swap_report){0};
-	else
-		read_report(&answer, &made);
+	read_report(&answer, &made);
 	if (report)
 		hand_over(report, report->size, &made, sizeof(made));
-	return status == MD_OK ? md_api_ok() : md_api_ok_but(err.message);
+	if (!md_swap_message_number(&answer, "already"))
+		return md_api_ok();
+	md_error_set(&err, MD_OK, "%s: %s", name ? name : "this process", md_swap_message_text(&answer, "message"));
+	return md_api_ok_but(err.message);
 }
 
 MD_EXPORT int medusa_swap_out(const char *name, const struct medusa_swap_options *options,

@@ -11,9 +11,9 @@
 #include "base/status.h"
 
 /*
- * The side that connects sends {"medusa_swap": 1, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
+ * The side that connects sends {"medusa_swap": 2, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
  */
-#define MD_SWAP_PROTOCOL 1u
+#define MD_SWAP_PROTOCOL 2u
 #define MD_SWAP_LINE 4096u /* bytes, with the line break */
 #define MD_SWAP_FIELDS 64u /* of a message */
 

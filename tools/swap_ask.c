@@ -40,10 +40,15 @@ static void print_state(const struct md_swap_message *answer)
 {
 	char can[32], stays[32], pool[32], held[32], cached[32];
 	uint64_t engines = md_swap_message_number(answer, "engines");
+	uint64_t silent = md_swap_message_number(answer, "engines_silent");
+	char quiet[64] = "";
+	if (silent)
+		snprintf(quiet, sizeof(quiet), ", of which %" PRIu64 " %s not answer", silent,
+			 silent == 1 ? "does" : "do");
 	md_plain_line(
-	    stdout, "%s: %s%s; %" PRIu64 " process%s, %s can go, %s stay; pool: %s, of which %s held, %s cached",
+	    stdout, "%s: %s%s; %" PRIu64 " process%s%s, %s can go, %s stay; pool: %s, of which %s held, %s cached",
 	    md_swap_message_text(answer, "name"), md_swap_message_text(answer, "state"),
-	    md_swap_message_number(answer, "full") ? " (full)" : "", engines, engines == 1 ? "" : "es",
+	    md_swap_message_number(answer, "full") ? " (full)" : "", engines, engines == 1 ? "" : "es", quiet,
 	    size_of(answer, "swappable", can), size_of(answer, "stays", stays), size_of(answer, "pool_bytes", pool),
 	    size_of(answer, "pool_held", held), size_of(answer, "pool_cached", cached));
 }
@@ -68,6 +73,8 @@ enum md_status md_swap_ask(const char *name, const struct md_swap_question *ques
 		put_all(&json, &answer);
 	else if (!strcmp(question->verb, "status"))
 		print_state(&answer);
+	else if (md_swap_message_number(&answer, "already"))
+		md_plain_line(stdout, "%s: %s", name, md_swap_message_text(&answer, "message"));
 	else if (!strcmp(question->verb, "release"))
 		md_plain_line(stdout, "%s: released", name);
 	else

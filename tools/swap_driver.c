@@ -11,7 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/descriptor.h"
 #include "driver/process_checkpoint.h"
+#include "swap/pulse.h"
 
 #define DESCRIPTOR 3
 
@@ -52,8 +55,23 @@ static enum md_status come_in(const struct md_swap_message *message, struct held
 	return status == MD_ERR_BUSY && !move.count ? MD_OK : status;
 }
 
+/* Whether the driver holds one of the processes: what could not be brought back after a failure. */
+static bool any_held(const struct held *held)
+{
+	for (size_t i = 0; i < held->count; i++) {
+		CUprocessState state;
+		struct md_error none;
+		bool known;
+		if (md_checkpoint_state(held->pids[i], &known, &state, &none) != MD_OK ||
+		    (known && state != CU_PROCESS_STATE_RUNNING))
+			return true;
+	}
+	return false;
+}
+
+/* *left: processes stay locked or checkpointed that should run. */
 static enum md_status obey(const struct md_swap_message *message, struct held *held, struct md_checkpoint_times *times,
-			   struct md_error *err)
+			   bool *left, struct md_error *err)
 {
 	MD_FORWARD(md_checkpoint_open(err));
 	bool out = !strcmp(md_swap_message_text(message, "do"), "out");
@@ -61,18 +79,24 @@ static enum md_status obey(const struct md_swap_message *message, struct held *h
 	enum md_status status =
 	    out ? md_checkpoint_out(held->pids, held->count, md_swap_message_number(message, "deadline_ms"), times, err)
 		: come_in(message, held, times, err);
-	if (out != (status == MD_OK))
+	*left = status != MD_OK && any_held(held);
+	if (!*left && (!out || status != MD_OK))
 		held->count = 0;
 	return status;
 }
 
-static enum md_status answer(const struct md_swap_message *message, struct held *held, struct md_error *err)
+static enum md_status answer(const struct md_swap_message *message, const struct md_descriptor *connection,
+			     struct held *held, struct md_error *err)
 {
 	struct md_checkpoint_times times = {0};
 	struct md_error why = {0};
 	struct md_swap_letter letter;
-	enum md_status status = obey(message, held, &times, &why);
+	bool left = false;
+	md_swap_pulse_begin(connection, md_swap_message_number(message, "id"));
+	enum md_status status = obey(message, held, &times, &left, &why);
+	md_swap_pulse_end();
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_bool(&letter.json, "left", left);
 	md_json_number(&letter.json, "id", md_swap_message_number(message, "id"));
 	md_json_bool(&letter.json, "ok", status == MD_OK);
 	md_json_number(&letter.json, "status", status);
@@ -101,12 +125,15 @@ int md_swap_driver_main(void)
 	static struct md_swap_message message; /* large, like the one below */
 	static struct md_swap_wire wire;
 	struct held held = {.count = 0};
+	struct md_descriptor connection = MD_DESCRIPTOR_NONE;
 	struct md_error err = {0};
+	md_descriptor_keep(&connection, DESCRIPTOR);
 	signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGHUP, SIG_IGN), signal(SIGPIPE, SIG_IGN);
 	unsetenv("CUDA_VISIBLE_DEVICES"); /* the engine sees what it sees; here, all GPUs must have a name */
 	unsetenv("CUDA_INJECTION64_PATH");
 	md_swap_wire_init(&wire, DESCRIPTOR);
-	while (md_swap_wire_await(&wire, -1, &message, &err) == MD_OK && answer(&message, &held, &err) == MD_OK)
+	while (md_swap_wire_await(&wire, -1, &message, &err) == MD_OK &&
+	       answer(&message, &connection, &held, &err) == MD_OK)
 		;
 	let_go(&held);
 	return 0;
@@ -195,8 +222,10 @@ static enum md_status ask(struct md_swap_server *s, bool out, struct md_error *e
 	const char *from = "";
 	if (*s->now.gpu)
 		MD_FORWARD(find_gpu(s, &from, err));
-	if (!s->driver)
+	if (!s->driver || s->driver->gone)
 		MD_FORWARD(start(s, err));
+	s->driver->task = (struct md_swap_task){
+	    .work = out ? MD_SWAP_OUT : MD_SWAP_IN, .awaited = true, .id = ++s->id, .asked_at = md_clock_ns()};
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
 	md_json_text(&letter.json, "do", out ? "out" : "in");
 	md_json_text(&letter.json, "gpu", s->now.gpu);
@@ -207,12 +236,19 @@ static enum md_status ask(struct md_swap_server *s, bool out, struct md_error *e
 	return md_swap_letter_send(&letter, s->driver->wire.fd, -1, err);
 }
 
-void md_swap_driver_ask(struct md_swap_server *s, bool out)
+bool md_swap_driver_ask(struct md_swap_server *s, bool out)
 {
 	struct md_error err = {0};
 	enum md_status status = ask(s, out, &err);
+	if (status == MD_ERR_IO && s->driver && !s->driver->gone) { /* one that has just ended */
+		s->driver->gone = true;
+		status = ask(s, out, &err);
+	}
 	if (status == MD_OK)
-		s->driver->asked = true;
-	else if (s->why.status == MD_OK)
+		return true;
+	if (s->driver)
+		s->driver->task.awaited = false;
+	if (s->why.status == MD_OK)
 		s->why = err;
+	return false;
 }

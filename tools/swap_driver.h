@@ -20,8 +20,8 @@ int md_swap_driver_main(void);
 
 /*
  * Asks it to take all processes of the engine (out), or to bring them back, on the GPU that the wish names. Starts it if it
- * does not run. The answer comes as a message of s->driver; an error is noted in s->why.
+ * does not run, or has just ended. The answer comes as a message of s->driver. False: it was not asked; s->why says why.
  */
-void md_swap_driver_ask(struct md_swap_server *s, bool out);
+bool md_swap_driver_ask(struct md_swap_server *s, bool out);
 
 #endif

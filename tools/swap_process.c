@@ -28,7 +28,8 @@ struct tree {
 	pid_t users[MD_CHECKPOINT_PROCESSES]; /* of these, those that use the driver */
 	CUprocessState states[MD_CHECKPOINT_PROCESSES];
 	size_t user_count;
-	bool frozen; /* since they were checkpointed */
+	bool frozen;  /* since they were checkpointed */
+	bool already; /* they were where they should be */
 };
 
 /* ---- who is meant ---- */
@@ -94,8 +95,6 @@ static enum md_status add_user(struct tree *tree, pid_t pid, struct md_error *er
 static enum md_status find_tree(const char *verb, pid_t root, struct tree *tree, struct md_error *err)
 {
 	tree->user_count = 0;
-	if (tree->frozen && !strcmp(verb, "out"))
-		return md_error_set(err, MD_ERR_BUSY, "process %d is checkpointed and frozen already", (int)root);
 	if (tree->frozen && !strcmp(verb, "in")) {
 		MD_FORWARD(md_swap_freeze_end(root, err));
 		tree->frozen = false;
@@ -243,6 +242,7 @@ static void print_json(const struct md_swap_process_question *question, const st
 	md_json_text(&json, "method", "checkpoint");
 	md_json_text(&json, "state", state);
 	md_json_bool(&json, "frozen", tree->frozen);
+	md_json_bool(&json, "already", tree->already);
 	md_json_number(&json, "engines", tree->user_count);
 	md_json_number(&json, "ns_lock", times->ns_lock);
 	md_json_number(&json, "ns_checkpoint", times->ns_checkpoint);
@@ -263,7 +263,9 @@ static void print_text(const struct md_swap_process_question *question, const st
 	char state[64];
 	uint64_t ns = times->ns_lock + times->ns_checkpoint + times->ns_restore + times->ns_unlock;
 	state_of(tree, state);
-	if (!strcmp(question->verb, "status"))
+	if (tree->already)
+		md_plain_line(stdout, "%s: the memory is %s already", question->whom, question->verb);
+	else if (!strcmp(question->verb, "status"))
 		md_plain_line(stdout, "%s: %s%s; %zu process%s", question->whom, state, tree->frozen ? ", frozen" : "",
 			      tree->user_count, tree->user_count == 1 ? "" : "es");
 	else
@@ -271,11 +273,23 @@ static void print_text(const struct md_swap_process_question *question, const st
 			      (double)ns / 1e6, tree->user_count, tree->user_count == 1 ? "" : "es");
 }
 
+static bool are_all(const struct tree *tree, CUprocessState state)
+{
+	for (size_t i = 0; i < tree->user_count; i++)
+		if (tree->states[i] != state)
+			return false;
+	return true;
+}
+
 static enum md_status do_verb(const struct md_swap_process_question *question, struct tree *tree,
 			      struct md_checkpoint_times *times, struct md_error *err)
 {
 	bool goes = !strcmp(question->verb, "out");
 	if (!goes && strcmp(question->verb, "in") != 0)
+		return MD_OK;
+	tree->already = goes ? are_all(tree, CU_PROCESS_STATE_CHECKPOINTED) && (tree->frozen || !question->freeze)
+			     : are_all(tree, CU_PROCESS_STATE_RUNNING) && !question->gpu;
+	if (tree->already)
 		return MD_OK;
 	MD_FORWARD(goes ? go_out(question, tree, times, err) : come_in(question, tree, times, err));
 	for (size_t i = 0; i < tree->user_count; i++)

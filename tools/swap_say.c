@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The messages of medusa-swap run to engines and commands. */
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,11 +16,11 @@ const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
     "coming", "unknown", "there_at_first_launch", "launches_free", "launches_some", "launches_all",
 };
 
-static const char *const work_names[] = {"", "out", "in", "release", "end"};
+static const char *const work_names[] = {"", "out", "in", "release", "end", "there"};
 
 static const char *state_of(const struct md_swap_server *s)
 {
-	unsigned out, engines = md_swap_serve_engines(s, &out);
+	unsigned out, engines = md_swap_serve_engines(s, 0, &out);
 	if (s->now.work == MD_SWAP_OUT)
 		return "going out";
 	if (s->now.work == MD_SWAP_IN)
@@ -34,18 +35,20 @@ static const char *state_of(const struct md_swap_server *s)
 static void put_state(struct md_swap_server *s, struct md_json *json)
 {
 	struct md_swap_pool_counts pool = md_swap_pool_count(s->pool);
-	uint64_t swappable = 0, away = 0, stays = 0;
-	unsigned out, engines = md_swap_serve_engines(s, &out);
+	uint64_t swappable = 0, away = 0, stays = 0, silent = 0;
+	unsigned out, engines = md_swap_serve_engines(s, 0, &out);
 	for (size_t i = 0; i < s->client_count; i++) {
 		swappable += s->clients[i]->swappable;
 		away += s->clients[i]->away;
 		stays += s->clients[i]->stays;
+		silent += s->clients[i]->owed > 0;
 	}
 	md_json_text(json, "name", s->name);
 	md_json_text(json, "state", state_of(s));
 	md_json_bool(json, "full", s->full);
 	md_json_number(json, "engines", engines);
 	md_json_number(json, "engines_out", out);
+	md_json_number(json, "engines_silent", silent);
 	md_json_number(json, "pid", (uint64_t)getpid());
 	md_json_number(json, "engine_pid", (uint64_t)atomic_load(&s->engine));
 	md_json_number(json, "swappable", swappable);
@@ -85,6 +88,35 @@ void md_swap_say_failure(struct md_swap_client *client, const struct md_error *w
 	send_last(client, &letter);
 }
 
+void md_swap_say_already(struct md_swap_server *s, struct md_swap_client *client, const char *what)
+{
+	struct md_swap_letter letter;
+	struct md_error none;
+	if (md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "ok", true);
+	md_json_number(&letter.json, "status", MD_OK);
+	md_json_text(&letter.json, "message", what);
+	md_json_bool(&letter.json, "already", true);
+	put_state(s, &letter.json);
+	for (size_t i = 0; i < MD_SWAP_NUMBERS; i++)
+		md_json_number(&letter.json, md_swap_number_names[i], 0);
+	send_last(client, &letter);
+}
+
+void md_swap_say_pulse(struct md_swap_client *client)
+{
+	struct pollfd ready = {.fd = client->wire.fd, .events = POLLOUT};
+	struct md_swap_letter letter;
+	struct md_error none;
+	/* one that does not read must hold up nobody */
+	if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT) || md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "pulse", true);
+	if (md_swap_letter_send(&letter, client->wire.fd, -1, &none) != MD_OK)
+		client->gone = true;
+}
+
 void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
 {
 	struct md_swap_letter letter;
@@ -97,6 +129,7 @@ void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
 	put_state(s, &letter.json);
 	for (size_t i = MD_SWAP_N_DRIVER_LOCK; i <= MD_SWAP_N_UNLOCK; i++)
 		s->numbers[MD_SWAP_N_TOTAL] += s->numbers[i]; /* before, or after, what engines do */
+	md_json_bool(&letter.json, "already", false);
 	for (size_t i = 0; i < MD_SWAP_NUMBERS && s->why.status == MD_OK; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], s->numbers[i]);
 	send_last(client, &letter);
@@ -123,12 +156,12 @@ enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_clie
 }
 
 enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work,
-				struct md_error *err)
+				uint64_t id, struct md_error *err)
 {
 	struct md_swap_letter letter;
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
 	md_json_text(&letter.json, "do", work_names[work]);
-	md_json_number(&letter.json, "id", s->id);
+	md_json_number(&letter.json, "id", id);
 	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
 	md_json_bool(&letter.json, "verify", s->now.verify);
 	md_json_bool(&letter.json, "overlap", s->now.overlap);

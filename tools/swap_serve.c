@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "tools/stop.h"
 #include "swap/swap_place.h"
@@ -18,24 +19,21 @@
 
 #define TICK_MS 100
 #define POPULATE_TICK_US 20000
+#define HELLO_NS 5000000000ull /* for the first line of a connection */
+#define PULSE_NS 1000000000ull
 
 /* ---- clients ---- */
 
-static void accept_one(struct md_swap_server *s)
+/* The connection that has said nothing for the longest time makes room. */
+static struct md_swap_client *oldest_idle(const struct md_swap_server *s)
 {
-	struct md_error err = {0};
-	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC);
-	if (fd < 0)
-		return;
-	struct md_swap_client *client = s->client_count < MD_SWAP_CLIENTS && md_swap_wire_check_peer(fd, &err) == MD_OK
-					    ? calloc(1, sizeof(*client))
-					    : NULL;
-	if (!client) {
-		close(fd);
-		return;
+	struct md_swap_client *oldest = NULL;
+	for (size_t i = 0; i < s->client_count; i++) {
+		struct md_swap_client *client = s->clients[i];
+		if (client->role == MD_SWAP_NEW && !client->gone && (!oldest || client->since < oldest->since))
+			oldest = client;
 	}
-	md_swap_wire_init(&client->wire, fd);
-	s->clients[s->client_count++] = client;
+	return oldest;
 }
 
 static void remove_gone(struct md_swap_server *s)
@@ -55,6 +53,65 @@ static void remove_gone(struct md_swap_server *s)
 	}
 	if (engine)
 		md_swap_pool_sweep(s->pool);
+}
+
+/* False: all places are taken by engines and by commands that wait. */
+static bool make_room(struct md_swap_server *s)
+{
+	struct md_swap_client *idle = s->client_count == MD_SWAP_CLIENTS ? oldest_idle(s) : NULL;
+	if (idle) {
+		idle->gone = true;
+		remove_gone(s);
+	}
+	return s->client_count < MD_SWAP_CLIENTS;
+}
+
+static void refuse(int fd)
+{
+	struct md_swap_client refused = {.role = MD_SWAP_NEW};
+	struct md_error why;
+	md_error_set(&why, MD_ERR_TOO_LARGE,
+		     "%u engines and commands that wait are connected, and no more can be: try again later",
+		     MD_SWAP_CLIENTS);
+	md_swap_wire_init(&refused.wire, fd);
+	md_swap_say_failure(&refused, &why);
+	md_swap_wire_finish(&refused.wire);
+}
+
+static void accept_one(struct md_swap_server *s)
+{
+	struct md_error err = {0};
+	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (md_swap_wire_check_peer(fd, &err) != MD_OK) {
+		close(fd);
+		return;
+	}
+	struct md_swap_client *client = make_room(s) ? calloc(1, sizeof(*client)) : NULL;
+	if (!client) {
+		refuse(fd);
+		return;
+	}
+	md_swap_wire_init(&client->wire, fd);
+	client->since = md_clock_ns();
+	s->clients[s->client_count++] = client;
+}
+
+/* Whoever connects says what for; a command that waits is told each second that it is not forgotten. */
+static void look_after(struct md_swap_server *s)
+{
+	uint64_t now = md_clock_ns();
+	for (size_t i = 0; i < s->client_count; i++) {
+		struct md_swap_client *client = s->clients[i];
+		uint64_t since = client->since > s->resumed_at ? client->since : s->resumed_at;
+		if (client->role == MD_SWAP_NEW && now > since + HELLO_NS)
+			client->gone = true;
+		if (!client->wants_pulses || client->gone || now <= client->pulsed_at + PULSE_NS)
+			continue;
+		client->pulsed_at = now;
+		md_swap_say_pulse(client);
+	}
 }
 
 static enum md_status hear_all(struct md_swap_server *s, struct md_swap_client *client, struct md_error *err)
@@ -124,6 +181,7 @@ static void turn(struct md_swap_server *s, int wait_ms)
 	if (md_stop_signal())
 		md_swap_serve_end(s);
 	md_swap_serve_advance(s);
+	look_after(s);
 	remove_gone(s);
 	md_swap_serve_advance(s);
 }

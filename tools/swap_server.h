@@ -13,7 +13,14 @@
 #include "swap/wire.h"
 
 enum md_swap_role { MD_SWAP_NEW, MD_SWAP_ENGINE, MD_SWAP_COMMAND, MD_SWAP_DRIVER /* tools/swap_driver.h */ };
-enum md_swap_work { MD_SWAP_NOTHING, MD_SWAP_OUT, MD_SWAP_IN, MD_SWAP_RELEASE, MD_SWAP_END };
+enum md_swap_work {
+	MD_SWAP_NOTHING,
+	MD_SWAP_OUT,
+	MD_SWAP_IN,
+	MD_SWAP_RELEASE,
+	MD_SWAP_END,
+	MD_SWAP_THERE, /* nothing but an answer */
+};
 
 /* What a command asks for. */
 struct md_swap_wish {
@@ -28,8 +35,19 @@ struct md_swap_wish {
 /* Which part of the work is being done. */
 enum md_swap_step {
 	MD_SWAP_STEP_ENGINES,
+	MD_SWAP_STEP_CALL,       /* do the engines answer, before the driver is asked to restore them? */
 	MD_SWAP_STEP_RESTORE,    /* by the driver, before engines can do anything */
 	MD_SWAP_STEP_CHECKPOINT, /* by the driver, after the engines have gone out */
+	MD_SWAP_STEP_BACK,       /* by the driver, of what a checkpoint that was broken off has left */
+};
+
+/* What an engine, or the process that asks the driver, was told to do; times in ns. */
+struct md_swap_task {
+	enum md_swap_work work;
+	bool awaited; /* its answer is */
+	bool unsent;  /* ... and it has not been told yet, because it owes other answers */
+	bool begun;   /* it has said so */
+	uint64_t id, asked_at, heard_at, step_at, steps;
 };
 
 /* Numbers that engines report of a swap; md_swap_number_names has their names. */
@@ -63,18 +81,24 @@ extern const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS];
 struct md_swap_client {
 	struct md_swap_wire wire;
 	enum md_swap_role role;
-	bool gone; /* to be removed at the end of this turn */
+	bool gone;      /* to be removed at the end of this turn */
+	uint64_t since; /* ns: when the connection was made */
 	/* of an engine */
 	pid_t pid, seen_as; /* seen_as: from here, which may be another namespace */
 	bool was_out;       /* when the work began */
-	bool out, asked,
-	    did; /* asked: its answer is awaited; did: it has done what was asked for, which can be undone */
+	bool out, did;      /* did: it has done what was asked for, which can be undone */
+	struct md_swap_task task;
+	unsigned owed;               /* answers to work that nobody waits for any more */
+	bool stuck;                  /* it owes one because its call of the driver does not return */
+	uint64_t ping_id, pinged_at; /* while the driver is at work: a question whether it goes on; 0: none is out */
 	uint64_t swappable, away, stays, kept, gpus;
 	char gpu[64];                              /* its UUID, if it uses one, and has been fully out */
 	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
 	/* of a command that waits until another is done */
 	struct md_swap_wish wish;
 	uint64_t turn;
+	bool wants_pulses;
+	uint64_t pulsed_at;
 };
 
 #define MD_SWAP_CLIENTS 64u
@@ -96,37 +120,59 @@ struct md_swap_server {
 	uint64_t outs, ins;
 	/* the work that is being done */
 	struct md_swap_wish now;
-	uint64_t id, began;           /* began: ns */
-	struct md_swap_client *asker; /* NULL: it has gone */
+	uint64_t id;                    /* of the last task */
+	uint64_t turned_at, resumed_at; /* ns: the last turn; the last one that came late, as after SIGSTOP */
+	struct md_swap_client *asker;   /* NULL: it has gone */
 	bool undoing;
 	enum md_swap_step step;
-	bool restored;                 /* by the driver, for the work that is being done */
-	bool driver_did;               /* in this step */
-	bool full;                     /* the driver has checkpoints of all processes of the engine */
-	struct md_swap_client *driver; /* NULL: it does not run */
-	struct md_error why;           /* of the first engine that failed */
+	bool restored;                               /* by the driver, for the work that is being done */
+	bool driver_asked, driver_begun, driver_did; /* in this step */
+	bool driver_left;                            /* it has said that processes stay locked or checkpointed */
+	bool retried;                                /* a second process has been asked */
+	bool full;                                   /* the driver has checkpoints of all processes of the engine */
+	struct md_swap_client *driver;               /* NULL: it does not run */
+	struct md_error why;                         /* of the first engine that failed */
 	uint64_t numbers[MD_SWAP_NUMBERS];
 };
 
 /* ---- swap_work.c ---- */
 
-/* Handles a message of a client. An error: the client is disconnected. */
-enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_client *client,
-				     const struct md_swap_message *message, struct md_error *err);
 /* Goes on with the current command, or with the next one, when messages have come or time has passed. */
 void md_swap_serve_advance(struct md_swap_server *s);
 void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client);
 /* Called when the engine was told to end: brings its memory back, or lets its calls fail. */
 void md_swap_serve_end(struct md_swap_server *s);
-unsigned md_swap_serve_engines(const struct md_swap_server *s, unsigned *out);
+/* The number of the engine's processes, and of those that are out; process: of this one alone; 0: all. */
+unsigned md_swap_serve_engines(const struct md_swap_server *s, pid_t process, unsigned *out);
+
+/* ---- swap_hear.c ---- */
+
+/* Handles a message of a client. An error: the client is disconnected. */
+enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_client *client,
+				     const struct md_swap_message *message, struct md_error *err);
+
+/* ---- swap_task.c ---- */
+
+/* Tells an engine what to do, once it owes no other answer. */
+void md_swap_task_give(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work);
+/* A line with an id has come. True: it is the answer that is awaited. */
+bool md_swap_task_hear(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message);
+bool md_swap_task_any(const struct md_swap_server *s);
+/* Gives up those that are silent for too long: s->why says who, and what they do later is undone. */
+void md_swap_task_watch(struct md_swap_server *s);
+enum md_swap_work md_swap_task_opposite(enum md_swap_work work);
 
 /* ---- swap_say.c ---- */
 
 void md_swap_say_failure(struct md_swap_client *client, const struct md_error *why);
+/* There is nothing to do, which is no failure. */
+void md_swap_say_already(struct md_swap_server *s, struct md_swap_client *client, const char *what);
 void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client);
 void md_swap_say_status(struct md_swap_server *s, struct md_swap_client *client);
 enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_client *client, struct md_error *err);
 enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work,
-				struct md_error *err);
+				uint64_t id, struct md_error *err);
+/* To commands that wait, each second: this process goes on. */
+void md_swap_say_pulse(struct md_swap_client *client);
 
 #endif

@@ -49,8 +49,24 @@ end_engine() { # expected exit code
 	ended "${1:-0}"
 }
 
+# A process that is to end: one that waits for memory which nobody brings back is killed, and so are its engines.
+await_end() { # process id of a child, the engine's name
+	local pid
+	for _ in $(seq 1200); do
+		kill -0 "$1" 2>/dev/null || return
+		case $(ps -o stat= -p "$1") in Z*) return ;; esac
+		sleep 0.05
+	done
+	fail "$2 to end" "it runs on after a minute; $(medusa-swap status "$2" 2>&1)"
+	for pid in $(pgrep -f -- "--name $2 "); do
+		pkill -KILL -P "$pid"
+		kill -KILL "$pid"
+	done
+}
+
 ended() { # expected exit code
 	local got=0
+	await_end "$engine_shell" "$engine_name"
 	wait "$engine_shell" 2>/dev/null || got=$?
 	assert_equal "the exit code of $engine_name" "$1" "$got"
 	assert_no_file "$place/$engine_name.sock"

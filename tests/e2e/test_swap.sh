@@ -78,8 +78,10 @@ assert_exit small 1
 assert_contains "$work/small.err" 'the pool is too small: it has 4194304 bytes, and '
 assert_equal state in "$(state state)"
 swap twice in
-assert_exit twice 1
-assert_contains "$work/twice.err" "tight: the engine's memory is in already"
+assert_exit twice 0
+assert_contains "$work/twice.out" '"already": true'
+run twice medusa-swap in tight
+assert_contains "$work/twice.out" "tight: the engine's memory is in already"
 end_engine
 begin slow -- 0
 asked wait
@@ -91,8 +93,10 @@ asked work 3
 assert_equal 'work after a refusal' "${live[1]}" "$answered"
 done_swap now out
 swap twice out
-assert_exit twice 1
-assert_contains "$work/twice.err" "slow: the engine's memory is out already"
+assert_exit twice 0
+assert_equal 'bytes that went' 0 "$(number twice bytes)"
+run twice medusa-swap out slow
+assert_contains "$work/twice.out" "slow: the engine's memory is out already"
 done_swap in in
 end_engine
 
@@ -202,15 +206,15 @@ def send(data, close=False):
         print("(closed)")
 send(b"hello\n")
 send(b"{}\n")
-send(b'{"medusa_swap": 2, "role": "command", "do": "status"}\n')
-send(b'{"medusa_swap": 1, "role": "king"}\n')
-send(b'{"medusa_swap": 1, "role": "command", "do": "explode"}\n')
-send(b'{"medusa_swap": 1, "role": "command", "do": {"a": 1}}\n')
+send(b'{"medusa_swap": 1, "role": "command", "do": "status"}\n')
+send(b'{"medusa_swap": 2, "role": "king"}\n')
+send(b'{"medusa_swap": 2, "role": "command", "do": "explode"}\n')
+send(b'{"medusa_swap": 2, "role": "command", "do": {"a": 1}}\n')
 for number in 1 << 32, 1 << 40, '"77"':
-    send(b'{"medusa_swap": 1, "role": "command", "do": "out", "process": %s}\n' % str(number).encode())
-send(b'{"medusa_swap": 1, "role": "command", "do": "out", "full": "yes"}\n')
+    send(b'{"medusa_swap": 2, "role": "command", "do": "out", "process": %s}\n' % str(number).encode())
+send(b'{"medusa_swap": 2, "role": "command", "do": "out", "full": "yes"}\n')
 send(b"x" * 5000)
-send(b'{"medusa_swap": 1', True)
+send(b'{"medusa_swap": 2', True)
 send(b"\0" * 10 + b"\n")
 send(os.urandom(4000) + b"\n")
 END
@@ -218,7 +222,7 @@ assert_count "$work/hostile.out" '"ok": false' 13
 assert_count "$work/hostile.out" 'there is no process ' 2
 assert_contains "$work/hostile.out" 'full is a text: a number or a truth is wanted'
 assert_count "$work/hostile.out" '(closed)' 1
-assert_contains "$work/hostile.out" 'medusa_swap is 2, but this medusa-swap speaks version 1 of the protocol'
+assert_contains "$work/hostile.out" 'medusa_swap is 1, but this medusa-swap speaks version 2 of the protocol'
 assert_contains "$work/hostile.out" 'not out, in, status or release'
 assert_contains "$work/hostile.out" 'a line of more than 4096 bytes'
 done_swap out out

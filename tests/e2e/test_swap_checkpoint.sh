@@ -59,16 +59,16 @@ say work 2
 answer 0.3
 assert_equal 'an answer while it is out' '' "$answered"
 run twice medusa-swap out --method checkpoint "$pid"
-assert_exit twice 1
-assert_contains "$work/twice.err" "process $pid is checkpointed already"
+assert_exit twice 0
+assert_contains "$work/twice.out" "$pid: the memory is out already"
 comes back
 assert_exit back 0
 answer
 assert_equal 'work that was asked for while it was out' "${live[2]}" "$answered"
 assert_equal state running "$(state)"
 comes again
-assert_exit again 1
-assert_contains "$work/again.err" 'the memory is in already'
+assert_exit again 0
+assert_contains "$work/again.out" '"already": true'
 run named medusa-swap out --method checkpoint "$called"
 assert_exit named 0
 assert_contains "$work/named.out" "$called: out: checkpointed, in "

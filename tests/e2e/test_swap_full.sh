@@ -40,9 +40,9 @@ assert_equal 'free while it is fully out' "$empty" "$(free_bytes)"
 assert_equal 'bytes that stay' 0 "$(number out stays)"
 assert_at_least 'bytes that went the fast way' 8000000 "$(number out bytes)"
 assert_at_least 'time of the checkpoint' 1 "$(number out ns_checkpoint)"
-swap twice out
-assert_exit twice 1
-assert_contains "$work/twice.err" "all: the engine's memory is out already"
+run twice medusa-swap out all
+assert_exit twice 0
+assert_contains "$work/twice.out" "all: the engine's memory is out already"
 say work 2
 answer 0.3
 assert_equal 'an answer while it is out' '' "$answered"
@@ -217,6 +217,50 @@ done_swap in in
 asked work 2
 assert_equal 'work after the process that asks the driver has died' "${live[2]}" "$answered"
 close_engine
+
+section 'the process that asks the driver dies, or is stopped, at any moment'
+helper() { pgrep -f -P "$(state pid)" driver-of-run; }
+begin helped -- 1
+asked work 3
+done_swap out out --full
+runs=$(state pid) killed=$(helper)
+kill -STOP "$runs"
+kill -KILL "$killed"
+medusa-swap in helped >"$work/late.out" 2>"$work/late.err" &
+late=$!
+kill -CONT "$runs"
+wait $late
+assert_equal 'exit code of an "in" that came when it was killed' 0 $?
+asked work 2
+assert_equal 'work after that' "${live[2]}" "$answered"
+done_swap out out --full
+kill -STOP "$(helper)"
+done_swap in in
+assert_equal 'it is, after the one that was stopped was replaced' 'in false' "$(where)"
+kill -STOP "$(helper)"
+done_swap out out --full --deadline 1
+done_swap in in
+for delay in 0 0.001 0.002 0.004 0.006 0.01 0.02 0.04; do
+	for verb in 'out --full' in; do
+		# shellcheck disable=SC2086
+		medusa-swap $verb helped >"$work/any.out" 2>"$work/any.err" &
+		any=$!
+		sleep $delay
+		kill -KILL "$(helper)" 2>/dev/null
+		if ! wait $any; then
+			assert_contains "$work/any.err" 'the process that asks the driver ended before it answered'
+			assert_equal "$verb is refused; it was broken off" 'out --full' "$verb"
+			case $(where) in 'in false' | 'out true') ;; *) fail 'in, or fully out' "$(where)" ;; esac
+			[ "$(where)" = 'in false' ] && done_swap again out --full
+		fi
+	done
+	assert_equal 'it is' 'in false' "$(where)"
+done
+asked work 1
+assert_equal 'work after all that' "${live[3]}" "$answered"
+close_engine
+
+section 'medusa-swap run is killed while the engine is fully out'
 begin orphan -- 1
 asked work 3
 pid=$(state engine_pid)
@@ -224,6 +268,22 @@ done_swap out out --full
 kill -KILL "$(state pid)"
 asked work 2
 assert_equal 'work after medusa-swap run has been killed' "${live[2]}" "$answered"
+end_orphan "$pid"
+begin alone -- 1
+exec {engine_in}>&"$engine_in" {engine_out}<&"$engine_out" # bash closes those of a coprocess that has ended
+asked work 3
+pid=$(state engine_pid)
+done_swap out out --full
+killed=$(helper) runs=$(state pid)
+kill -STOP "$runs" "$killed"
+kill -KILL "$killed" "$runs"
+say work 2
+answer 1
+assert_equal 'an answer while nobody brings it back' '' "$answered"
+run alone medusa-swap in --method checkpoint "$pid"
+assert_exit alone 0
+answer
+assert_equal 'work after both have been killed' "${live[2]}" "$answered"
 end_orphan "$pid"
 if [ -z "${TSAN:-}" ]; then
 	begin told -- 1

@@ -25,7 +25,7 @@ assert_at_least 'bytes that are free now' $((before + bytes)) "$(word 2)"
 asked status
 assert_equal 'the status of itself' 'status 0 self 1 of 1' "$answered"
 asked sleep 5000
-assert_contains <(echo "$answered") "sleep 0 0 $XDG_RUNTIME_DIR/medusa/swap/self.sock: the engine's memory is out already"
+assert_contains <(echo "$answered") "sleep 0 0 this process: the engine's memory is out already"
 asked wake
 assert_equal 'what medusa_swap_in returns' "wake 0 $bytes" "$answered"
 assert_equal 'what medusa-swap says' "in 0" "$(state state) $(state out)"

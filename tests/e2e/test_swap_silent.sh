@@ -1,0 +1,234 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Processes that are stopped, silent or locked, and connections that say nothing: a command is answered soon after its deadline and names
+# the process, what such a process does later is undone, and a swap that is only slow takes as long as it needs.
+. "$(dirname "$0")/lib.sh"
+. tests/e2e/swap_lib.sh
+export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=256M
+
+until_state() { # state, silent processes
+	for _ in $(seq 400); do
+		[ "$(state state) $(state engines_silent)" = "$1 $2" ] && break
+		sleep 0.1
+	done
+	assert_equal 'it is, and so many are silent' "$1 $2" "$(state state) $(state engines_silent)"
+}
+
+until_coming() {
+	for _ in $(seq 400); do
+		[ "$(state state)" = 'coming in' ] && break
+		sleep 0.02
+	done
+}
+
+refused_soon() { # name of a run, verb, options...: refused in the time that everything has, which is far below that of a hanging command
+	local began=$SECONDS
+	swap "$@"
+	assert_exit "$1" 1
+	assert_at_most "seconds until '$1' is refused" "${soon:-30}" $((SECONDS - began))
+}
+
+expected 'work 3' 'work 2' 'work 1'
+
+section 'an engine that another program locks while its memory comes' # the end of it is looked at below
+if [ -z "${SAN:-}${TSAN:-}" ]; then
+	HOSTCUDA_H2D_GBPS=0.005 begin locked -- 0 # bytes a nanosecond: 10 MB take two seconds
+	cat >"$work/lock.py" <<'END'
+import ctypes, sys
+driver = ctypes.CDLL("libcuda.so.1")
+assert driver.cuInit(0) == 0
+assert driver.cuCheckpointProcessLock(int(sys.argv[1]), None) == 0
+END
+	locked_pid=$(engine_pid) locked_shell=$engine_shell
+	exec {locked_in}>&"$engine_in" {locked_out}<&"$engine_out"
+	exec {engine_in}>&- {engine_out}<&-
+	done_swap out out
+	timeout "$run_limit" medusa-swap in locked >"$work/locked.out" 2>"$work/locked.swap" &
+	locked=$!
+	until_coming
+	run locks python3 "$work/lock.py" "$locked_pid"
+	assert_exit locks 0
+fi 2>/dev/null
+
+section 'an engine that is stopped: out names it, and takes nothing away when it goes on'
+begin stopped -- 1
+pid=$(engine_pid)
+asked work 3
+kill -STOP "$pid"
+refused_soon no out --deadline 0.5
+assert_contains "$work/no.err" "process $pid does not take the message: continue it if it is stopped"
+assert_equal 'it is, and so many are silent' 'in 1' "$(state state) $(state engines_silent)"
+run told medusa-swap status stopped
+assert_contains "$work/told.out" '1 does not answer'
+refused_soon again out --deadline 0
+assert_contains "$work/again.err" "process $pid does not take the message"
+kill -CONT "$pid"
+until_state in 0
+asked work 2
+assert_equal 'work after that' "${live[2]}" "$answered"
+kill -STOP "$pid"
+refused_soon no out --deadline 0
+kill -CONT "$pid"
+done_swap late out
+assert_equal 'it is, though the first "out" was undone meanwhile' out "$(state state)"
+
+section 'an engine that is stopped while it is out: in names it'
+kill -STOP "$pid"
+refused_soon no in
+assert_contains "$work/no.err" "process $pid does not take the message"
+kill -CONT "$pid"
+until_state out 0
+done_swap in in --verify
+asked work 1
+assert_equal 'work after that' "${live[3]}" "$answered"
+kill -STOP "$pid"
+refused_soon no out --deadline 0
+kill -KILL "$pid"
+ended 137
+engine_in=
+
+section 'an engine that is stopped while its memory comes, and one that is only slow'
+HOSTCUDA_H2D_GBPS=0.005 begin slow -- 0
+pid=$(engine_pid)
+asked alloc 24
+done_swap out out
+medusa-swap in slow >"$work/half.out" 2>"$work/half.err" &
+half=$!
+until_coming
+sleep 0.5
+kill -STOP "$pid"
+wait $half
+assert_equal 'exit code of an "in" whose engine was stopped' 1 $?
+assert_contains "$work/half.err" "process $pid has begun and does not go on"
+kill -CONT "$pid"
+until_state out 0
+began=$SECONDS
+done_swap back in --verify
+assert_at_least 'seconds that a slow one takes, more than the patience with a silent one' 6 $((SECONDS - began))
+end_engine
+
+section 'an engine that is stopped while it is fully out'
+begin full -- 1
+pid=$(engine_pid)
+asked work 3
+done_swap out out --full
+kill -STOP "$pid"
+refused_soon no in
+assert_contains "$work/no.err" "process $pid does not take the message"
+kill -CONT "$pid"
+until_state out 0
+done_swap in in
+asked work 2
+assert_equal 'work after that' "${live[2]}" "$answered"
+end_engine
+
+section 'one of two processes is stopped: the other one comes back; so it is with one that only says that it is an engine'
+mkfifo "$work/one" "$work/two"
+engine_name=pair
+# shellcheck disable=SC2016 # the inner shell expands it
+timeout --kill-after=5 "$run_limit" medusa-swap run --name pair --pool-bytes 256M -- bash -c \
+	'"${@:3}" 1 <"$1" >"$1.out" & first=$!; echo $first >"$1.pid"; "${@:3}" 1 <"$2" >"$2.out" & wait $first && wait $!' - "$work/one" "$work/two" "${subject[@]}" 2>"$work/pair.err" &
+pair=$!
+exec {one}>"$work/one" {two}>"$work/two"
+for _ in $(seq 400); do
+	[ "$(state engines)" = 2 ] && [ "$(cat "$work/one.out" "$work/two.out" | grep -c ready)" = 2 ] && break
+	sleep 0.05
+done
+first=$(cat "$work/one.pid")
+kill -STOP "$first"
+refused_soon no out --deadline 0
+assert_contains "$work/no.err" "process $first does not take the message"
+assert_equal 'it is' 'in 0' "$(state state) $(state engines_out)"
+kill -CONT "$first"
+until_state in 0
+python3 - "$place/pair.sock" "$work/go" <<'END' &
+import os, socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(b'{"medusa_swap": 2, "role": "engine", "pid": 1}\n')
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.05)
+END
+fake=$!
+for _ in $(seq 400); do
+	[ "$(state engines)" = 3 ] && break
+	sleep 0.05
+done
+refused_soon no out --deadline 0
+assert_contains "$work/no.err" "process $fake does not take the message"
+assert_equal 'it is' 'in 0' "$(state state) $(state engines_out)"
+touch "$work/go"
+wait $fake
+done_swap both out
+done_swap both_in in
+exec {one}>&- {two}>&-
+await_end $pair pair
+wait $pair
+assert_equal 'the exit code of both' 0 $?
+assert_equal 'what the threads of both found' 2 "$(grep -c '^wrong 0$' <(cat "$work/one.out" "$work/two.out"))"
+
+section 'medusa-swap run is stopped'
+begin halted -- 0
+runs=$(state pid)
+kill -STOP "$runs"
+soon=60 refused_soon no status
+assert_contains "$work/no.err" 'medusa-swap run has not answered for 15 seconds: continue it if it is stopped'
+kill -CONT "$runs"
+
+section 'a command that is killed before its turn is not carried out'
+kill -STOP "$runs"
+medusa-swap out halted >/dev/null 2>&1 &
+killed=$!
+sleep 0.3 # until it has sent its line; if it has not, it is not carried out either
+kill -KILL $killed
+wait $killed 2>/dev/null
+kill -CONT "$runs"
+assert_equal 'it is' in "$(state state)"
+assert_equal 'times that it was out' 0 "$(state outs)"
+
+section 'connections that say nothing'
+python3 - "$place/halted.sock" "$work/enough" <<'END' >"$work/idle.out" &
+import os, select, socket, sys, time
+held, closed = [], 0
+def connect():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    held.append(s)
+for _ in range(200):
+    connect()
+held[-1].sendall(b'{"medusa_swap": 2')
+print("connected", flush=True)
+while held:
+    for s in select.select(held, [], [], 60)[0]:
+        s.recv(100)
+        held.remove(s)
+        closed += 1
+    if closed == 200:
+        print("closed", flush=True)
+END
+idle=$!
+for _ in $(seq 400); do
+	grep -q connected "$work/idle.out" && break
+	sleep 0.05
+done
+done_swap through out
+done_swap through_in in
+wait $idle
+assert_contains "$work/idle.out" closed
+end_engine
+
+if [ -z "${SAN:-}${TSAN:-}" ]; then
+	section 'an engine that another program locks while its memory comes is named, and goes on when it is unlocked'
+	engine_name=locked engine_in=$locked_in engine_out=$locked_out engine_shell=$locked_shell
+	wait $locked
+	assert_equal 'exit code of an "in" of an engine that is locked' 1 $?
+	assert_contains "$work/locked.swap" "process $locked_pid waits in a call of the driver that does not return"
+	run unlocked medusa-swap in --method checkpoint "$locked_pid"
+	assert_exit unlocked 0
+	until_state out 0
+	done_swap in in
+	asked work 3
+	assert_equal 'work after that' "${live[1]}" "$answered"
+	end_engine
+fi
+finish
