@@ -343,6 +343,27 @@ Test(scheduler_faults, backbone_fails_while_an_adapter_is_on_its_way)
 	script_end(&n);
 }
 
+/* An engine's process dies: what lay on the GPU for it goes, and its request is tried again. */
+Test(scheduler_faults, a_process_dies_and_is_started_anew)
+{
+	struct medusa_sched_event dies = {.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED};
+	script_start(&n, &(struct setup){.gpus = 1});
+	script_add(&n, script_model(30));
+	script_add(&n, script_model(20));
+	script_serve(&n, 1, 1);
+	script_arrive(&n, 2, 0);
+	script_copied(&n, 2);
+	script_forget(&n);
+	script_step(&n, dies);
+	expect(&n, "offload weights f0 gpu0\nswap t3 weights f0 gpu0 host\nrun b3 f0 gpu0 [2]\n");
+	script_step(&n, dies);
+	expect(&n, "swap t4 weights f0 gpu0 host\nrun b4 f0 gpu0 [2]\n");
+	script_step(&n, dies);
+	expect(&n, "reject 2 load failed\n");
+	cr_assert_eq(script_books(&n, 0).artifact_bytes, 20 * GB, "the other function's weights stay");
+	script_end(&n);
+}
+
 /* ---- copies and batches ---- */
 
 Test(scheduler_faults, a_copy_that_fails_is_tried_again_and_then_given_up)

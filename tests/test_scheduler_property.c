@@ -127,7 +127,11 @@ static void close_transfers(const struct medusa_sched_event *e)
 		const struct open *o = &world.open[i];
 		bool there = o->gpu == e->gpu || o->reads_from == e->gpu;
 		bool of_backbone = o->artifact == MEDUSA_SCHED_CLASS_BACKBONE && o->owner == e->backbone;
+		bool of_function =
+		    (o->artifact == MEDUSA_SCHED_CLASS_WEIGHTS || o->artifact == MEDUSA_SCHED_CLASS_CONTEXT) &&
+		    o->owner == e->function;
 		if ((e->type == MEDUSA_SCHED_EVENT_GPU_LOST && there) ||
+		    (e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED && there && of_function) ||
 		    (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED && there && of_backbone) ||
 		    (e->transfer && e->transfer == o->transfer))
 			forget_open(i);
@@ -266,7 +270,7 @@ static void mishap(void)
 {
 	uint32_t gpu = (uint32_t)draw(world.gpus);
 	struct medusa_sched_event e = {.gpu = gpu};
-	switch (draw(9)) {
+	switch (draw(10)) {
 	case 0:
 		e.type = world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_BACK : MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
@@ -283,6 +287,10 @@ static void mishap(void)
 	case 3:
 		e.type = MEDUSA_SCHED_EVENT_BACKBONE_FAILED;
 		e.backbone = (uint32_t)draw(world.backbones);
+		break;
+	case 9:
+		e.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
+		e.function = (uint32_t)draw(world.functions);
 		break;
 	case 4:
 		e.type = MEDUSA_SCHED_EVENT_CANCEL;

@@ -171,6 +171,8 @@ enum medusa_sched_event_type {
 					 (xLoRA 4.4) */
 	MEDUSA_SCHED_EVENT_FUNCTION_GONE,   /* function: unregistered; waiting requests are refused, running ones end */
 	MEDUSA_SCHED_EVENT_TIMER, /* the requested time has come; the event is allowed at any other time, too */
+	MEDUSA_SCHED_EVENT_FUNCTION_FAILED, /* gpu, function: its process there died; its batches there fail, and its own
+					 artifacts there are loaded anew */
 };
 
 struct medusa_sched_event {

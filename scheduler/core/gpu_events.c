@@ -103,9 +103,9 @@ void md_gpu_back(struct medusa_sched *s, uint32_t gpu)
 	s->free_slots += g->slots - g->running;
 }
 
-void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
+/* The artifact's owner on this GPU died: its transfers fail, and what was there is evicted when nobody needs it. */
+static void fail_copy(struct medusa_sched *s, uint32_t gpu, uint32_t artifact)
 {
-	uint32_t artifact = s->backbones[backbone].artifact;
 	for (uint32_t i = 0; i < s->transfer_count; i++) {
 		const struct md_transfer *t = &s->transfers[i];
 		if (t->live && t->artifact == artifact && (t->gpu == gpu || t->peer == gpu))
@@ -118,6 +118,19 @@ void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 	/* adapters may still be on their way to it: it is evicted when they have arrived */
 	copy->failed = copy->draining = true;
 	s->gpus[gpu].draining = true;
+}
+
+void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
+{
+	fail_copy(s, gpu, s->backbones[backbone].artifact);
+}
+
+void md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function)
+{
+	const uint32_t *artifacts = s->functions[function].artifacts;
+	for (int kind = MEDUSA_SCHED_CLASS_WEIGHTS; kind <= MEDUSA_SCHED_CLASS_CONTEXT; kind++)
+		if (artifacts[kind] != NONE)
+			fail_copy(s, gpu, artifacts[kind]);
 }
 
 /*

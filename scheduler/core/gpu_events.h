@@ -10,6 +10,7 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer);
 void md_gpu_lost(struct medusa_sched *s, uint32_t gpu);
 void md_gpu_back(struct medusa_sched *s, uint32_t gpu);
 void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone);
+void md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function);
 void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e);
 
 #endif

@@ -110,6 +110,8 @@ MD_EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 		return "function gone";
 	case MEDUSA_SCHED_EVENT_TIMER:
 		return "timer";
+	case MEDUSA_SCHED_EVENT_FUNCTION_FAILED:
+		return "function failed";
 	}
 	return "unknown event";
 }

@@ -20,7 +20,8 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 			       (unsigned long long)e->now, (unsigned long long)s->now);
 	bool gpu = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT ||
 		   e->type == MEDUSA_SCHED_EVENT_GPU_LOST || e->type == MEDUSA_SCHED_EVENT_GPU_BACK ||
-		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED;
+		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
+	bool function = e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
 			       s->gpu_count);
@@ -28,7 +29,7 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->backbone is %u, but only %u backbones are registered", e->backbone,
 			       s->backbone_count);
-	if (e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE && e->function >= s->function_count)
+	if (function && e->function >= s->function_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->function is %u, but only %u functions are registered", e->function,
 			       s->function_count);
@@ -42,7 +43,7 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event names batch or transfer %llu, which no action has named",
 			       (unsigned long long)(e->batch | e->transfer));
-	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_TIMER)
+	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_FUNCTION_FAILED)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
 	return MEDUSA_SCHED_OK;
@@ -100,6 +101,9 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		break;
 	case MEDUSA_SCHED_EVENT_FUNCTION_GONE:
 		md_function_gone(s, e->function);
+		break;
+	case MEDUSA_SCHED_EVENT_FUNCTION_FAILED:
+		md_function_failed(s, e->gpu, e->function);
 		break;
 	case MEDUSA_SCHED_EVENT_TIMER:
 		break;
