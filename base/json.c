@@ -134,6 +134,15 @@ void md_json_real(struct md_json *json, const char *key, double value)
 	write_real(json->out, value);
 }
 
+void md_json_numbers(struct md_json *json, const char *key, const uint64_t *values, size_t count)
+{
+	lead(json, key);
+	fputc('[', json->out);
+	for (size_t i = 0; i < count; i++)
+		fprintf(json->out, "%s%" PRIu64, i ? ", " : "", values[i]);
+	fputc(']', json->out);
+}
+
 void md_json_reals(struct md_json *json, const char *key, const double *values, size_t count)
 {
 	lead(json, key);

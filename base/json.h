@@ -36,7 +36,8 @@ void md_json_text(struct md_json *json, const char *key, const char *value);
 void md_json_number(struct md_json *json, const char *key, uint64_t value);
 void md_json_signed(struct md_json *json, const char *key, int64_t value);
 void md_json_real(struct md_json *json, const char *key, double value); /* null if it is not finite */
-/* A list of numbers in one line. */
+/* Lists of numbers in one line. */
+void md_json_numbers(struct md_json *json, const char *key, const uint64_t *values, size_t count);
 void md_json_reals(struct md_json *json, const char *key, const double *values, size_t count);
 void md_json_bool(struct md_json *json, const char *key, bool value);
 

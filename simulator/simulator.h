@@ -129,8 +129,33 @@ double md_sim_samples_percentile(struct md_sim_samples *samples, double p); /* 0
 double md_sim_samples_mean(const struct md_sim_samples *samples);
 void md_sim_samples_finish(struct md_sim_samples *samples);
 
+/* What happened, and how it was on average, in one interval of simulated time. */
+struct md_sim_point {
+	uint64_t arrived, served, met, rejected; /* requests; met: served within the SLO */
+	uint64_t swaps;                          /* begun, from everywhere */
+	uint64_t waiting_most;                   /* the longest queue of all functions together */
+	double waiting, running;                 /* requests in the queue, and in batches; mean over time */
+};
+
+struct md_sim_memory { /* of one GPU, bytes; mean over an interval */
+	uint64_t artifacts, kv, residues, free;
+};
+
+#define MD_SIM_POINTS_MAX 500
+
+struct md_sim_series {
+	uint64_t interval_ns; /* point i is about i x interval_ns (excluded, except for 0) up to the next */
+	size_t count;         /* at most MD_SIM_POINTS_MAX; the last interval may not be a whole one */
+	struct md_sim_point *points;
+	struct md_sim_memory *memory; /* count x gpu_count */
+	uint32_t gpu_count;
+};
+
+void md_sim_series_finish(struct md_sim_series *series);
+
 struct md_sim_function_result {
 	uint64_t requests, served, met, rejected;
+	uint64_t swaps; /* of its weights and library, and of backbones for its batches; no preloads */
 	bool compliant; /* met the SLO for at least slo_percentile of its requests; false if none was served */
 	bool counted;   /* had a request, and has an SLO */
 	double gpu_s;   /* billed: time that its batches held a GPU, divided among batches that ran beside them */
@@ -154,6 +179,7 @@ struct md_sim_result {
 	double wall_s;                                       /* real */
 	double decide_us_p50, decide_us_p99, decide_us_p999; /* real time of one medusa_sched_step */
 	struct medusa_sched_stats stats;
+	struct md_sim_series series;
 	uint64_t contradictions; /* actions that the node could not carry out as given: more than 0 is a bug */
 	/* requests that had not ended when no event was left: more than 0 means that the scheduler got stuck */
 	uint64_t unfinished;

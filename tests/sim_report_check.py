@@ -19,6 +19,17 @@ def rising(values):
     return all(a <= b for a, b in zip(values, values[1:]))  # neighbours may be equal in the digits that are written
 
 
+def check_series(policy, gpus):
+    series = policy["series"]
+    columns = [series[key] for key in ("waiting", "waiting_most", "running", "arrived", "served", "met", "rejected", "swaps")]
+    columns += [column for gpu in series["gpus"] for column in gpu.values()]
+    expect(all(len(column) == series["intervals"] <= 500 for column in columns), "JSON: series: columns of one length")
+    expect(len(series["gpus"]) in (0, len(gpus)), "JSON: series: a memory for each GPU")
+    if series["intervals"]:
+        expect(sum(series["arrived"]) == policy["requests"]["all"], "JSON: series: all that arrived")
+        expect(sum(series["met"]) == policy["requests"]["met"], "JSON: series: all in time")
+
+
 def check_json(path):
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
@@ -31,6 +42,7 @@ def check_json(path):
         requests = policy["requests"]
         expect(requests["rejected"] == sum(policy["rejected"].values()), "JSON: reasons add up")
         expect(requests["all"] == requests["served"] + requests["rejected"] + requests["unfinished"], "JSON: requests add up")
+        check_series(policy, report["node"]["gpus"])
         for key in ("latency_ms", "latency_of_slo", "ttft_ms", "end_ms", "wait_ms", "batch"):
             curve = policy[key]["cdf"]
             expect(len(curve["values"]) == len(curve["parts"]) <= 200, f"JSON: {key}: at most 200 points")

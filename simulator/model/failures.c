@@ -45,7 +45,7 @@ static void gpu_lost(struct md_sim_model *model, uint32_t index)
 			md_sim_model_transfer_drop(model, i);
 	readers_fail(model, index, NONE);
 	memset(md_sim_model_copy(model, index, 0), 0, model->artifact_count * sizeof(struct copy));
-	gpu->used = 0;
+	gpu->used = gpu->residues = 0;
 	gpu->present = false;
 	gpu->block_bytes = 0;
 	if (gpu->blocks && model->functions->model_count)

@@ -62,6 +62,7 @@ struct batch {
 struct gpu {
 	bool present;
 	uint64_t used, limit;
+	uint64_t residues; /* bytes of used that evicted contexts have left */
 	uint32_t *batches; /* in the order of their start */
 	uint32_t count, capacity;
 	double busy, share; /* busy: ns with at least one batch; share: ns that each batch there has been billed */
@@ -118,6 +119,8 @@ static inline struct copy *md_sim_model_copy(struct md_sim_model *model, uint32_
 }
 void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes);
 void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t bytes);
+/* Sets what an evicted context has left; the bytes themselves are accounted for by use and free. */
+void md_sim_model_leave(struct md_sim_model *model, uint32_t place, struct copy *copy, uint64_t bytes);
 
 /* ---- timing.c ---- */
 void md_sim_model_time(struct md_sim_model *model);

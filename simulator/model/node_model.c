@@ -65,6 +65,15 @@ void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t byte
 	gpu->used -= bytes < gpu->used ? bytes : gpu->used;
 }
 
+void md_sim_model_leave(struct md_sim_model *model, uint32_t place, struct copy *copy, uint64_t bytes)
+{
+	if (place < model->node->gpu_count) {
+		model->gpus[place].residues -= copy->residue;
+		model->gpus[place].residues += bytes;
+	}
+	copy->residue = bytes;
+}
+
 static bool allocate(struct md_sim_model *model)
 {
 	const struct md_sim_node *node = model->node;
@@ -279,6 +288,29 @@ const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *c
 	if (count)
 		*count = model->complaints;
 	return model->complaints ? model->complaint : NULL;
+}
+
+void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct md_sim_memory *memory)
+{
+	const struct gpu *place = &model->gpus[gpu];
+	*memory = (struct md_sim_memory){.residues = place->residues};
+	for (uint32_t i = 0; i < place->count; i++)
+		memory->kv += model->batches[place->batches[i]].kv_bytes;
+	if (place->used > memory->kv + memory->residues)
+		memory->artifacts = place->used - memory->kv - memory->residues;
+	if (place->present && place->limit > place->used)
+		memory->free = place->limit - place->used;
+}
+
+uint64_t md_sim_model_running(const struct md_sim_model *model)
+{
+	uint64_t running = 0;
+	for (uint32_t gpu = 0; gpu < model->node->gpu_count; gpu++) {
+		const struct gpu *place = &model->gpus[gpu];
+		for (uint32_t i = 0; i < place->count; i++)
+			running += model->batches[place->batches[i]].count - model->batches[place->batches[i]].ended;
+	}
+	return running;
 }
 
 uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu)

@@ -82,6 +82,10 @@ bool md_sim_model_failed(const struct md_sim_model *model); /* out of memory: th
 
 /* The first contradiction, as a sentence, or NULL; *count is the number of contradictions. count may be NULL. */
 const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *count);
+/* What lies on a GPU; a GPU that is lost has nothing, not even free memory. */
+void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct md_sim_memory *memory);
+/* Requests in batches, on all GPUs. */
+uint64_t md_sim_model_running(const struct md_sim_model *model);
 uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu);
 /* Time in which a batch held the GPU, computing or waiting for its copies; up to the last event or action. */
 double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu);

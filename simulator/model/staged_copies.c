@@ -161,6 +161,7 @@ void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_ac
 				      (unsigned long long)transfer->id);
 	/* the residue of an evicted context becomes part of the new one */
 	md_sim_model_free(model, transfer->place, copy->residue);
+	md_sim_model_leave(model, transfer->place, copy, 0);
 	*copy = (struct copy){.state = COPY_COMING, .transfer = index};
 	md_sim_model_use(model, transfer->place, transfer->bytes);
 	check_source(model, transfer, action->peer);
@@ -303,7 +304,7 @@ void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_a
 	uint32_t artifact = md_sim_model_artifact(model, action->artifact, action->function, action->backbone);
 	struct copy *copy = md_sim_model_copy(model, place, artifact);
 	check_removal(model, copy, place, artifact);
-	copy->residue = residue_of(model, action);
+	md_sim_model_leave(model, place, copy, residue_of(model, action));
 	if (action->transfer) {
 		uint32_t index = transfer_new(model, action);
 		if (index == NONE)

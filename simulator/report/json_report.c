@@ -223,6 +223,69 @@ static void real_time(struct md_json *json, const struct md_sim_report *report, 
 	md_json_end(json);
 }
 
+/* ---- over time -------------------------------------------------------------------------------------------------- */
+
+/* A column of the points: offset is that of a uint64_t in struct md_sim_point. */
+static void counts(struct md_json *json, const char *key, const struct md_sim_series *series, size_t offset)
+{
+	uint64_t values[MD_SIM_POINTS_MAX];
+	for (size_t i = 0; i < series->count; i++)
+		memcpy(&values[i], (const char *)&series->points[i] + offset, sizeof(values[i]));
+	md_json_numbers(json, key, values, series->count);
+}
+
+static void levels(struct md_json *json, const char *key, const struct md_sim_series *series, size_t offset)
+{
+	double values[MD_SIM_POINTS_MAX];
+	for (size_t i = 0; i < series->count; i++)
+		memcpy(&values[i], (const char *)&series->points[i] + offset, sizeof(values[i]));
+	md_json_reals(json, key, values, series->count);
+}
+
+/* The same of struct md_sim_memory, for one GPU. */
+static void memory(struct md_json *json, const char *key, const struct md_sim_series *series, uint32_t gpu,
+		   size_t offset)
+{
+	uint64_t values[MD_SIM_POINTS_MAX];
+	for (size_t i = 0; i < series->count; i++)
+		memcpy(&values[i], (const char *)&series->memory[i * series->gpu_count + gpu] + offset,
+		       sizeof(values[i]));
+	md_json_numbers(json, key, values, series->count);
+}
+
+static void gpus_over_time(struct md_json *json, const struct md_sim_series *series)
+{
+	md_json_list(json, "gpus");
+	for (uint32_t gpu = 0; gpu < series->gpu_count; gpu++) {
+		md_json_object(json, NULL);
+		memory(json, "artifact_bytes", series, gpu, offsetof(struct md_sim_memory, artifacts));
+		memory(json, "kv_bytes", series, gpu, offsetof(struct md_sim_memory, kv));
+		memory(json, "residue_bytes", series, gpu, offsetof(struct md_sim_memory, residues));
+		memory(json, "free_bytes", series, gpu, offsetof(struct md_sim_memory, free));
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
+static void over_time(struct md_json *json, const struct md_sim_series *series)
+{
+	md_json_object(json, "series");
+	md_json_real(json, "interval_s", (double)series->interval_ns * 1e-9);
+	md_json_number(json, "intervals", series->count);
+	levels(json, "waiting", series, offsetof(struct md_sim_point, waiting));
+	counts(json, "waiting_most", series, offsetof(struct md_sim_point, waiting_most));
+	levels(json, "running", series, offsetof(struct md_sim_point, running));
+	counts(json, "arrived", series, offsetof(struct md_sim_point, arrived));
+	counts(json, "served", series, offsetof(struct md_sim_point, served));
+	counts(json, "met", series, offsetof(struct md_sim_point, met));
+	counts(json, "rejected", series, offsetof(struct md_sim_point, rejected));
+	counts(json, "swaps", series, offsetof(struct md_sim_point, swaps));
+	gpus_over_time(json, series);
+	md_json_end(json);
+}
+
+/* ---- by model and function -------------------------------------------------------------------------------------- */
+
 static void models(struct md_json *json, const struct md_sim_report *report, const struct md_sim_result *result)
 {
 	struct md_sim_share *shares = calloc((size_t)report->functions->model_count + 1, sizeof(*shares));
@@ -254,6 +317,7 @@ static void one_function(struct md_json *json, const struct md_sim_report *repor
 	md_json_number(json, "served", result->served);
 	md_json_number(json, "met", result->met);
 	md_json_number(json, "rejected", result->rejected);
+	md_json_number(json, "swaps", result->swaps);
 	md_json_bool(json, "counted", result->counted);
 	md_json_bool(json, "compliant", result->compliant);
 	md_json_real(json, "gpu_s", result->gpu_s);
@@ -279,6 +343,7 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	scheduler(json, result);
 	bill(json, result);
 	real_time(json, report, result);
+	over_time(json, &result->series);
 	models(json, report, result);
 	md_json_list(json, "per_function");
 	for (uint32_t i = 0; i < result->function_count; i++)

@@ -30,6 +30,7 @@ void md_sim_measure_finish(struct md_sim_measure *measure)
 	free(measure->started);
 	free(measure->first);
 	free(measure->ended);
+	md_sim_track_finish(&measure->track);
 	*measure = (struct md_sim_measure){0};
 }
 
@@ -57,6 +58,8 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 	function->met += met;
 	result->served++;
 	result->met += met;
+	md_sim_track_now(&measure->track)->served++;
+	md_sim_track_now(&measure->track)->met += met;
 	return md_sim_samples_add(&function->latency_ms, ms(latency)) &&
 	       md_sim_samples_add(&function->ttft_ms, ms(ttft)) &&
 	       md_sim_samples_add(&result->latency_ms, ms(latency)) && md_sim_samples_add(&result->ttft_ms, ms(ttft)) &&
@@ -70,6 +73,7 @@ bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sc
 	case MEDUSA_SCHED_EVENT_ARRIVAL:
 		measure->result->requests++;
 		measure->result->functions[event->function].requests++;
+		md_sim_track_now(&measure->track)->arrived++;
 		return true;
 	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
 		measure->first[event->request] = event->now;
@@ -85,14 +89,41 @@ static void reject(struct md_sim_measure *measure, uint64_t now, const struct me
 {
 	if (!end_once(measure, action->request, now))
 		return;
+	md_sim_track_now(&measure->track)->rejected++;
 	if ((unsigned)action->reason < MD_SIM_REASONS)
 		measure->result->rejected[action->reason]++;
 	measure->result->functions[measure->workload->requests[action->request].function].rejected++;
 }
 
+/* The function that a swap is for: a backbone's is the one whose batch starts in the same step, on that GPU. */
+static uint32_t beneficiary(const struct medusa_sched_action *const *actions, size_t count,
+			    const struct medusa_sched_action *swap)
+{
+	if (swap->artifact != MEDUSA_SCHED_CLASS_BACKBONE)
+		return swap->function;
+	for (size_t i = 0; i < count; i++)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_RUN && actions[i]->gpu == swap->gpu)
+			return actions[i]->function;
+	return MEDUSA_SCHED_NONE;
+}
+
+/* Contexts are made in place: no swap. */
+static void count_swaps(struct md_sim_measure *measure, const struct medusa_sched_action *const *actions, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (actions[i]->type != MEDUSA_SCHED_ACTION_SWAP_IN || actions[i]->source == MEDUSA_SCHED_SOURCE_MADE)
+			continue;
+		uint32_t function = beneficiary(actions, count, actions[i]);
+		md_sim_track_now(&measure->track)->swaps++;
+		if (function < measure->functions->count)
+			measure->result->functions[function].swaps++;
+	}
+}
+
 bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			    const struct medusa_sched_action *const *actions, size_t count)
 {
+	count_swaps(measure, actions, count);
 	for (size_t i = 0; i < count; i++) {
 		if (actions[i]->type == MEDUSA_SCHED_ACTION_REJECT)
 			reject(measure, now, actions[i]);

@@ -18,6 +18,7 @@ struct md_sim_native {
 	struct process *processes;
 	uint32_t *next; /* by request: the next one in its function's queue */
 	uint64_t batches;
+	uint64_t *held; /* bytes, by GPU */
 	struct medusa_sched_stats stats;
 	struct medusa_sched_action action; /* the action of this step, if any */
 	const struct medusa_sched_action *actions[1];
@@ -48,6 +49,7 @@ static void place(struct md_sim_native *native, const struct md_sim_node *node,
 			if (left[gpu] < bytes)
 				continue;
 			left[gpu] -= bytes;
+			native->held[gpu] += bytes;
 			process->gpu = gpu;
 			process->part = (double)bytes / (double)node->gpus[gpu].memory_bytes;
 			turn = gpu + 1;
@@ -67,8 +69,9 @@ enum md_status md_sim_native_create(const struct md_sim_node *node, const struct
 		native->stats.size = sizeof(native->stats);
 		native->processes = malloc((functions->count + 1) * sizeof(*native->processes));
 		native->next = malloc((workload->count + 1) * sizeof(*native->next));
+		native->held = calloc(node->gpu_count + 1, sizeof(*native->held));
 	}
-	if (!native || !left || !native->processes || !native->next) {
+	if (!native || !left || !native->processes || !native->next || !native->held) {
 		free(left);
 		md_sim_native_destroy(native);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u processes", functions->count);
@@ -87,6 +90,7 @@ void md_sim_native_destroy(struct md_sim_native *native)
 		return;
 	free(native->processes);
 	free(native->next);
+	free(native->held);
 	free(native);
 }
 
@@ -160,4 +164,9 @@ void md_sim_native_stats(const struct md_sim_native *native, struct medusa_sched
 double md_sim_native_part(const struct md_sim_native *native, uint32_t function)
 {
 	return native->processes[function].gpu == NONE ? 0 : native->processes[function].part;
+}
+
+uint64_t md_sim_native_bytes(const struct md_sim_native *native, uint32_t gpu)
+{
+	return native->held[gpu];
 }

@@ -24,6 +24,7 @@ struct run {
 	struct md_sim_model *model;
 	struct md_sim_measure measure;
 	struct md_sim_samples decide_us;
+	struct md_sim_memory *memory; /* by GPU, as last sampled */
 	struct md_sim_result *result;
 	const struct medusa_sched_event *faults;
 	size_t fault_count;
@@ -88,6 +89,11 @@ static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md
 	return tell_functions(run, err);
 }
 
+static enum md_status no_memory(struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
+}
+
 static enum md_status create_parts(struct run *run, uint64_t seed, struct md_error *err)
 {
 	const struct md_sim_model_options options = {
@@ -100,6 +106,10 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 	    .fault_count = run->fault_count,
 	};
 	MD_FORWARD(md_sim_measure_init(&run->measure, &run->functions, run->workload, run->result, err));
+	MD_FORWARD(md_sim_track_init(&run->measure.track, run->workload->end, run->node->gpu_count, err));
+	run->memory = calloc(run->node->gpu_count + 1, sizeof(*run->memory));
+	if (!run->memory)
+		return no_memory(err);
 	MD_FORWARD(md_sim_model_create(&options, &run->model, err));
 	if (run->policy->early_binding)
 		return md_sim_native_create(run->node, &run->functions, run->workload, &run->native, err);
@@ -107,11 +117,6 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 }
 
 /* ---- the loop --------------------------------------------------------------------------------------------------- */
-
-static enum md_status no_memory(struct md_error *err)
-{
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
-}
 
 static enum md_status decide(struct run *run, const struct medusa_sched_event *event,
 			     const struct medusa_sched_action *const **actions, size_t *count, struct md_error *err)
@@ -198,6 +203,31 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* Processes that are bound to a GPU hold their memory all the time; the model does not know them. */
+static void add_processes(const struct run *run)
+{
+	for (uint32_t gpu = 0; run->native && gpu < run->node->gpu_count; gpu++) {
+		uint64_t bytes = least(md_sim_native_bytes(run->native, gpu), run->memory[gpu].free);
+		run->memory[gpu].artifacts += bytes;
+		run->memory[gpu].free -= bytes;
+	}
+}
+
+/* Moves the clock; until then, everything is as the last event has left it. */
+static void pass_time(struct run *run, uint64_t until)
+{
+	if (until <= run->now)
+		return;
+	uint64_t running = md_sim_model_running(run->model), open = run->arrived - run->measure.ended_count;
+	for (uint32_t gpu = 0; gpu < run->node->gpu_count; gpu++)
+		md_sim_model_memory(run->model, gpu, &run->memory[gpu]);
+	add_processes(run);
+	const struct md_sim_levels levels = {
+	    .running = running, .waiting = open > running ? open - running : 0, .memory = run->memory};
+	md_sim_track_pass(&run->measure.track, until, &levels);
+	run->now = until;
+}
+
 /* At equal times, ends come before arrivals, and arrivals before timers. */
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
@@ -210,7 +240,7 @@ static enum md_status play(struct run *run, const struct md_sim_progress *progre
 		if (next == NEVER || (arrival == NEVER && next > run->measure.last_end + PATIENCE_NS &&
 				      next > workload->requests[workload->count - 1].at + PATIENCE_NS))
 			break;
-		run->now = next > run->now ? next : run->now;
+		pass_time(run, next);
 		if (due == next)
 			MD_FORWARD(advance(run, err));
 		else if (arrival == next)
@@ -272,6 +302,7 @@ static enum md_status conclude(struct run *run, struct md_error *err)
 		md_sim_native_stats(run->native, &result->stats);
 	else
 		medusa_sched_stats_get(run->sched, &result->stats);
+	MD_FORWARD(md_sim_track_conclude(&run->measure.track, &result->series, err));
 	result->unfinished = run->workload->count - run->measure.ended_count;
 	md_sim_measure_comply(&run->measure);
 	bill(run);
@@ -288,6 +319,7 @@ static void run_finish(struct run *run)
 	md_sim_model_destroy(run->model);
 	md_sim_measure_finish(&run->measure);
 	md_sim_samples_finish(&run->decide_us);
+	free(run->memory);
 	md_sim_run_unprepare(&run->functions);
 }
 
@@ -354,6 +386,7 @@ void md_sim_result_finish(struct md_sim_result *result)
 	}
 	free(result->functions);
 	free(result->gpu_busy_s);
+	md_sim_series_finish(&result->series);
 	md_sim_samples_finish(&result->latency_ms);
 	md_sim_samples_finish(&result->ttft_ms);
 	md_sim_samples_finish(&result->end_ms);

@@ -34,12 +34,50 @@ void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_
 void md_sim_native_stats(const struct md_sim_native *native, struct medusa_sched_stats *stats);
 /* Share of a GPU's memory that the function's process holds; 0: the function does not run. */
 double md_sim_native_part(const struct md_sim_native *native, uint32_t function);
+uint64_t md_sim_native_bytes(const struct md_sim_native *native, uint32_t gpu); /* of all processes there */
+
+/* ---- time_series.c ---- */
+__extension__ typedef unsigned __int128 md_sim_sum; /* bytes x ns of weeks: exact, so equal on every machine */
+
+struct md_sim_sums { /* see struct md_sim_point */
+	uint64_t arrived, served, met, rejected, swaps, waiting_most;
+	uint64_t covered_ns; /* less than the interval at the end */
+	md_sim_sum waiting, running;
+};
+
+struct md_sim_memory_sums {
+	md_sim_sum artifacts, kv, residues, free;
+};
+
+struct md_sim_track {
+	uint64_t interval_ns, at; /* at: up to when levels are counted */
+	size_t count;             /* intervals that have begun */
+	uint32_t gpu_count;
+	struct md_sim_sums *sums;          /* MD_SIM_POINTS_MAX */
+	struct md_sim_memory_sums *memory; /* MD_SIM_POINTS_MAX x gpu_count */
+};
+
+struct md_sim_levels {
+	uint64_t waiting, running;
+	const struct md_sim_memory *memory; /* by GPU */
+};
+
+/* end_ns: when the last request arrives, by which the interval is chosen. */
+enum md_status md_sim_track_init(struct md_sim_track *track, uint64_t end_ns, uint32_t gpus, struct md_error *err);
+void md_sim_track_finish(struct md_sim_track *track);
+/* Time passes, during which nothing changes. */
+void md_sim_track_pass(struct md_sim_track *track, uint64_t until, const struct md_sim_levels *levels);
+/* The interval in which events are counted now. */
+struct md_sim_sums *md_sim_track_now(struct md_sim_track *track);
+enum md_status md_sim_track_conclude(const struct md_sim_track *track, struct md_sim_series *series,
+				     struct md_error *err);
 
 /* ---- measure.c: requests on their way into a result ---- */
 struct md_sim_measure {
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload *workload;
 	struct md_sim_result *result;
+	struct md_sim_track track;
 	uint64_t *started, *first; /* ns, by request; 0: not yet */
 	bool *ended;
 	size_t ended_count;
