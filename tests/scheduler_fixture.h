@@ -23,6 +23,7 @@
  *   preload t2 library f0 host cold      into host memory
  *   evict weights f0 gpu0                at once; evict t3 ...: until EVICTED; offload likewise
  *   reject 7 never fits
+ *   abort 7 b1 deadline                  request 7; of a transfer: abort t3 weights f0 gpu0
  * The timer is in `timer`; where it matters, a test looks there. After each event the books are audited.
  */
 struct script {
@@ -170,6 +171,16 @@ static inline void script_copy(struct script *n, const struct medusa_sched_actio
 	}
 }
 
+static inline void script_abort(struct script *n, const struct medusa_sched_action *a)
+{
+	if (a->batch)
+		script_log(n, "abort %llu b%u %s\n", (unsigned long long)a->request,
+			   script_number(n->batches, &n->batch_count, 512, a->batch),
+			   medusa_sched_reason_name(a->reason));
+	else
+		script_copy(n, a, "abort");
+}
+
 static inline void script_actions(struct script *n, const struct medusa_sched_action *const *actions, size_t count)
 {
 	static const char *const verbs[] = {
@@ -187,6 +198,8 @@ static inline void script_actions(struct script *n, const struct medusa_sched_ac
 				   medusa_sched_reason_name(a->reason));
 		else if (a->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			n->timer = a->at;
+		else if (a->type == MEDUSA_SCHED_ACTION_ABORT)
+			script_abort(n, a);
 		else
 			script_copy(n, a, verbs[a->type]);
 	}

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 
 #include "medusa/scheduler.h"
+#include "tests/scheduler_reality.h"
 
 #define SECOND 1000000000ull
 #define GB 1000000000ull
@@ -25,17 +26,11 @@ static uint64_t draw(uint64_t below)
 
 enum fate { NOT_YET, LIVES, SERVED, REFUSED };
 
-struct open { /* a transfer under way */
-	uint64_t transfer;
-	enum medusa_sched_action_type type;
-	enum medusa_sched_class artifact;
-	uint32_t owner, gpu, reads_from; /* owner: function or backbone */
-};
-
 struct pending {
 	uint64_t at;
 	struct medusa_sched_event event;
 	uint32_t reads_from; /* GPU that the copy comes from */
+	bool answers;        /* an abort: what is asked for is stopped now */
 };
 
 struct world {
@@ -45,109 +40,61 @@ struct world {
 	bool lost[8];
 	struct pending pending[PENDING];
 	size_t pending_count;
-	struct open open[PENDING];
-	size_t open_count;
-	uint32_t backbone_of[64];
+	struct reality reality;
+	uint64_t asked[PENDING]; /* transfers that were asked to stop */
+	size_t asked_count;
 	uint64_t now, timer, next_request, live;
 	uint8_t fates[REQUESTS];
-	uint64_t batch_of[REQUESTS], arrived[REQUESTS];
+	uint64_t batch_of[REQUESTS], arrived[REQUESTS], kv[REQUESTS], deadline[REQUESTS];
+	bool aborting[REQUESTS];
 	uint64_t max_wait, events;
 	unsigned faults; /* per thousand */
+	unsigned lossy;  /* of a thousand ends, so many are not reported, or do not come */
 };
 
 static struct world world;
 
-static void later_from(uint64_t at, struct medusa_sched_event event, uint32_t reads_from)
+static void pend(struct pending pending)
 {
 	cr_assert_lt(world.pending_count, PENDING, "the test's own queue is full");
-	world.pending[world.pending_count++] = (struct pending){at, event, reads_from};
+	world.pending[world.pending_count++] = pending;
 }
 
 static void later(uint64_t at, struct medusa_sched_event event)
 {
-	later_from(at, event, MEDUSA_SCHED_NONE);
+	pend((struct pending){at, event, MEDUSA_SCHED_NONE, false});
 }
 
 /* Without faults nobody waits longer than that; the test's own clock is late now and then. */
 static void check_wait(uint64_t request, const char *what)
 {
-	cr_assert(world.faults || world.now - world.arrived[request] <= world.max_wait + SECOND,
+	cr_assert(world.faults || world.lossy || world.now - world.arrived[request] <= world.max_wait + SECOND,
 		  "request %llu %s after %llu ms", (unsigned long long)request, what,
 		  (unsigned long long)((world.now - world.arrived[request]) / 1000000));
 }
 
-/* ---- transfers under way, by this side's own account ---- */
-
-static void forget_open(size_t i)
+/* Whether an end of something is not reported. */
+static bool lost(void)
 {
-	world.open[i] = world.open[--world.open_count];
-}
-
-static void open_transfer(const struct medusa_sched_action *a)
-{
-	if (!a->transfer)
-		return;
-	cr_assert_lt(world.open_count, PENDING, "more transfers than the test can remember");
-	world.open[world.open_count++] =
-	    (struct open){a->transfer, a->type,
-			  a->artifact, a->artifact == MEDUSA_SCHED_CLASS_BACKBONE ? a->backbone : a->function,
-			  a->gpu,      a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE};
-}
-
-/* Whether a run of the function on the GPU needs what the transfer brings. */
-static bool brings(const struct open *o, uint32_t function, uint32_t gpu)
-{
-	if (o->type == MEDUSA_SCHED_ACTION_EVICT || o->type == MEDUSA_SCHED_ACTION_OFFLOAD)
-		return false;
-	if (o->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
-		return o->gpu == gpu && o->owner == world.backbone_of[function];
-	return o->owner == function && o->gpu == (o->artifact == MEDUSA_SCHED_CLASS_LIBRARY ? MEDUSA_SCHED_NONE : gpu);
-}
-
-/* A run names exactly the transfers under way that bring what it needs. */
-static void check_transfers(const struct medusa_sched_action *run)
-{
-	uint32_t expected = 0, named = 0;
-	for (size_t i = 0; i < world.open_count; i++) {
-		if (!brings(&world.open[i], run->function, run->gpu))
-			continue;
-		expected++;
-		for (uint32_t t = 0; t < run->transfer_count; t++)
-			named += run->transfers[t] == world.open[i].transfer;
-	}
-	cr_assert(expected == named && expected == run->transfer_count,
-		  "a run of function %u on GPU %u needs %u transfers, and names %u of them among %u", run->function,
-		  run->gpu, expected, named, run->transfer_count);
-}
-
-/* What ends with an event, beside what the scheduler is told about one by one. */
-static void close_transfers(const struct medusa_sched_event *e)
-{
-	for (size_t i = world.open_count; i-- > 0;) {
-		const struct open *o = &world.open[i];
-		bool there = o->gpu == e->gpu || o->reads_from == e->gpu;
-		bool of_backbone = o->artifact == MEDUSA_SCHED_CLASS_BACKBONE && o->owner == e->backbone;
-		bool of_function =
-		    (o->artifact == MEDUSA_SCHED_CLASS_WEIGHTS || o->artifact == MEDUSA_SCHED_CLASS_CONTEXT) &&
-		    o->owner == e->function;
-		if ((e->type == MEDUSA_SCHED_EVENT_GPU_LOST && there) ||
-		    (e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED && there && of_function) ||
-		    (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED && there && of_backbone) ||
-		    (e->transfer && e->transfer == o->transfer))
-			forget_open(i);
-	}
+	return draw(1000) < world.lossy;
 }
 
 static void run_batch(const struct medusa_sched_action *a)
 {
 	uint64_t start = world.now + draw(50000000);
 	cr_assert(!world.lost[a->gpu], "a batch is sent to GPU %u, which is lost", a->gpu);
-	check_transfers(a);
+	for (uint32_t t = 0; t < a->transfer_count; t++)
+		for (size_t i = 0; i < world.asked_count && i < PENDING; i++)
+			cr_assert_neq(a->transfers[t], world.asked[i], "a run counts on a transfer that is late");
+	reality_run(&world.reality, a, world.kv, !world.lossy);
 	for (uint32_t i = 0; i < a->request_count; i++) {
 		/* One whose batch has failed comes again. */
 		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
 			  (unsigned long long)a->requests[i]);
 		world.batch_of[a->requests[i]] = a->batch;
+		world.aborting[a->requests[i]] = false;
+		cr_assert(!world.deadline[a->requests[i]] || world.now < world.deadline[a->requests[i]],
+			  "request %llu starts after its deadline", (unsigned long long)a->requests[i]);
 		check_wait(a->requests[i], "starts");
 	}
 	if (draw(1000) < world.faults) {
@@ -155,6 +102,8 @@ static void run_batch(const struct medusa_sched_action *a)
 		return;
 	}
 	for (uint32_t i = 0; i < a->request_count; i++) {
+		if (lost())
+			continue; /* it hangs */
 		struct medusa_sched_event e = {
 		    .type = MEDUSA_SCHED_EVENT_FIRST_TOKEN, .request = a->requests[i], .batch = a->batch};
 		later(start, e);
@@ -170,13 +119,29 @@ static void transfer(const struct medusa_sched_action *a)
 		type = MEDUSA_SCHED_EVENT_EVICTED;
 	if (draw(1000) < world.faults)
 		type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED; /* an eviction may fail as well */
+	reality_begin(&world.reality, a);
 	cr_assert(a->gpu == MEDUSA_SCHED_NONE || !world.lost[a->gpu], "a copy to or from GPU %u, which is lost",
 		  a->gpu);
-	open_transfer(a);
+	if (a->transfer && !lost()) /* else it hangs */
+		pend((struct pending){world.now + 1 + draw(300000000),
+				      {.type = type, .transfer = a->transfer},
+				      a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE,
+				      false});
+}
+
+/* Asked to stop something: the answer comes, unless it is lost as well. */
+static void answer_abort(const struct medusa_sched_action *a)
+{
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED, .transfer = a->transfer};
 	if (a->transfer)
-		later_from(world.now + 1 + draw(300000000),
-			   (struct medusa_sched_event){.type = type, .transfer = a->transfer},
-			   a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE);
+		world.asked[world.asked_count++ % PENDING] = a->transfer;
+	if (!a->transfer) {
+		cr_assert(a->batch, "an abort names neither a run nor a transfer");
+		e = (struct medusa_sched_event){
+		    .type = MEDUSA_SCHED_EVENT_DONE, .request = a->request, .batch = a->batch};
+		world.aborting[a->request] |= a->reason != MEDUSA_SCHED_REASON_TIMED_OUT;
+	}
+	pend((struct pending){world.now + draw(50000000), e, MEDUSA_SCHED_NONE, true});
 }
 
 static void take_actions(const struct medusa_sched_action *const *actions, size_t count)
@@ -200,6 +165,9 @@ static void take_actions(const struct medusa_sched_action *const *actions, size_
 			check_wait(a->request, "is refused");
 			world.live--;
 			break;
+		case MEDUSA_SCHED_ACTION_ABORT:
+			answer_abort(a);
+			break;
 		case MEDUSA_SCHED_ACTION_SET_TIMER:
 			cr_assert_gt(a->at, world.now, "a timer is set for the past");
 			world.timer = a->at;
@@ -220,27 +188,65 @@ static void check_memory(void)
 			  gpu, (unsigned long long)used, (unsigned long long)world.given[gpu],
 			  (unsigned long long)bound);
 		world.given[gpu] = used;
+		/* whatever really lies there, or may lie there, is in the books: nothing is handed out twice */
+		const struct reality *r = &world.reality;
+		cr_assert(r->kv[gpu] <= g.kv_bytes && r->artifacts[gpu] <= g.artifact_bytes + g.residue_bytes,
+			  "GPU %u: %llu bytes of KV cache and %llu of artifacts are there, %llu and %llu in the books",
+			  gpu, (unsigned long long)r->kv[gpu], (unsigned long long)r->artifacts[gpu],
+			  (unsigned long long)g.kv_bytes, (unsigned long long)(g.artifact_bytes + g.residue_bytes));
 	}
 }
 
-static uint64_t served(void)
+/* Requests that ended by an event, and not by a rejection: served, or aborted. */
+static uint64_t ended(void)
 {
 	struct medusa_sched_stats stats = {.size = sizeof(stats)};
 	medusa_sched_stats_get(world.sched, &stats);
-	return stats.served;
+	return stats.served + stats.cancelled;
+}
+
+static uint64_t rejected_as_cancelled(const struct medusa_sched_action *const *actions, size_t count)
+{
+	uint64_t rejected = 0;
+	for (size_t i = 0; i < count; i++)
+		rejected +=
+		    actions[i]->type == MEDUSA_SCHED_ACTION_REJECT &&
+		    (actions[i]->reason == MEDUSA_SCHED_REASON_CANCELLED || world.aborting[actions[i]->request]);
+	return rejected;
+}
+
+/* What the event says has really happened. */
+static void happen(const struct medusa_sched_event *e)
+{
+	struct reality *r = &world.reality;
+	if (e->type == MEDUSA_SCHED_EVENT_DONE)
+		reality_request_ends(r, e->request, e->batch);
+	else if (e->type == MEDUSA_SCHED_EVENT_BATCH_FAILED)
+		reality_batch_ends(r, e->batch);
+	else if (e->type == MEDUSA_SCHED_EVENT_GPU_LOST)
+		reality_gpu_lost(r, e->gpu);
+	else if (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED)
+		reality_backbone_failed(r, e->gpu, e->backbone);
+	else if (e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED)
+		reality_function_failed(r, e->gpu, e->function);
+	else if (e->transfer)
+		reality_transfer_ends(r, e->transfer, e->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
 }
 
 static void step(struct medusa_sched_event event)
 {
 	const struct medusa_sched_action *const *actions;
 	size_t count;
-	uint64_t before = served();
+	uint64_t before = ended();
 	event.now = world.now;
 	event.size = sizeof(event);
-	close_transfers(&event);
+	happen(&event);
 	int code = medusa_sched_step(world.sched, &event, &actions, &count);
 	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(world.sched));
-	if (served() > before) {
+	uint64_t by_event = ended() - before - rejected_as_cancelled(actions, count);
+	cr_assert_leq(by_event, event.type == MEDUSA_SCHED_EVENT_DONE, "event %d ends %llu requests", event.type,
+		      (unsigned long long)by_event);
+	if (by_event) {
 		cr_assert_eq(world.fates[event.request], LIVES, "a request is served twice");
 		world.fates[event.request] = SERVED;
 		world.live--;
@@ -259,7 +265,12 @@ static void arrive(void)
 	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 				       .request = world.next_request++,
 				       .function = (uint32_t)draw(world.functions),
-				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB)};
+				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB),
+				       .tokens = draw(3) ? draw(1000) : 0,
+				       .deadline = draw(4) ? 0 : world.now + draw(2 * SECOND),
+				       .priority = draw(4) ? 0 : (int32_t)draw(5) - 2};
+	world.kv[e.request] = e.kv_bytes;
+	world.deadline[e.request] = e.deadline;
 	world.fates[e.request] = LIVES;
 	world.arrived[e.request] = world.now;
 	world.live++;
@@ -319,6 +330,36 @@ static void mishap(void)
 	step(e);
 }
 
+/* Something has ended by itself: it is reported, or the report is lost. */
+static void report(struct medusa_sched_event e)
+{
+	if (e.type == MEDUSA_SCHED_EVENT_DONE && !reality_runs(&world.reality, e.request, e.batch))
+		return; /* it was stopped meanwhile */
+	if (e.transfer && !reality_find(&world.reality, e.transfer))
+		return;
+	if (lost())
+		happen(&e);
+	else
+		step(e);
+}
+
+/*
+ * Something was asked to stop: it is stopped now. If it has ended already, that is said (again) where it may not have been
+ * heard.
+ */
+static void answer(struct medusa_sched_event e)
+{
+	const struct open *o = reality_find(&world.reality, e.transfer);
+	if (e.transfer && !o)
+		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE; /* of an eviction as well as of a copy in */
+	else if (e.transfer && draw(2))
+		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE;
+	if (lost())
+		happen(&e);
+	else
+		step(e);
+}
+
 /* The first thing that is due; false: nothing ever will be. */
 static bool next_due(void)
 {
@@ -329,10 +370,10 @@ static bool next_due(void)
 		struct pending p = world.pending[first];
 		world.pending[first] = world.pending[--world.pending_count];
 		world.now = p.at > world.now ? p.at : world.now;
-		bool of_request =
-		    p.event.type == MEDUSA_SCHED_EVENT_DONE || p.event.type == MEDUSA_SCHED_EVENT_FIRST_TOKEN;
-		if (!of_request || world.batch_of[p.event.request] == p.event.batch)
-			step(p.event);
+		if (p.answers)
+			answer(p.event);
+		else
+			report(p.event);
 		return true;
 	}
 	if (!world.timer)
@@ -399,14 +440,27 @@ static void add_functions(void)
 						  .max_parallel = (uint32_t)draw(4),
 						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
 						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
-								      : MEDUSA_SCHED_GOAL_COMPLETION};
+								      : MEDUSA_SCHED_GOAL_COMPLETION,
+						  .abortable = draw(2) != 0};
 		f.residue_bytes = draw(2) ? f.context_bytes / 2 : 0;
 		if (medusa_sched_add_function(world.sched, &f, &index))
 			continue;
-		world.backbone_of[index] = f.backbone;
+		world.reality.backbone_of[index] = f.backbone;
+		world.reality.kv_of[index] = f.kv_bytes;
 		world.functions++;
 	}
 	cr_assert_gt(world.functions, 0, "%s", medusa_sched_error(world.sched));
+}
+
+static uint64_t kv_in_books(void)
+{
+	uint64_t bytes = 0;
+	for (uint32_t gpu = 0; gpu < world.gpus; gpu++) {
+		struct medusa_sched_gpu_state g = {.size = sizeof(g)};
+		medusa_sched_gpu_get(world.sched, gpu, &g);
+		bytes += g.kv_bytes;
+	}
+	return bytes;
 }
 
 static void play(uint64_t seed, uint64_t events)
@@ -415,6 +469,7 @@ static void play(uint64_t seed, uint64_t events)
 	random_state = seed * 0x9e3779b97f4a7c15ull + 1;
 	world.max_wait = (1 + draw(60)) * SECOND;
 	world.faults = draw(2) ? (unsigned)draw(100) : 0;
+	world.lossy = draw(3) ? 0 : (unsigned)draw(30);
 	struct medusa_sched_options options = {.size = sizeof(options),
 					       .seed = seed,
 					       .queueing = any_policy(MEDUSA_SCHED_KIND_QUEUEING),
@@ -426,7 +481,9 @@ static void play(uint64_t seed, uint64_t events)
 					       .max_queue = draw(2) ? 1 + (uint32_t)draw(50) : 0,
 					       .retries = (uint32_t)draw(4),
 					       .fixed_batch = (uint32_t)draw(8),
-					       .fixed_delay_ns = draw(SECOND)};
+					       .fixed_delay_ns = draw(SECOND),
+					       .transfer_timeout_ns = draw(3) ? (1 + draw(5)) * SECOND : 0,
+					       .run_timeout_ns = draw(3) ? (1 + draw(5)) * SECOND : 0};
 	create(&options);
 	add_functions();
 	uint64_t gap = 1 + draw(50000000);
@@ -443,11 +500,17 @@ static void play(uint64_t seed, uint64_t events)
 			next_due();
 	}
 	/* Whatever waits ends within its time, whoever is lost; whatever runs has an end by then. */
-	uint64_t last = world.now;
+	uint64_t last = world.now, patience = 10 * world.max_wait + (world.lossy ? 10000 : 100) * SECOND;
 	while (world.live) {
 		cr_assert(next_due(), "%llu requests wait, and nothing will happen", (unsigned long long)world.live);
-		cr_assert_lt(world.now, last + 10 * world.max_wait + 100 * SECOND, "%llu requests do not end",
-			     (unsigned long long)world.live);
+		cr_assert_lt(world.now, last + patience, "%llu requests do not end", (unsigned long long)world.live);
+	}
+	/* Once the node answers, all memory of runs comes back. */
+	last = world.now;
+	world.lossy = 0;
+	while (kv_in_books()) {
+		cr_assert(next_due(), "KV memory stays reserved, and nothing will happen");
+		cr_assert_lt(world.now, last + patience + 10000 * SECOND, "KV memory stays reserved");
 	}
 	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
 	medusa_sched_destroy(world.sched);

@@ -61,7 +61,7 @@ static bool sound(struct medusa_sched *s)
 
 struct player {
 	struct medusa_sched *sched;
-	uint64_t random, hash, now, timer, next_request, live, no_memory;
+	uint64_t random, hash, now, timer, next_request, no_memory;
 	uint64_t batches[KNOWN], transfers[KNOWN], requests[KNOWN];
 	uint32_t batch_count, transfer_count, request_count;
 	bool careful; /* audits each step */
@@ -110,34 +110,29 @@ static void take_actions(struct player *p, const struct medusa_sched_action *con
 			keep(p->batches, &p->batch_count, a->batch);
 		if (a->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			p->timer = a->at;
-		if (a->type == MEDUSA_SCHED_ACTION_REJECT)
-			p->live--;
 		if (a->transfer)
 			keep(p->transfers, &p->transfer_count, a->transfer);
 	}
 }
 
-static uint64_t served(const struct player *p)
+/* Requests that have not ended. */
+static uint64_t live(const struct player *p)
 {
 	struct medusa_sched_stats stats = {.size = sizeof(stats)};
 	medusa_sched_stats_get(p->sched, &stats);
-	return stats.served;
+	return stats.arrivals - stats.served - stats.rejected - stats.cancelled;
 }
 
 static void send(struct player *p, struct medusa_sched_event e)
 {
 	const struct medusa_sched_action *const *actions;
 	size_t count;
-	uint64_t before = served(p);
 	e.now = p->now;
 	e.size = sizeof(e);
 	int code = medusa_sched_step(p->sched, &e, &actions, &count);
 	cr_assert(code == 0 || (code == MEDUSA_SCHED_ERR_NO_MEMORY && failed), "event %d: %s", e.type,
 		  medusa_sched_error(p->sched));
 	p->no_memory += code != 0;
-	if (!code && e.type == MEDUSA_SCHED_EVENT_ARRIVAL)
-		p->live++;
-	p->live -= served(p) - before;
 	take_actions(p, actions, code ? 0 : count);
 	cr_assert(!p->careful || sound(p->sched), "after event %d: %s", e.type, medusa_sched_error(p->sched));
 	failed = failed && !fail_on; /* memory is there again at the next step */
@@ -152,6 +147,8 @@ static struct medusa_sched_event any_event(struct player *p)
 		e.request = p->next_request++;
 		e.function = (uint32_t)draw(p, 12);
 		e.kv_bytes = draw(p, 3) * GB;
+		e.deadline = draw(p, 4) ? 0 : p->now + draw(p, SECOND);
+		e.priority = draw(p, 4) ? 0 : (int32_t)draw(p, 3) - 1;
 	} else if (what < 65 && p->transfer_count) {
 		e.type = draw(p, 30) ? MEDUSA_SCHED_EVENT_TRANSFER_DONE : MEDUSA_SCHED_EVENT_TRANSFER_FAILED;
 		e.transfer = take(p, p->transfers, &p->transfer_count);
@@ -161,6 +158,9 @@ static struct medusa_sched_event any_event(struct player *p)
 	} else if (what == 94 && p->batch_count) {
 		e.type = MEDUSA_SCHED_EVENT_BATCH_FAILED;
 		e.batch = take(p, p->batches, &p->batch_count);
+	} else if (what == 96 && p->request_count) {
+		e.type = MEDUSA_SCHED_EVENT_CANCEL;
+		e.request = p->requests[draw(p, p->request_count)];
 	} else if (what == 95) {
 		e.type = draw(p, 2) ? MEDUSA_SCHED_EVENT_GPU_LOST : MEDUSA_SCHED_EVENT_GPU_BACK;
 	}
@@ -199,6 +199,7 @@ static bool begin(struct player *p, const struct medusa_sched_options *options)
 		f.evict_ns = i % 3 * 100 * MS;
 		f.max_batch = 4;
 		f.max_parallel = 2;
+		f.abortable = i % 2;
 		f.slo_ns = i % 4 ? 300 * MS : 0;
 		if (medusa_sched_add_function(p->sched, &f, &index))
 			return false;
@@ -268,7 +269,11 @@ Test(scheduler_repeat, the_same_events_give_the_same_actions_with_all_policies, 
 
 Test(scheduler_repeat, a_long_run_gives_the_same_actions)
 {
-	struct medusa_sched_options o = {.size = sizeof(o), .retries = 1, .max_wait_ns = 5 * SECOND};
+	struct medusa_sched_options o = {.size = sizeof(o),
+					 .retries = 1,
+					 .max_wait_ns = 5 * SECOND,
+					 .run_timeout_ns = 2 * SECOND,
+					 .transfer_timeout_ns = 2 * SECOND};
 	uint64_t hash = hash_of(&o, 20000);
 	cr_assert_eq(hash, hash_of(&o, 20000));
 	o.placement = "random";
@@ -283,7 +288,11 @@ Test(scheduler_repeat, a_long_run_gives_the_same_actions)
 static bool play_short_of_memory(long nth, bool on)
 {
 	struct player p;
-	struct medusa_sched_options o = {.size = sizeof(o), .retries = 2, .max_wait_ns = 5 * SECOND};
+	struct medusa_sched_options o = {.size = sizeof(o),
+					 .retries = 2,
+					 .max_wait_ns = 5 * SECOND,
+					 .run_timeout_ns = 2 * SECOND,
+					 .transfer_timeout_ns = 2 * SECOND};
 	until_failure = nth;
 	fail_on = on;
 	failed = false;
@@ -295,7 +304,7 @@ static bool play_short_of_memory(long nth, bool on)
 		reached = failed || !until_failure;
 		until_failure = 0;
 		fail_on = failed = false;
-		while (p.live) {
+		while (live(&p)) {
 			p.now += SECOND;
 			while (p.transfer_count)
 				send(&p,
@@ -307,7 +316,7 @@ static bool play_short_of_memory(long nth, bool on)
 								 .request = take(&p, p.requests, &p.request_count)});
 			send(&p, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 			cr_assert_lt(p.now, 1000 * SECOND, "allocation %ld: %llu requests do not end", nth,
-				     (unsigned long long)p.live);
+				     (unsigned long long)live(&p));
 		}
 	} else {
 		reached = true;

@@ -75,6 +75,12 @@ struct medusa_sched_options {
 	uint64_t preload_period_ns;  /* how often preloading is planned anew; 0: 1 s */
 	double residency_per_switch; /* eviction "medusa": least stay, as a multiple of the time to load; 0: 1.0 */
 	uint64_t report_lag_ns;      /* memory reports taken less than this after a change are ignored; 0: 1.5 s */
+	/*
+	 * After so long a transfer, or a run since its start or its first token, is taken as lost: see
+	 * MEDUSA_SCHED_ACTION_ABORT. 0: 10 times its expected time, and max_wait_ns (at least 120 s) beyond that.
+	 * UINT64_MAX: never.
+	 */
+	uint64_t transfer_timeout_ns, run_timeout_ns;
 };
 
 enum medusa_sched_kind {
@@ -138,6 +144,7 @@ struct medusa_sched_function {
 	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
 	double slo_percentile; /* part of the requests that must meet the objective; 0: 0.98 */
+	int abortable;         /* a request of it can be stopped while it runs, see MEDUSA_SCHED_ACTION_ABORT */
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,
@@ -154,9 +161,10 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
 
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_ARRIVAL =
-	    1,                      /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
-	MEDUSA_SCHED_EVENT_CANCEL,  /* request: its client is gone. Waiting: it ends; running: it ends with its batch */
-	MEDUSA_SCHED_EVENT_STARTED, /* batch: its computation began (optional) */
+	    1, /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown), deadline, priority */
+	MEDUSA_SCHED_EVENT_CANCEL,      /* request: its client is gone. Waiting: it ends; running: it is aborted if its
+				      function is abortable, or else runs to its end */
+	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional) */
 	MEDUSA_SCHED_EVENT_FIRST_TOKEN, /* request; batch, if it may be of an earlier try that failed */
 	MEDUSA_SCHED_EVENT_DONE,        /* likewise; with its last request the batch ends */
 	MEDUSA_SCHED_EVENT_BATCH_FAILED, /* batch: its unfinished requests are queued again, or refused after `retries` */
@@ -189,6 +197,16 @@ struct medusa_sched_event {
 	uint64_t tokens;
 	uint64_t bytes;
 	uint64_t as_of; /* ns */
+	/*
+	 * ns, by the caller's clock; 0: none. A request that waits then is refused, and one that runs is aborted if its
+	 * function is abortable.
+	 */
+	uint64_t deadline;
+	/*
+	 * Of two requests, that of the higher priority starts first, whatever the queueing policy says; the policy orders
+	 * equals. A request that has waited for 30 s (or max_wait_ns / 4, if that is less) has the highest one.
+	 */
+	int32_t priority;
 };
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
@@ -201,6 +219,21 @@ enum medusa_sched_action_type {
 	MEDUSA_SCHED_ACTION_OFFLOAD, /* artifact, gpu or host (MEDUSA_SCHED_NONE): nothing stays. transfer likewise */
 	MEDUSA_SCHED_ACTION_REJECT,  /* request, reason: the request ends */
 	MEDUSA_SCHED_ACTION_SET_TIMER, /* at: send MEDUSA_SCHED_EVENT_TIMER then; replaces the previous timer */
+	/*
+	 * Stop a request that runs (request, batch, gpu, function, reason), or a transfer (transfer, and what an action
+	 * that begins one names; request_count and batch are 0).
+	 *
+	 * Of a request, the answer is MEDUSA_SCHED_EVENT_DONE with its batch when it has stopped, or has ended by itself
+	 * meanwhile: it counts as cancelled. Reasons: CANCELLED and DEADLINE, of abortable functions only, and TIMED_OUT.
+	 * That one comes for any function, when no end was reported in time, or none within 30 s of an abort. The request
+	 * has then been queued again (`retries`) or rejected already. As nobody knows whether it still computes, its
+	 * memory and its slot stay reserved until the node has made sure that it does not, if need be by ending the engine,
+	 * and answers so, or with MEDUSA_SCHED_EVENT_BATCH_FAILED. It is asked again after each further time-out.
+	 *
+	 * Of a transfer, the answer is the event of its end: done after all, or failed, when it has been stopped. Runs that
+	 * waited for it are lost as above, nothing new counts on it, and its bytes stay reserved until the answer.
+	 */
+	MEDUSA_SCHED_ACTION_ABORT,
 };
 
 /* Of artifacts. */
@@ -226,6 +259,8 @@ enum medusa_sched_reason {
 	MEDUSA_SCHED_REASON_FAILED,       /* its batches failed, `retries` times over */
 	MEDUSA_SCHED_REASON_CANCELLED,    /* the answer to MEDUSA_SCHED_EVENT_CANCEL of a request that waited */
 	MEDUSA_SCHED_REASON_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
+	MEDUSA_SCHED_REASON_DEADLINE,     /* its deadline has passed */
+	MEDUSA_SCHED_REASON_TIMED_OUT,    /* no end of its run was reported, `retries` times over */
 };
 
 struct medusa_sched_action {
@@ -306,6 +341,8 @@ struct medusa_sched_stats {
 	uint64_t bytes_host, bytes_peer, bytes_cold;
 	uint64_t reports_ignored;
 	uint64_t memory_bytes; /* of the scheduler itself */
+	uint64_t aborts;       /* asked for */
+	uint64_t timeouts;     /* of runs and of transfers into memory */
 };
 
 int medusa_sched_gpu_get(const struct medusa_sched *sched, uint32_t gpu, struct medusa_sched_gpu_state *state);

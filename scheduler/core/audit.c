@@ -36,6 +36,16 @@ static struct counted count_copies(const struct medusa_sched *s, uint32_t gpu)
 	return c;
 }
 
+static uint64_t kv_of(const struct medusa_sched *s, const struct md_batch *batch)
+{
+	uint64_t kv = 0;
+	for (uint32_t r = batch->requests.head; r != NONE; r = s->requests[r].next)
+		kv += s->requests[r].kv_bytes;
+	for (uint32_t r = batch->strays.head; r != NONE; r = s->requests[r].next)
+		kv += s->requests[r].kv_bytes;
+	return kv;
+}
+
 static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
@@ -46,6 +56,9 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 		running++;
 		prefilling += !s->batches[b].first_token;
 		kv += s->batches[b].kv_bytes;
+		if (s->batches[b].kv_bytes != kv_of(s, &s->batches[b]))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "batch %u of gpu %u: its KV memory does not add up",
+				       b, gpu);
 		if (s->batches[b].gpu != gpu || !s->batches[b].live)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u lists a batch of gpu %u", gpu,
 				       s->batches[b].gpu);
@@ -172,6 +185,30 @@ static int audit_requests(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
+static int audit_batches(struct medusa_sched *s)
+{
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		uint32_t batches = 0;
+		for (uint32_t b = 0; b < s->batch_count; b++)
+			batches += s->batches[b].live && s->batches[b].function == f && !s->batches[b].hung;
+		if (batches != s->functions[f].batches)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u: %u batches in the books, %u counted",
+				       f, s->functions[f].batches, batches);
+	}
+	for (uint32_t b = 0; b < s->batch_count; b++) {
+		const struct md_batch *batch = &s->batches[b];
+		if (!batch->live)
+			continue;
+		if (batch->hung != !batch->requests.count || (batch->hung && !batch->strays.count))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "batch %u runs nothing", b);
+		for (uint32_t r = batch->requests.head; r != NONE; r = s->requests[r].next) {
+			if (s->requests[r].expires != UINT64_MAX && !md_priority_has(&s->request_alarms, r))
+				return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "a running request has no alarm");
+		}
+	}
+	return MEDUSA_SCHED_OK;
+}
+
 static int audit_host(struct medusa_sched *s)
 {
 	uint64_t used = 0;
@@ -199,5 +236,6 @@ MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 	int code = audit_pins(s);
 	code = code ? code : audit_transfers(s);
 	code = code ? code : audit_requests(s);
+	code = code ? code : audit_batches(s);
 	return code ? code : audit_host(s);
 }

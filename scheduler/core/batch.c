@@ -3,10 +3,12 @@
 #include "scheduler/core/batch.h"
 
 #include "base/array.h"
+#include "scheduler/core/alarm.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
+#include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
 #define LOSSES 2 /* how often a request is tried again because its GPU or backbone was lost */
@@ -37,6 +39,7 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 	    .older = NONE,
 	    .newer = g->first_batch,
 	    .requests = {NONE, NONE, 0},
+	    .strays = {NONE, NONE, 0},
 	    .started = s->now,
 	    .live = true,
 	};
@@ -63,12 +66,16 @@ uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never)
 void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
 {
 	struct md_batch *b = &s->batches[batch];
+	uint64_t start = md_start_ns(s, b->function, b->gpu, NONE) +
+			 (count > 1 ? (count - 1) * s->functions[b->function].spec.alpha_ns : 0);
 	while (count-- > 0 && md_waiting(s, b->function)) {
 		uint32_t request = md_first_waiting(s, b->function);
 		struct md_request *r = &s->requests[request];
 		md_request_unwait(s, request);
 		r->state = MD_RUNNING;
 		r->batch = batch;
+		r->expires = md_run_expires(s, request, start);
+		md_alarm_request(s, request);
 		md_list_append(s, &b->requests, request);
 		b->kv_bytes += r->kv_bytes;
 		s->gpus[b->gpu].kv += r->kv_bytes;
@@ -81,7 +88,7 @@ void md_batch_leave(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_batch *b = &s->batches[r->batch];
-	md_list_remove(s, &b->requests, request);
+	md_list_remove(s, r->state == MD_STRAY ? &b->strays : &b->requests, request);
 	b->kv_bytes -= r->kv_bytes;
 	s->gpus[b->gpu].kv -= r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
@@ -104,11 +111,35 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 	g->changed = s->now;
 	if (g->present)
 		s->free_slots++;
-	s->functions[b->function].batches--;
+	s->functions[b->function].batches -= !b->hung;
+	for (uint32_t r = b->strays.head, next; r != NONE; r = next) {
+		next = s->requests[r].next;
+		md_request_free(s, r);
+	}
 	md_unpin(s, b->function, b->gpu);
 	b->live = false;
 	b->next_free = s->free_batch;
 	s->free_batch = batch;
+	md_function_changed(s, b->function);
+}
+
+void md_batch_settle(struct medusa_sched *s, uint32_t batch)
+{
+	struct md_batch *b = &s->batches[batch];
+	if (b->requests.count)
+		return;
+	if (!b->strays.count) {
+		md_batch_end(s, batch);
+		return;
+	}
+	if (b->hung)
+		return;
+	b->hung = true;
+	s->functions[b->function].batches--;
+	/* nobody waits for its first token any more */
+	s->gpus[b->gpu].prefilling -= !b->first_token;
+	b->first_token = true;
+	s->look_again |= !s->gpus[b->gpu].prefilling;
 	md_function_changed(s, b->function);
 }
 
@@ -129,7 +160,7 @@ static bool other_gpu(const struct medusa_sched *s, const struct md_request *r)
  */
 static bool tried_again(const struct medusa_sched *s, struct md_request *r, enum md_blame blame)
 {
-	if (r->cancelled || s->functions[r->function].gone)
+	if (r->cancelled || r->aborting || s->functions[r->function].gone)
 		return false;
 	if (blame == MD_BLAME_NODE && r->losses < LOSSES && other_gpu(s, r)) {
 		r->losses++;
@@ -138,8 +169,7 @@ static bool tried_again(const struct medusa_sched *s, struct md_request *r, enum
 	return r->tries++ < s->options.retries;
 }
 
-/* Puts the request back into the queue, or rejects it. */
-static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason, enum md_blame blame)
+void md_give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason, enum md_blame blame)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
@@ -148,6 +178,8 @@ static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sche
 	md_request_wait(s, request);
 	if (r->cancelled)
 		reason = MEDUSA_SCHED_REASON_CANCELLED;
+	else if (r->aborting)
+		reason = (enum medusa_sched_reason)r->aborting;
 	else if (f->gone)
 		reason = MEDUSA_SCHED_REASON_UNREGISTERED;
 	if (again)
@@ -164,7 +196,7 @@ void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_rea
 	md_batch_end(s, batch);
 	for (uint32_t r = requests.head; r != NONE; r = next) {
 		next = s->requests[r].next;
-		give_back(s, r, reason, blame);
+		md_give_back(s, r, reason, blame);
 	}
 	md_function_changed(s, function);
 }

@@ -15,6 +15,10 @@ void md_batch_leave(struct medusa_sched *s, uint32_t request);
 void md_batch_end(struct medusa_sched *s, uint32_t batch);
 /* Whose fault a failure is: a request may be tried again for the node's, even if the caller wants no retries. */
 enum md_blame { MD_BLAME_BATCH, MD_BLAME_NODE };
+/* To be called when a request has left: the batch ends with its last one, and hangs if it has only strays. */
+void md_batch_settle(struct medusa_sched *s, uint32_t batch);
+/* A request that is in no list waits again, or is rejected for this reason. */
+void md_give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason, enum md_blame blame);
 /* Ends the batch; its requests wait again, or are rejected for this reason. */
 void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason, enum md_blame blame);
 

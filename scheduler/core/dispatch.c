@@ -23,6 +23,12 @@
 
 /* ---- who may run ------------------------------------------------------------------------------------------------ */
 
+void md_function_ready(struct medusa_sched *s, uint32_t function)
+{
+	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
+	md_priority_put_ranked(&s->ready, function, rank, s->queueing->key(s, function));
+}
+
 void md_function_changed(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
@@ -43,7 +49,7 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		return;
 	uint64_t until = s->now + 1;
 	if (s->batching->size(s, function, &until))
-		md_priority_put(&s->ready, function, s->queueing->key(s, function));
+		md_function_ready(s, function);
 	else
 		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
 }
@@ -112,13 +118,14 @@ static uint32_t count_that_fit(const struct medusa_sched *s, uint32_t function, 
 	const struct md_function *f = &s->functions[function];
 	uint32_t count = 0;
 	*kv_bytes = 0;
-	for (uint32_t r = md_first_waiting(s, function); r != NONE && count < most; count++) {
-		uint64_t more = *kv_bytes + s->requests[r].kv_bytes;
-		if ((int64_t)more > room)
+	uint32_t in_time = f->waiting.head, late = f->late.head;
+	for (; count < most; count++) {
+		uint32_t r = md_sooner(s, in_time, late);
+		uint64_t more = r == NONE ? 0 : *kv_bytes + s->requests[r].kv_bytes;
+		if (r == NONE || (int64_t)more > room)
 			break;
 		*kv_bytes = more;
-		uint32_t next = s->requests[r].next;
-		r = next == NONE && !s->requests[r].late && f->waiting.head != NONE ? f->late.head : next;
+		*(r == late ? &late : &in_time) = s->requests[r].next;
 	}
 	return count;
 }
@@ -126,6 +133,8 @@ static uint32_t count_that_fit(const struct medusa_sched *s, uint32_t function, 
 static bool library_ready(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t library = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
+	if (library != NONE && s->artifacts[library].host == MD_LOADING)
+		return !s->transfers[s->artifacts[library].host_transfer].late;
 	return library == NONE || s->artifacts[library].host != MD_ABSENT ||
 	       md_host_room(s, s->artifacts[library].bytes, function);
 }
@@ -255,7 +264,7 @@ static uint32_t first_ready(struct medusa_sched *s)
 {
 	uint32_t oldest = s->oldest_waiting == NONE ? NONE : s->requests[s->oldest_waiting].function;
 	if (oldest != NONE && md_priority_has(&s->ready, oldest))
-		md_priority_put(&s->ready, oldest, s->queueing->key(s, oldest));
+		md_function_ready(s, oldest);
 	for (;;) {
 		struct md_priority_item first = s->ready.items[0];
 		if (s->queueing->separates_late)
@@ -263,7 +272,7 @@ static uint32_t first_ready(struct medusa_sched *s)
 		struct md_key key = s->queueing->key(s, first.index);
 		if (key.major == first.key.major && key.minor == first.key.minor)
 			return first.index;
-		md_priority_put(&s->ready, first.index, key);
+		md_function_ready(s, first.index);
 		if (s->ready.items[0].index == first.index)
 			return first.index;
 	}
@@ -293,7 +302,7 @@ static void serve_ready(struct medusa_sched *s)
 	}
 	while (passed > 0) {
 		uint32_t function = s->blocked[--passed];
-		md_priority_put(&s->ready, function, s->queueing->key(s, function));
+		md_function_ready(s, function);
 	}
 }
 

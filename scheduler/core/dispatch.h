@@ -7,6 +7,8 @@
 
 /* puts it where it belongs among those that may run */
 void md_function_changed(struct medusa_sched *s, uint32_t function);
+/* Puts it among functions that may run: by its first request's priority, then as the queueing policy says. */
+void md_function_ready(struct medusa_sched *s, uint32_t function);
 void md_dispatch(struct medusa_sched *s);
 void md_claim_drop(struct medusa_sched *s, uint32_t function);
 static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)

@@ -37,7 +37,7 @@ void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer)
 	ended_for(s, artifact);
 }
 
-/* The artifact will not arrive: fails the batches that need it there (gpu NONE: on all GPUs). */
+/* The artifact will not arrive: fails the batches that need it there (of a library: on all GPUs). */
 static void transfer_fails(struct medusa_sched *s, uint32_t transfer, enum md_blame blame)
 {
 	struct md_transfer t = s->transfers[transfer];
@@ -45,8 +45,9 @@ static void transfer_fails(struct medusa_sched *s, uint32_t transfer, enum md_bl
 	ended_for(s, t.artifact);
 	if (t.direction == MD_OUT)
 		return;
+	bool host = t.gpu == NONE && s->artifacts[t.artifact].kind == MEDUSA_SCHED_CLASS_LIBRARY;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (t.gpu == gpu || t.gpu == NONE)
+		if (t.gpu == gpu || host)
 			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_REASON_LOAD_FAILED, blame);
 	}
 }

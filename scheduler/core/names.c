@@ -20,6 +20,8 @@ MD_EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type typ
 		return "reject";
 	case MEDUSA_SCHED_ACTION_SET_TIMER:
 		return "set timer";
+	case MEDUSA_SCHED_ACTION_ABORT:
+		return "abort";
 	}
 	return "unknown action";
 }
@@ -41,6 +43,10 @@ MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 		return "cancelled";
 	case MEDUSA_SCHED_REASON_LOAD_FAILED:
 		return "load failed";
+	case MEDUSA_SCHED_REASON_DEADLINE:
+		return "deadline";
+	case MEDUSA_SCHED_REASON_TIMED_OUT:
+		return "timed out";
 	}
 	return "unknown reason";
 }

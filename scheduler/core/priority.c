@@ -15,6 +15,8 @@ bool md_key_less(struct md_key a, struct md_key b)
 
 static bool item_less(const struct md_priority_item *a, const struct md_priority_item *b)
 {
+	if (a->rank != b->rank)
+		return a->rank > b->rank;
 	if (md_key_less(a->key, b->key))
 		return true;
 	return !md_key_less(b->key, a->key) && a->index < b->index;
@@ -79,7 +81,12 @@ static void sift_down(struct md_priority *queue, uint32_t place, struct md_prior
 
 void md_priority_put(struct md_priority *queue, uint32_t index, struct md_key key)
 {
-	struct md_priority_item item = {key, index};
+	md_priority_put_ranked(queue, index, 0, key);
+}
+
+void md_priority_put_ranked(struct md_priority *queue, uint32_t index, int32_t rank, struct md_key key)
+{
+	struct md_priority_item item = {key, index, rank};
 	uint32_t place = queue->places[index];
 	if (place == ABSENT) {
 		sift_up(queue, queue->count++, item);

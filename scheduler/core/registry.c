@@ -164,6 +164,8 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	md_priority_init(&s->ready);
 	md_priority_init(&s->holding);
 	md_priority_init(&s->idle);
+	md_priority_init(&s->request_alarms);
+	md_priority_init(&s->transfer_alarms);
 	s->host_bytes_per_s = node.host_bytes_per_s;
 	s->cold_bytes_per_s = node.cold_bytes_per_s;
 	s->host_limit = node.host_bytes;
@@ -201,6 +203,8 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	md_priority_finish(&s->ready);
 	md_priority_finish(&s->holding);
 	md_priority_finish(&s->idle);
+	md_priority_finish(&s->request_alarms);
+	md_priority_finish(&s->transfer_alarms);
 	free(s->gpus);
 	free(s->peers);
 	free(s->backbones);

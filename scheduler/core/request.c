@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "scheduler/core/action.h"
+#include "scheduler/core/alarm.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -26,15 +27,20 @@ void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t reque
 	list->count++;
 }
 
-/* Inserts by arrival: a request that comes back after a failure goes before those that arrived later. */
+static bool goes_before(const struct md_request *a, const struct md_request *b)
+{
+	return a->rank != b->rank ? a->rank > b->rank : a->arrived <= b->arrived;
+}
+
+/* By rank, then by arrival: a request that comes back after a failure goes before those that arrived later. */
 static void list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	uint32_t before = list->head;
-	if (list->tail == NONE || s->requests[list->tail].arrived <= s->requests[request].arrived) {
+	if (list->tail == NONE || goes_before(&s->requests[list->tail], &s->requests[request])) {
 		md_list_append(s, list, request);
 		return;
 	}
-	while (s->requests[before].arrived <= s->requests[request].arrived)
+	while (goes_before(&s->requests[before], &s->requests[request]))
 		before = s->requests[before].next;
 	struct md_request *r = &s->requests[request];
 	r->next = before;
@@ -105,6 +111,8 @@ uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t functio
 	if (s->free_request == NONE) {
 		if (!MD_ARRAY_GROW(s->requests, s->request_count, s->request_capacity))
 			return NONE;
+		if (!md_alarms_reserve(s))
+			return NONE;
 		s->requests[s->request_count].next = NONE;
 		s->free_request = s->request_count++;
 	}
@@ -112,7 +120,8 @@ uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t functio
 	if (!md_map_put(&s->request_ids, id, index))
 		return NONE;
 	s->free_request = s->requests[index].next;
-	s->requests[index] = (struct md_request){.id = id, .arrived = s->now, .function = function};
+	s->requests[index] =
+	    (struct md_request){.id = id, .arrived = s->now, .deadline = UINT64_MAX, .function = function};
 	return index;
 }
 
@@ -131,6 +140,18 @@ void md_request_wait(struct medusa_sched *s, uint32_t request)
 	list_insert(s, &s->functions[r->function].waiting, request);
 	count_for_backbone(s, r->function, 1);
 	all_insert(s, request);
+	md_alarm_request(s, request);
+}
+
+void md_request_raise(struct medusa_sched *s, uint32_t request)
+{
+	struct md_request *r = &s->requests[request];
+	struct md_list *list = r->late ? &s->functions[r->function].late : &s->functions[r->function].waiting;
+	md_list_remove(s, list, request);
+	r->rank = INT32_MAX;
+	list_insert(s, list, request);
+	md_alarm_request(s, request);
+	md_function_changed(s, r->function);
 }
 
 void md_request_unwait(struct medusa_sched *s, uint32_t request)
@@ -145,6 +166,12 @@ void md_request_unwait(struct medusa_sched *s, uint32_t request)
 void md_request_end(struct medusa_sched *s, uint32_t request)
 {
 	md_map_remove(&s->request_ids, s->requests[request].id, NULL);
+	md_request_free(s, request);
+}
+
+void md_request_free(struct medusa_sched *s, uint32_t request)
+{
+	md_priority_remove(&s->request_alarms, request);
 	s->requests[request].next = s->free_request;
 	s->free_request = request;
 }
@@ -185,17 +212,24 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 	action->function = r->function;
 	action->reason = reason;
 	md_request_unwait(s, request);
-	if (reason == MEDUSA_SCHED_REASON_CANCELLED) {
+	if (reason == MEDUSA_SCHED_REASON_CANCELLED || r->aborting) {
 		s->stats.cancelled++;
 	} else {
 		s->stats.rejected++;
 		f->rejected++;
-		if (!r->first_token || f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
-			md_request_count(s, request, false);
 	}
+	if (reason != MEDUSA_SCHED_REASON_CANCELLED)
+		md_request_missed(s, request);
 	uint32_t function = r->function;
 	md_request_end(s, request);
 	md_function_changed(s, function);
+}
+
+void md_request_missed(struct medusa_sched *s, uint32_t request)
+{
+	const struct md_request *r = &s->requests[request];
+	if (!r->first_token || s->functions[r->function].spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
+		md_request_count(s, request, false);
 }
 
 uint32_t md_waiting(const struct medusa_sched *s, uint32_t function)
@@ -206,7 +240,14 @@ uint32_t md_waiting(const struct medusa_sched *s, uint32_t function)
 uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	return f->waiting.head != NONE ? f->waiting.head : f->late.head;
+	return md_sooner(s, f->waiting.head, f->late.head);
+}
+
+uint32_t md_sooner(const struct medusa_sched *s, uint32_t in_time, uint32_t late)
+{
+	if (in_time == NONE || late == NONE)
+		return in_time == NONE ? late : in_time;
+	return s->requests[late].rank > s->requests[in_time].rank ? late : in_time;
 }
 
 void md_sort_late(struct medusa_sched *s, uint32_t function)

@@ -13,10 +13,15 @@ void md_request_wait(struct medusa_sched *s, uint32_t request);
 void md_request_unwait(struct medusa_sched *s, uint32_t request); /* removes it from the lists of waiting requests */
 /* rejects a waiting request */
 void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason);
+void md_request_raise(struct medusa_sched *s, uint32_t request); /* a waiting request gets the highest priority */
 void md_request_end(struct medusa_sched *s, uint32_t request);
+void md_request_free(struct medusa_sched *s, uint32_t request); /* of a stray, whose number may be in use elsewhere */
 void md_request_count(struct medusa_sched *s, uint32_t request, bool met); /* counts it for the SLO */
+void md_request_missed(struct medusa_sched *s, uint32_t request); /* counts it as missed, unless it is counted */
 uint32_t md_waiting(const struct medusa_sched *s, uint32_t function);
-uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function); /* in time before late; NONE: none waits */
+/* The highest priority first; of equals, in time before late, then by arrival. NONE: none waits. */
+uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function);
+uint32_t md_sooner(const struct medusa_sched *s, uint32_t in_time, uint32_t late); /* which is served first */
 void md_sort_late(struct medusa_sched *s, uint32_t function);
 
 #endif

@@ -2,7 +2,9 @@
 /* Events of requests: arrival, cancellation, first token, end. */
 #include "scheduler/core/request_events.h"
 
+#include "scheduler/core/abort.h"
 #include "scheduler/core/action.h"
+#include "scheduler/core/alarm.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
@@ -42,6 +44,14 @@ static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_
 	return false;
 }
 
+/* From now on, long waits raise priorities, those of requests that wait already, too. */
+static void heed_priorities(struct medusa_sched *s)
+{
+	s->priorities = true;
+	for (uint32_t r = s->oldest_waiting; r != NONE; r = s->requests[r].newer)
+		md_alarm_request(s, r);
+}
+
 int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	if (md_map_get(&s->request_ids, e->request, NULL))
@@ -54,6 +64,8 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	md_rate_arrival(&f->rate, s->now);
 	if (!fits_at_all(s, e->function, kv_bytes))
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_NEVER_FITS);
+	if (e->deadline && e->deadline <= s->now)
+		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_DEADLINE);
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUEUE_FULL);
 	uint32_t request = md_request_create(s, e->request, e->function);
@@ -63,6 +75,10 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	s->stats.arrivals++;
 	s->requests[request].kv_bytes = kv_bytes;
 	s->requests[request].tokens = e->tokens;
+	s->requests[request].deadline = e->deadline ? e->deadline : UINT64_MAX;
+	s->requests[request].rank = e->priority;
+	if (e->priority && !s->priorities)
+		heed_priorities(s);
 	md_request_wait(s, request);
 	md_function_changed(s, e->function);
 	return MEDUSA_SCHED_OK;
@@ -103,6 +119,8 @@ void md_request_cancelled(struct medusa_sched *s, const struct medusa_sched_even
 	s->requests[request].cancelled = true;
 	if (s->requests[request].state == MD_WAITING)
 		md_request_reject(s, request, MEDUSA_SCHED_REASON_CANCELLED);
+	else if (s->functions[s->requests[request].function].spec.abortable && !s->requests[request].aborting)
+		md_abort_request(s, request, MEDUSA_SCHED_REASON_CANCELLED);
 }
 
 static bool in_time(const struct medusa_sched *s, uint32_t request)
@@ -123,6 +141,10 @@ static void first_token(struct medusa_sched *s, uint32_t request)
 	s->requests[request].first_token = true;
 	if (s->functions[s->requests[request].function].spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		md_request_count(s, request, met);
+	if (s->requests[request].aborting)
+		return;
+	s->requests[request].expires = md_run_expires(s, request, 0);
+	md_alarm_request(s, request);
 }
 
 void md_request_first_token(struct medusa_sched *s, const struct medusa_sched_event *e)
@@ -130,23 +152,41 @@ void md_request_first_token(struct medusa_sched *s, const struct medusa_sched_ev
 	first_token(s, find_running(s, e));
 }
 
-void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)
+/* A request that the node was asked to stop has ended, whether it was stopped or ended by itself. */
+static void count_aborted(struct medusa_sched *s, uint32_t request)
 {
-	uint32_t request = find_running(s, e);
-	if (request == NONE)
-		return;
+	s->stats.cancelled++;
+	if (s->requests[request].aborting != MEDUSA_SCHED_REASON_CANCELLED)
+		md_request_missed(s, request);
+}
+
+static void count_served(struct medusa_sched *s, uint32_t request)
+{
 	first_token(s, request);
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	uint32_t batch = r->batch;
 	if (f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
 		md_request_count(s, request, in_time(s, request));
-	f->service_s += (double)(s->now - s->batches[batch].started) * 1e-9;
+	f->service_s += (double)(s->now - s->batches[r->batch].started) * 1e-9;
 	f->served++;
-	f->running--;
 	s->stats.served++;
+}
+
+void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	bool never;
+	uint32_t request = find_running(s, e), batch = md_batch_find(s, e->batch, &never);
+	if (request == NONE && batch != NONE)
+		md_stray_done(s, batch, e->request);
+	if (request == NONE)
+		return;
+	if (s->requests[request].aborting)
+		count_aborted(s, request);
+	else
+		count_served(s, request);
+	batch = s->requests[request].batch;
+	s->functions[s->requests[request].function].running--;
 	md_batch_leave(s, request);
 	md_request_end(s, request);
-	if (!s->batches[batch].requests.count)
-		md_batch_end(s, batch);
+	md_batch_settle(s, batch);
 }

@@ -59,10 +59,13 @@ struct md_backbone {
 	uint64_t rated_at;
 };
 
-enum md_request_state { MD_WAITING, MD_RUNNING };
+enum md_request_state { MD_WAITING, MD_RUNNING, MD_STRAY }; /* abort.h says what a stray is */
 
 struct md_request {
 	uint64_t id, arrived, kv_bytes, tokens;
+	uint64_t deadline;        /* ns; UINT64_MAX: none */
+	uint64_t expires;         /* RUNNING, STRAY: when its end is late */
+	int32_t rank;             /* its priority; INT32_MAX when it has waited long */
 	uint32_t function, batch; /* batch: slot, when RUNNING */
 	uint32_t next, previous;  /* in its function's queue, or in its batch */
 	uint32_t older, newer;    /* among all that wait, by arrival */
@@ -70,7 +73,8 @@ struct md_request {
 	uint8_t state;
 	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
-	uint8_t losses; /* how often it was lost with its GPU or backbone, and tried again for that */
+	uint8_t aborting; /* RUNNING: for which reason the node was asked to stop it; 0: it was not */
+	uint8_t losses;   /* how often it was lost with its GPU or backbone, and tried again for that */
 };
 
 struct md_list {
@@ -103,9 +107,10 @@ struct md_batch {
 	uint32_t function, gpu;
 	uint32_t next_free;
 	uint32_t older, newer; /* on its GPU */
-	struct md_list requests;
+	struct md_list requests, strays;
 	uint64_t kv_bytes, started;
 	bool live, first_token; /* first_token: some request has its first token */
+	bool hung;              /* it has only strays, and is none of its function's batches any more */
 };
 
 enum md_direction { MD_IN, MD_OUT };
@@ -117,6 +122,7 @@ struct md_transfer {
 	uint32_t next_free;
 	uint8_t direction, source;
 	bool live, to_host, offload, heavy, pins_backbone;
+	bool late; /* its end did not come in time: nothing new may count on it */
 	uint64_t bytes;
 };
 
@@ -170,7 +176,9 @@ struct medusa_sched {
 	struct md_priority ready;   /* functions that may run now */
 	struct md_priority holding; /* functions whose batch still fills, by the time when it must start */
 	struct md_priority idle;    /* functions that are not called, by the time when they are unloaded */
-	uint32_t *blocked;          /* used during a dispatch */
+	struct md_priority request_alarms, transfer_alarms; /* alarm.h */
+	bool priorities;                                    /* some request has had a priority other than 0 */
+	uint32_t *blocked;                                  /* used during a dispatch */
 	uint32_t free_slots;
 	bool look_again; /* a GPU no longer computes a first token: batches that fill may start */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step: an event changes the books, then what can start is started, and the next timer is set. */
 #include "scheduler/core/action.h"
+#include "scheduler/core/alarm.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -161,6 +162,12 @@ static void set_timer(struct medusa_sched *s)
 		at = s->next_preload;
 	if (s->retry_at > s->now && s->retry_at < at)
 		at = s->retry_at;
+	/* alarms are far away as a rule: a timer that rings before is left as it is */
+	if (md_alarms_next(s) < at) {
+		at = md_alarms_next(s);
+		if (s->timer && s->timer <= at)
+			return;
+	}
 	if (at == UINT64_MAX || at == s->timer)
 		return;
 	at = at > s->now ? at : s->now + 1;
@@ -195,6 +202,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		s->now = before;
 		return code;
 	}
+	md_alarms_ring(s);
 	expire(s);
 	ticks(s);
 	md_dispatch(s);

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "scheduler/core/action.h"
+#include "scheduler/core/alarm.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -12,6 +13,8 @@ static uint32_t transfer_create(struct medusa_sched *s)
 {
 	if (s->free_transfer == NONE) {
 		if (!MD_ARRAY_GROW(s->transfers, s->transfer_count, s->transfer_capacity))
+			return NONE;
+		if (!md_alarms_reserve(s))
 			return NONE;
 		s->transfers[s->transfer_count] = (struct md_transfer){.next_free = NONE};
 		s->free_transfer = s->transfer_count++;
@@ -25,6 +28,7 @@ static uint32_t transfer_create(struct medusa_sched *s)
 static void transfer_free(struct medusa_sched *s, uint32_t transfer)
 {
 	s->transfers[transfer].live = false;
+	md_priority_remove(&s->transfer_alarms, transfer);
 	s->transfers[transfer].next_free = s->free_transfer;
 	s->free_transfer = transfer;
 }
@@ -38,8 +42,8 @@ uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never
 	return index;
 }
 
-static void fill_action(const struct medusa_sched *s, struct medusa_sched_action *action, uint32_t artifact,
-			uint32_t gpu)
+void md_transfer_describe(const struct medusa_sched *s, struct medusa_sched_action *action, uint32_t artifact,
+			  uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	bool backbone = a->kind == MEDUSA_SCHED_CLASS_BACKBONE;
@@ -172,8 +176,9 @@ bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32
 	t->pins_backbone = gpu != NONE && a->kind != MEDUSA_SCHED_CLASS_BACKBONE &&
 			   s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE] != NONE;
 	enter_books(s, t);
+	md_alarm_transfer(s, index);
 	count_source(s, t, preload);
-	fill_action(s, action, artifact, gpu);
+	md_transfer_describe(s, action, artifact, gpu);
 	action->transfer = t->id;
 	action->source = t->source;
 	action->peer = t->peer;
@@ -194,6 +199,7 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
 	bool was = md_held(copy);
 	copy->state = MD_THERE;
+	copy->draining &= !t->late;
 	copy->used = s->now;
 	a->copies++;
 	md_held_changed(s, t->artifact, t->gpu, was);
@@ -213,6 +219,7 @@ static void miss(struct medusa_sched *s, const struct md_transfer *t)
 	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
 	bool was = md_held(copy);
 	copy->state = MD_ABSENT;
+	copy->draining = false;
 	s->gpus[t->gpu].artifacts -= a->bytes;
 	md_held_changed(s, t->artifact, t->gpu, was);
 }
@@ -266,6 +273,7 @@ static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_
 	copy->transfer = transfer;
 	s->gpus[gpu].leaving += freed;
 	md_held_changed(s, artifact, gpu, was);
+	md_alarm_transfer(s, transfer);
 	return t->id;
 }
 
@@ -283,7 +291,7 @@ bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, ui
 			transfer_free(s, index);
 		return false;
 	}
-	fill_action(s, action, artifact, gpu);
+	md_transfer_describe(s, action, artifact, gpu);
 	action->bytes = suspended ? s->functions[s->artifacts[artifact].owner].spec.residue_bytes : freed;
 	offload ? s->stats.offloads++ : s->stats.evictions++;
 	if (gpu == NONE) {

@@ -83,6 +83,8 @@ static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 		timer_at = action->at;
 		printf(" %.1f ms", (double)action->at / MS);
 		break;
+	case MEDUSA_SCHED_ACTION_ABORT: /* of abortable functions, and of what does not end: nothing here */
+		break;
 	}
 	printf("\n");
 }

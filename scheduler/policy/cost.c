@@ -160,6 +160,7 @@ uint64_t md_deadline(const struct medusa_sched *s, uint32_t request)
 	const struct md_request *r = &s->requests[request];
 	const struct medusa_sched_function *spec = &s->functions[r->function].spec;
 	if (!spec->slo_ns || r->first_token)
-		return UINT64_MAX;
-	return r->arrived + spec->slo_ns;
+		return r->deadline;
+	uint64_t slo = r->arrived + spec->slo_ns;
+	return slo < r->deadline ? slo : r->deadline;
 }

@@ -96,7 +96,7 @@ static void torpor_tick(struct medusa_sched *s)
 	free(ranked);
 	for (uint32_t f = 0; f < s->function_count; f++) {
 		if (md_priority_has(&s->ready, f))
-			md_priority_put(&s->ready, f, torpor_key(s, f));
+			md_function_ready(s, f);
 	}
 }
 

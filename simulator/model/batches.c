@@ -319,6 +319,21 @@ static void emit_request(struct md_sim_model *model, enum medusa_sched_event_typ
 	event->request = batch->requests[i];
 }
 
+void md_sim_model_request_stop(struct md_sim_model *model, uint32_t index, uint32_t request)
+{
+	struct batch *batch = &model->batches[index];
+	uint64_t kv = kv_of(model, batch, batch->requests[request]);
+	emit_request(model, MEDUSA_SCHED_EVENT_DONE, batch, request);
+	batch->kv_bytes -= kv;
+	md_sim_model_free(model, batch->gpu, kv);
+	for (batch->count--; request < batch->count; request++) {
+		batch->requests[request] = batch->requests[request + 1];
+		batch->tokens[request] = batch->tokens[request + 1];
+	}
+	if (batch->ended == batch->count)
+		md_sim_model_batch_drop(model, index);
+}
+
 /* Ends requests that have all their tokens, and frees their KV cache. */
 static void end_requests(struct md_sim_model *model, uint32_t index)
 {

@@ -5,7 +5,7 @@
 
 #include "simulator/model/model_state.h"
 
-static void transfer_failed(struct md_sim_model *model, uint32_t index)
+void md_sim_model_transfer_failed(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t place = transfer->place, artifact = transfer->artifact;
@@ -31,7 +31,7 @@ static void readers_fail(struct md_sim_model *model, uint32_t gpu, uint32_t arti
 	for (uint32_t i = 0; i < model->transfer_count; i++) {
 		const struct transfer *transfer = &model->transfers[i];
 		if (transfer->live && transfer->peer == gpu && (artifact == NONE || transfer->artifact == artifact))
-			transfer_failed(model, i);
+			md_sim_model_transfer_failed(model, i);
 	}
 }
 
@@ -107,7 +107,7 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 	case MEDUSA_SCHED_EVENT_TRANSFER_FAILED:
 		victim = oldest_transfer(model, fault->gpu);
 		if (victim != NONE)
-			transfer_failed(model, victim);
+			md_sim_model_transfer_failed(model, victim);
 		return;
 	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
 		batch_failed(model, fault->gpu);

@@ -141,6 +141,11 @@ void md_sim_model_begin(struct md_sim_model *model, uint32_t batch);
 void md_sim_model_computed(struct md_sim_model *model, uint32_t batch);
 void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t artifact);
 void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t batch);
+/* Ends one of the requests that have not ended, as if it had all its tokens. */
+void md_sim_model_request_stop(struct md_sim_model *model, uint32_t batch, uint32_t request);
+
+/* ---- aborts.c ---- */
+void md_sim_model_abort(struct md_sim_model *model, const struct medusa_sched_action *action);
 
 /* ---- block_cache.c: Torpor-Block ---- */
 bool md_sim_model_blocks(struct md_sim_model *model); /* false: out of memory */
@@ -149,6 +154,7 @@ uint64_t md_sim_model_allocate(struct md_sim_model *model, uint32_t gpu, uint32_
 void md_sim_model_release(struct md_sim_model *model, uint32_t gpu, uint32_t function, uint64_t bytes);
 
 /* ---- failures.c ---- */
+void md_sim_model_transfer_failed(struct md_sim_model *model, uint32_t transfer);
 void md_sim_model_fault(struct md_sim_model *model, uint32_t index);
 void md_sim_model_measure(struct md_sim_model *model);
 void md_sim_model_report(struct md_sim_model *model);

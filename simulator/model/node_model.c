@@ -175,6 +175,9 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 		case MEDUSA_SCHED_ACTION_OFFLOAD:
 			md_sim_model_remove(model, actions[i]);
 			break;
+		case MEDUSA_SCHED_ACTION_ABORT:
+			md_sim_model_abort(model, actions[i]);
+			break;
 		default:
 			break;
 		}

@@ -18,9 +18,12 @@ enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct 
 	measure->started = calloc(count, sizeof(*measure->started));
 	measure->first = calloc(count, sizeof(*measure->first));
 	measure->ended = calloc(count, sizeof(*measure->ended));
+	measure->batch = calloc(count, sizeof(*measure->batch));
+	measure->aborted = calloc(count, sizeof(*measure->aborted));
 	result->functions = calloc(functions->count + 1, sizeof(*result->functions));
 	result->function_count = functions->count;
-	if (!measure->started || !measure->first || !measure->ended || !result->functions)
+	if (!measure->started || !measure->first || !measure->ended || !measure->batch || !measure->aborted ||
+	    !result->functions)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu requests", workload->count);
 	return MD_OK;
 }
@@ -31,6 +34,8 @@ void md_sim_measure_finish(struct md_sim_measure *measure)
 	free(measure->first);
 	free(measure->ended);
 	md_sim_track_finish(&measure->track);
+	free(measure->batch);
+	free(measure->aborted);
 	*measure = (struct md_sim_measure){0};
 }
 
@@ -67,6 +72,29 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 	       md_sim_samples_add(&result->wait_ms, ms(measure->started[request] - asked->at));
 }
 
+static void refuse(struct md_sim_measure *measure, uint64_t now, uint64_t request, unsigned reason)
+{
+	if (!end_once(measure, request, now))
+		return;
+	md_sim_track_now(&measure->track)->rejected++;
+	if (reason < MD_SIM_REASONS)
+		measure->result->rejected[reason]++;
+	measure->result->functions[measure->workload->requests[request].function].rejected++;
+}
+
+/* A run that timed out is over for its request, which may run elsewhere by now. */
+static bool done(struct md_sim_measure *measure, const struct medusa_sched_event *event)
+{
+	unsigned reason = measure->aborted[event->request];
+	if (measure->batch[event->request] != event->batch || reason == MEDUSA_SCHED_REASON_TIMED_OUT)
+		return true;
+	if (reason) {
+		refuse(measure, event->now, event->request, reason);
+		return true;
+	}
+	return !end_once(measure, event->request, event->now) || serve(measure, event->request, event->now);
+}
+
 bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event)
 {
 	switch (event->type) {
@@ -79,20 +107,23 @@ bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sc
 		measure->first[event->request] = event->now;
 		return true;
 	case MEDUSA_SCHED_EVENT_DONE:
-		return !end_once(measure, event->request, event->now) || serve(measure, event->request, event->now);
+		return done(measure, event);
 	default:
 		return true;
 	}
 }
 
-static void reject(struct md_sim_measure *measure, uint64_t now, const struct medusa_sched_action *action)
+/* False: out of memory. */
+static bool run(struct md_sim_measure *measure, uint64_t now, const struct medusa_sched_action *action)
 {
-	if (!end_once(measure, action->request, now))
-		return;
-	md_sim_track_now(&measure->track)->rejected++;
-	if ((unsigned)action->reason < MD_SIM_REASONS)
-		measure->result->rejected[action->reason]++;
-	measure->result->functions[measure->workload->requests[action->request].function].rejected++;
+	for (uint32_t r = 0; r < action->request_count; r++) {
+		uint64_t request = action->requests[r];
+		measure->started[request] = now;
+		measure->first[request] = 0; /* of a batch that has failed */
+		measure->batch[request] = action->batch;
+		measure->aborted[request] = 0;
+	}
+	return md_sim_samples_add(&measure->result->batch, action->request_count);
 }
 
 /* The function that a swap is for: a backbone's is the one whose batch starts in the same step, on that GPU. */
@@ -125,15 +156,12 @@ bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 {
 	count_swaps(measure, actions, count);
 	for (size_t i = 0; i < count; i++) {
-		if (actions[i]->type == MEDUSA_SCHED_ACTION_REJECT)
-			reject(measure, now, actions[i]);
-		if (actions[i]->type != MEDUSA_SCHED_ACTION_RUN)
-			continue;
-		for (uint32_t r = 0; r < actions[i]->request_count; r++) {
-			measure->started[actions[i]->requests[r]] = now;
-			measure->first[actions[i]->requests[r]] = 0; /* of a batch that has failed */
-		}
-		if (!md_sim_samples_add(&measure->result->batch, actions[i]->request_count))
+		const struct medusa_sched_action *a = actions[i];
+		if (a->type == MEDUSA_SCHED_ACTION_REJECT)
+			refuse(measure, now, a->request, a->reason);
+		else if (a->type == MEDUSA_SCHED_ACTION_ABORT && a->batch && measure->batch[a->request] == a->batch)
+			measure->aborted[a->request] = (uint8_t)a->reason;
+		else if (a->type == MEDUSA_SCHED_ACTION_RUN && !run(measure, now, a))
 			return false;
 	}
 	return true;

@@ -79,6 +79,8 @@ struct md_sim_measure {
 	struct md_sim_result *result;
 	struct md_sim_track track;
 	uint64_t *started, *first; /* ns, by request; 0: not yet */
+	uint64_t *batch;           /* by request: of its last run */
+	uint8_t *aborted;          /* by request: the reason why that run was asked to stop; 0: it was not */
 	bool *ended;
 	size_t ended_count;
 	uint64_t last_end;

@@ -9,6 +9,7 @@ cat >"$work/expected.out" <<'END'
             swap in weights of chat, 12000 MB
             swap in context of chat, 1000 MB
             run request 1 of chat
+            set timer 600200.0 ms
   480.0 ms  transfer done
   500.0 ms  transfer done
   530.0 ms  first token: request 1

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What really lies on a node's GPUs, by the test's own account: transfers under way, artifacts, runs with their KV cache.
+ * Events may be lost on their way to the scheduler; this account is never wrong.
+ */
+#ifndef MD_TESTS_SCHEDULER_REALITY_H
+#define MD_TESTS_SCHEDULER_REALITY_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "medusa/scheduler.h"
+
+#define REALITY_MOST 8192
+#define REALITY_WAITS 4
+#define REALITY_OWNERS 64
+
+struct open { /* a transfer under way */
+	uint64_t transfer, bytes;
+	enum medusa_sched_action_type type;
+	enum medusa_sched_class artifact;
+	uint32_t owner, gpu, reads_from; /* owner: function or backbone */
+};
+
+struct running { /* a request in a batch that still holds its memory */
+	uint64_t request, batch, kv, waits[REALITY_WAITS];
+	uint32_t function, gpu;
+};
+
+struct reality {
+	struct open open[REALITY_MOST];
+	size_t open_count;
+	struct running running[REALITY_MOST];
+	size_t running_count;
+	uint64_t lies[8][4][REALITY_OWNERS]; /* bytes, by GPU, class and owner */
+	uint64_t artifacts[8], kv[8];
+	uint32_t backbone_of[REALITY_OWNERS]; /* by function */
+	uint64_t kv_of[REALITY_OWNERS];
+};
+
+/* ---- artifacts -------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t reality_owner(const struct medusa_sched_action *a)
+{
+	return a->artifact == MEDUSA_SCHED_CLASS_BACKBONE ? a->backbone : a->function;
+}
+
+static inline void reality_lies(struct reality *r, uint32_t gpu, enum medusa_sched_class artifact, uint32_t owner,
+				uint64_t bytes)
+{
+	if (gpu == MEDUSA_SCHED_NONE)
+		return;
+	r->artifacts[gpu] += bytes - r->lies[gpu][artifact][owner];
+	r->lies[gpu][artifact][owner] = bytes;
+}
+
+static inline bool reality_leaves(enum medusa_sched_action_type type)
+{
+	return type == MEDUSA_SCHED_ACTION_EVICT || type == MEDUSA_SCHED_ACTION_OFFLOAD;
+}
+
+static inline void reality_left(struct reality *r, const struct open *o)
+{
+	if (o->gpu != MEDUSA_SCHED_NONE)
+		reality_lies(r, o->gpu, o->artifact, o->owner, r->lies[o->gpu][o->artifact][o->owner] - o->bytes);
+}
+
+/* A transfer begins, or an eviction that takes no time has happened. */
+static inline void reality_begin(struct reality *r, const struct medusa_sched_action *a)
+{
+	struct open o = {a->transfer,
+			 a->bytes,
+			 a->type,
+			 a->artifact,
+			 reality_owner(a),
+			 a->gpu,
+			 a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE};
+	if (!reality_leaves(a->type))
+		reality_lies(r, o.gpu, o.artifact, o.owner, a->bytes);
+	else if (!a->transfer)
+		reality_left(r, &o);
+	if (!a->transfer)
+		return;
+	cr_assert_lt(r->open_count, REALITY_MOST, "more transfers than the test can remember");
+	r->open[r->open_count++] = o;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------- */
+
+static inline void reality_stop(struct reality *r, size_t i)
+{
+	r->kv[r->running[i].gpu] -= r->running[i].kv;
+	r->running[i] = r->running[--r->running_count];
+}
+
+static inline void reality_request_ends(struct reality *r, uint64_t request, uint64_t batch)
+{
+	for (size_t i = 0; i < r->running_count; i++) {
+		if (r->running[i].request != request || r->running[i].batch != batch)
+			continue;
+		reality_stop(r, i);
+		return;
+	}
+}
+
+static inline bool reality_runs(const struct reality *r, uint64_t request, uint64_t batch)
+{
+	for (size_t i = 0; i < r->running_count; i++)
+		if (r->running[i].request == request && r->running[i].batch == batch)
+			return true;
+	return false;
+}
+
+static inline void reality_batch_ends(struct reality *r, uint64_t batch)
+{
+	for (size_t i = r->running_count; i-- > 0;)
+		if (r->running[i].batch == batch)
+			reality_stop(r, i);
+}
+
+/* Whether a run of the function on the GPU needs what the transfer brings. */
+static inline bool reality_brings(const struct reality *r, const struct open *o, uint32_t function, uint32_t gpu)
+{
+	if (reality_leaves(o->type))
+		return false;
+	if (o->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
+		return o->gpu == gpu && o->owner == r->backbone_of[function];
+	return o->owner == function && o->gpu == (o->artifact == MEDUSA_SCHED_CLASS_LIBRARY ? MEDUSA_SCHED_NONE : gpu);
+}
+
+/*
+ * A run begins. It names exactly the transfers that bring what it needs; some of those that it names may have ended
+ * already, if the scheduler was not told (told: it was).
+ */
+static inline void reality_run(struct reality *r, const struct medusa_sched_action *a, const uint64_t *kv, bool told)
+{
+	struct running run = {.batch = a->batch, .function = a->function, .gpu = a->gpu};
+	uint32_t expected = 0, named = 0;
+	cr_assert_leq(a->transfer_count, REALITY_WAITS);
+	for (size_t i = 0; i < r->open_count; i++) {
+		if (!reality_brings(r, &r->open[i], a->function, a->gpu))
+			continue;
+		expected++;
+		for (uint32_t t = 0; t < a->transfer_count; t++)
+			named += a->transfers[t] == r->open[i].transfer;
+	}
+	cr_assert(expected == named && (!told || expected == a->transfer_count),
+		  "a run of function %u on GPU %u needs %u transfers, and names %u of them among %u", a->function,
+		  a->gpu, expected, named, a->transfer_count);
+	for (uint32_t t = 0; t < a->transfer_count; t++)
+		run.waits[t] = a->transfers[t];
+	for (uint32_t i = 0; i < a->request_count; i++) {
+		run.request = a->requests[i];
+		run.kv = kv[run.request] ? kv[run.request] : r->kv_of[a->function];
+		cr_assert_lt(r->running_count, REALITY_MOST, "more runs than the test can remember");
+		r->kv[a->gpu] += run.kv;
+		r->running[r->running_count++] = run;
+	}
+}
+
+/* ---- what ends -------------------------------------------------------------------------------------------------- */
+
+static inline struct open *reality_find(struct reality *r, uint64_t transfer)
+{
+	for (size_t i = 0; transfer && i < r->open_count; i++)
+		if (r->open[i].transfer == transfer)
+			return &r->open[i];
+	return NULL;
+}
+
+static inline void reality_drop_waiting(struct reality *r, uint64_t transfer)
+{
+	for (size_t i = r->running_count; i-- > 0;) {
+		bool waits = false;
+		for (int t = 0; t < REALITY_WAITS; t++)
+			waits |= r->running[i].waits[t] == transfer;
+		if (waits)
+			reality_stop(r, i);
+	}
+}
+
+/* The transfer has ended; if it brought something and failed, the node drops the runs that waited for it. */
+static inline void reality_transfer_ends(struct reality *r, uint64_t transfer, bool failed)
+{
+	struct open *o = reality_find(r, transfer), ended;
+	if (!o)
+		return;
+	ended = *o;
+	*o = r->open[--r->open_count];
+	if (reality_leaves(ended.type)) {
+		if (!failed)
+			reality_left(r, &ended);
+	} else if (failed) {
+		reality_lies(r, ended.gpu, ended.artifact, ended.owner, 0);
+		reality_drop_waiting(r, transfer);
+	}
+	for (size_t i = 0; !failed && i < r->running_count; i++)
+		for (int t = 0; t < REALITY_WAITS; t++)
+			if (r->running[i].waits[t] == transfer)
+				r->running[i].waits[t] = 0;
+}
+
+static inline void reality_gpu_lost(struct reality *r, uint32_t gpu)
+{
+	for (size_t i = r->running_count; i-- > 0;)
+		if (r->running[i].gpu == gpu)
+			reality_stop(r, i);
+	for (size_t i = r->open_count; i-- > 0;)
+		if (i < r->open_count && (r->open[i].gpu == gpu || r->open[i].reads_from == gpu))
+			reality_transfer_ends(r, r->open[i].transfer, true);
+	memset(r->lies[gpu], 0, sizeof(r->lies[gpu]));
+	r->artifacts[gpu] = 0;
+}
+
+/* Copies of the artifact to or from the GPU fail. */
+static inline void reality_copies_fail(struct reality *r, uint32_t gpu, enum medusa_sched_class artifact,
+				       uint32_t owner)
+{
+	for (size_t i = r->open_count; i-- > 0;) {
+		const struct open *o = &r->open[i];
+		if (o->artifact == artifact && o->owner == owner && (o->gpu == gpu || o->reads_from == gpu))
+			reality_transfer_ends(r, o->transfer, true);
+	}
+}
+
+static inline void reality_backbone_failed(struct reality *r, uint32_t gpu, uint32_t backbone)
+{
+	for (size_t i = r->running_count; i-- > 0;)
+		if (r->running[i].gpu == gpu && r->backbone_of[r->running[i].function] == backbone)
+			reality_stop(r, i);
+	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_BACKBONE, backbone);
+}
+
+static inline void reality_function_failed(struct reality *r, uint32_t gpu, uint32_t function)
+{
+	for (size_t i = r->running_count; i-- > 0;)
+		if (r->running[i].gpu == gpu && r->running[i].function == function)
+			reality_stop(r, i);
+	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_WEIGHTS, function);
+	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_CONTEXT, function);
+}
+
+#endif
