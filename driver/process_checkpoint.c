@@ -151,10 +151,13 @@ static enum md_status lock_all(const pid_t *pids, size_t count, uint64_t deadlin
 }
 
 enum md_status md_checkpoint_out(const pid_t *pids, size_t count, uint64_t deadline_ms,
-				 struct md_checkpoint_times *times, struct md_error *err)
+				 const struct md_checkpoint_begin *begin, struct md_checkpoint_times *times,
+				 struct md_error *err)
 {
-	uint64_t began = md_clock_ns();
 	MD_FORWARD(check_running(pids, count, err));
+	if (begin)
+		MD_FORWARD(begin->call(begin->user, err));
+	uint64_t began = md_clock_ns();
 	MD_FORWARD(lock_all(pids, count, deadline_ms, err));
 	times->ns_lock = md_clock_ns() - began;
 	for (size_t i = 0; i < count; i++) {
@@ -248,14 +251,17 @@ static enum md_status read_states(const pid_t *pids, CUprocessState *states, siz
 }
 
 enum md_status md_checkpoint_in(const pid_t *pids, size_t count, const struct md_checkpoint_move *move,
-				struct md_checkpoint_times *times, struct md_error *err)
+				const struct md_checkpoint_begin *begin, struct md_checkpoint_times *times,
+				struct md_error *err)
 {
 	CUprocessState states[MD_CHECKPOINT_PROCESSES];
-	uint64_t began = md_clock_ns();
 	if (count > MD_CHECKPOINT_PROCESSES)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%zu processes; at most %u can come back together", count,
 				    MD_CHECKPOINT_PROCESSES);
 	MD_FORWARD(read_states(pids, states, count, move && move->count, err));
+	if (begin)
+		MD_FORWARD(begin->call(begin->user, err));
+	uint64_t began = md_clock_ns();
 	MD_FORWARD(restore_all(pids, states, count, move, err));
 	times->ns_restore = md_clock_ns() - began;
 	MD_FORWARD(unlock_all(pids, states, count, err));

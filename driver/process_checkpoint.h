@@ -28,13 +28,20 @@ enum md_status md_checkpoint_state(pid_t pid, bool *known, CUprocessState *state
 /* "running", "locked", "checkpointed", "failed"; never NULL. */
 const char *md_checkpoint_state_name(CUprocessState state);
 
+/* Called when all questions are answered, before anything is changed; an error: nothing is. */
+struct md_checkpoint_begin {
+	enum md_status (*call)(void *user, struct md_error *err);
+	void *user;
+};
+
 /*
  * Locks all processes, which must be running, and then checkpoints them. After a failure all run on; if one does not, the
  * message says in which state it stays. MD_ERR_TIMEOUT: a call of a process did not end within the deadline;
- * MD_ERR_UNSUPPORTED: the driver cannot do it for this process.
+ * MD_ERR_UNSUPPORTED: the driver cannot do it for this process. begin: NULL for none.
  */
 enum md_status md_checkpoint_out(const pid_t *pids, size_t count, uint64_t deadline_ms,
-				 struct md_checkpoint_times *times, struct md_error *err);
+				 const struct md_checkpoint_begin *begin, struct md_checkpoint_times *times,
+				 struct md_error *err);
 
 /* Which GPU each one of this machine becomes: all are named, as drivers want it. */
 #define MD_CHECKPOINT_GPUS 64u
@@ -45,10 +52,11 @@ struct md_checkpoint_move {
 
 /*
  * Restores all processes that are checkpointed, and unlocks all. After a failure, those that were checkpointed are so
- * again. move: NULL for none. MD_ERR_DRIVER_MEMORY: no room; MD_ERR_BUSY: all run.
+ * again. move, begin: NULL for none. MD_ERR_DRIVER_MEMORY: no room; MD_ERR_BUSY: all run.
  */
 enum md_status md_checkpoint_in(const pid_t *pids, size_t count, const struct md_checkpoint_move *move,
-				struct md_checkpoint_times *times, struct md_error *err);
+				const struct md_checkpoint_begin *begin, struct md_checkpoint_times *times,
+				struct md_error *err);
 
 /* ---- GPUs by UUID ---- */
 

@@ -352,8 +352,14 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 	uint64_t began = md_clock_ns();
 	for (size_t i = 0; i < x->contents.part_count; i++) {
 		struct md_swap_part *part = &x->contents.parts[i];
-		MD_FORWARD(x->below->unmap(&part->range, err));
+		enum md_status status = x->below->unmap(&part->range, err);
 		md_swap_pulse_step();
+		if (status == MD_ERR_UNSUPPORTED && part->range.flags & MD_SWAP_MOVES) {
+			x->contents.resident +=
+			    part->range.bytes; /* nothing of it was copied, and it can be used where it is */
+			continue;
+		}
+		MD_FORWARD(status);
 		part->place = MD_SWAP_AWAY;
 		report->bytes += part->range.bytes;
 	}

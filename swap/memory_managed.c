@@ -75,6 +75,18 @@ static CUresult prefetch(const struct md_swap_managed *managed, bool away)
 					       NULL);
 }
 
+/* A refusal is not the error of earlier work, which every call of a broken context returns, too. */
+static CUresult stay(struct md_swap_managed *managed, CUresult refusal)
+{
+	CUresult broken = md_swap_real.cuCtxSynchronize();
+	if (broken != CUDA_SUCCESS)
+		return broken;
+	if (refusal == CUDA_ERROR_NOT_SUPPORTED || refusal == CUDA_ERROR_INVALID_DEVICE ||
+	    refusal == CUDA_ERROR_INVALID_VALUE || refusal == CUDA_ERROR_NOT_PERMITTED)
+		managed->resident = "managed memory, which the driver does not move";
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult md_swap_managed_move(struct md_swap_managed *managed, bool away)
 {
 	CUcontext ignored;
@@ -86,6 +98,8 @@ CUresult md_swap_managed_move(struct md_swap_managed *managed, bool away)
 	result = prefetch(managed, away);
 	if (result == CUDA_SUCCESS)
 		result = md_swap_real.cuCtxSynchronize();
+	else if (away)
+		result = stay(managed, result);
 	md_swap_real.cuCtxPopCurrent_v2(&ignored);
 	if (result == CUDA_SUCCESS)
 		managed->away = away;

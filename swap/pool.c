@@ -155,7 +155,7 @@ void md_swap_pool_bury(struct md_swap_pool *pool)
 	bool any = false;
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
 		struct md_swap_pool_owner *owner = &pool->head->owners[i];
-		if (!owner->used || md_swap_pool_owner_lives(owner))
+		if (!owner->used || md_swap_pool_owner_lives(pool, owner))
 			continue;
 		memset(refs_of(pool, i), 0, pool->layout.blocks * sizeof(*pool->refs));
 		owner->used = false;
@@ -163,6 +163,18 @@ void md_swap_pool_bury(struct md_swap_pool *pool)
 	}
 	if (any)
 		make_anew(pool);
+}
+
+bool md_swap_pool_forget(struct md_swap_pool *pool)
+{
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
+		if (i != pool->owner && pool->head->owners[i].used)
+			return false;
+	memset(refs_of(pool, pool->owner), 0, pool->layout.blocks * sizeof(*pool->refs));
+	for (uint32_t i = 0; i < pool->layout.blocks; i++)
+		set_state(&pool->blocks[i], MD_SWAP_BLOCK_FREE);
+	make_anew(pool);
+	return true;
 }
 
 void md_swap_pool_sweep(struct md_swap_pool *pool)

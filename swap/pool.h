@@ -62,6 +62,11 @@ void md_swap_pool_sweep(struct md_swap_pool *pool);
  * early when *stop is set. One caller at a time.
  */
 void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop);
+/*
+ * Forgets all blocks, and gives their memory back to the machine. False: another process has the pool, and nothing was
+ * done. Not while md_swap_pool_populate runs.
+ */
+bool md_swap_pool_empty(struct md_swap_pool *pool);
 /* The number of first blocks that have memory. Blocks that were taken may lie behind them. */
 uint32_t md_swap_pool_populated(const struct md_swap_pool *pool);
 

@@ -17,6 +17,7 @@
 #include "swap/pool_layout.h"
 
 #define PAGE 4096ull
+#define NAME "medusa-swap-pool"
 #define POPULATE_STEP 16u /* blocks of a thread, after which a wish to stop is noticed */
 #define POPULATE_THREADS 16u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -111,7 +112,7 @@ enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err
 				    "a pool of %" PRIu64 " bytes: it may have %" PRIu64 " at most", bytes,
 				    MD_SWAP_POOL_BLOCKS * (uint64_t)MD_SWAP_BLOCK);
 	struct md_swap_pool pool = {.layout = layout_of((uint32_t)blocks)};
-	MD_AUTO_FD int file = memfd_create("medusa-swap-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	MD_AUTO_FD int file = memfd_create(NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0 || ftruncate(file, (off_t)pool.layout.size) || fcntl(file, F_ADD_SEALS, SEALS))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "a pool of %" PRIu64 " bytes: %s", bytes, strerror(errno));
 	MD_FORWARD(map_pool(file, &pool, err));
@@ -147,8 +148,25 @@ static bool owner_here(struct md_swap_pool_owner *owner)
 	return read_process(owner->pid, &state, &threads, &owner->started);
 }
 
+/* False also if that cannot be read, as of a process that is ending. */
+static bool has_left(const struct md_swap_pool *pool, pid_t pid)
+{
+	char path[64], *line = NULL;
+	size_t room = 0;
+	bool any = false, maps = false;
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	MD_AUTO_FILE FILE *file = fopen(path, "re");
+	while (file && !maps && getline(&line, &room, file) > 0) {
+		unsigned long long inode = 0;
+		any = true;
+		maps = strstr(line, NAME) && sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1 && inode == pool->inode;
+	}
+	free(line);
+	return any && !maps;
+}
+
 /* In doubt, the owner counts as alive. A zombie whose other threads have ended has no memory any more. */
-bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
+bool md_swap_pool_owner_lives(const struct md_swap_pool *pool, const struct md_swap_pool_owner *owner)
 {
 	uint64_t started = 0;
 	long threads = 0;
@@ -157,12 +175,12 @@ bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
 		return false;
 	if (!read_process(owner->pid, &state, &threads, &started))
 		return true;
-	return started == owner->started && (state != 'Z' || threads > 1);
+	return started == owner->started && (state != 'Z' || threads > 1) && !has_left(pool, owner->pid);
 }
 
 /* ---- opening ---- */
 
-static enum md_status read_layout(int fd, struct md_swap_pool_layout *layout, struct md_error *err)
+static enum md_status read_layout(int fd, struct md_swap_pool *pool, struct md_error *err)
 {
 	struct md_swap_pool_head head;
 	struct stat info;
@@ -178,7 +196,8 @@ static enum md_status read_layout(int fd, struct md_swap_pool_layout *layout, st
 				    (uint64_t)info.st_size);
 	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return md_error_set(err, MD_ERR_INVALID, "the pool's file is not sealed against being made smaller");
-	*layout = layout_of(head.blocks);
+	pool->layout = layout_of(head.blocks);
+	pool->inode = info.st_ino;
 	return MD_OK;
 }
 
@@ -207,7 +226,7 @@ enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_e
 	struct md_swap_pool *made = calloc(1, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the handle of a pool");
-	enum md_status status = read_layout(fd, &made->layout, err);
+	enum md_status status = read_layout(fd, made, err);
 	if (status == MD_OK)
 		status = map_pool(fd, made, err);
 	if (status == MD_OK)
@@ -282,6 +301,19 @@ void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned 
 		at += step;
 		atomic_store(&pool->head->populated, at);
 	}
+}
+
+bool md_swap_pool_empty(struct md_swap_pool *pool)
+{
+	md_swap_pool_lock(pool);
+	md_swap_pool_bury(pool);
+	bool alone = md_swap_pool_forget(pool);
+	if (alone) {
+		atomic_store(&pool->head->populated, 0);
+		madvise(pool->bytes, pool->layout.blocks * MD_SWAP_BLOCK, MADV_REMOVE);
+	}
+	md_swap_pool_unlock(pool);
+	return alone;
 }
 
 uint32_t md_swap_pool_populated(const struct md_swap_pool *pool)

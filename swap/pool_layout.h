@@ -62,14 +62,18 @@ struct md_swap_pool {
 	uint32_t *refs;    /* of all owners, a row of blocks for each */
 	uint8_t *bytes;
 	uint32_t owner; /* this process */
+	ino_t inode;    /* of the file, as /proc/PID/maps has it */
 };
 
-bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner);
+/* Whether the process lives, and has not replaced itself by another program (exec), which has nothing of the pool. */
+bool md_swap_pool_owner_lives(const struct md_swap_pool *pool, const struct md_swap_pool_owner *owner);
 /* For pool_file.c. The lock is held from lock to unlock. */
 void md_swap_pool_lock(struct md_swap_pool *pool);
 void md_swap_pool_unlock(struct md_swap_pool *pool);
 /* Frees what dead owners held. The lock is held. */
 void md_swap_pool_bury(struct md_swap_pool *pool);
 void md_swap_pool_drop_all(struct md_swap_pool *pool);
+/* Makes all blocks free, if this process is the only owner. The lock is held. */
+bool md_swap_pool_forget(struct md_swap_pool *pool);
 
 #endif

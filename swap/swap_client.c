@@ -39,6 +39,30 @@ static bool is_zero(const unsigned char *bytes, size_t from, size_t to)
 	return true;
 }
 
+/* What only the other function does, or only for another process, must not be lost silently. */
+static enum md_status check_full(const char *function, bool out, bool own, const struct medusa_swap_options *options,
+				 struct md_error *err)
+{
+	if (options->full && !out)
+		return md_error_set(err, MD_ERR_INVALID, "%s: options->full is set, which is for medusa_swap_out",
+				    function);
+	if (options->gpu && out)
+		return md_error_set(err, MD_ERR_INVALID, "%s: options->gpu is set, which is for medusa_swap_in",
+				    function);
+	if (options->full && own)
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "%s: options->full is set, and name is NULL: a process cannot wait for a checkpoint "
+		    "of itself; let another process ask, by the engine's name",
+		    function);
+	if (options->gpu && own)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "%s: options->gpu is set, and name is NULL: an engine changes its GPU as a whole; "
+				    "let another process ask, by the engine's name",
+				    function);
+	return MD_OK;
+}
+
 static enum md_status take_options(const char *function, const struct medusa_swap_options *given,
 				   struct md_swap_question *question, struct md_error *err)
 {
@@ -58,12 +82,15 @@ static enum md_status take_options(const char *function, const struct medusa_swa
 		return md_error_set(err, MD_ERR_INVALID, "%s: options->deadline_ns is %llu; at most %llu are allowed",
 				    function, (unsigned long long)options.deadline_ns,
 				    (unsigned long long)MD_SWAP_DEADLINE_MOST_MS * NS_PER_MS);
+	MD_FORWARD(check_full(function, !strcmp(question->verb, "out"), question->process != 0, &options, err));
 	if (options.verify && options.overlap)
 		return md_error_set(err, MD_ERR_INVALID, "%s: options->verify and overlap are set: choose one",
 				    function);
 	question->deadline_ms = (options.deadline_ns + NS_PER_MS - 1) / NS_PER_MS;
 	question->verify = options.verify != 0;
 	question->overlap = options.overlap != 0;
+	question->full = options.full != 0;
+	question->gpu = options.gpu;
 	return MD_OK;
 }
 
@@ -86,6 +113,10 @@ static void read_report(const struct md_swap_message *answer, struct medusa_swap
 	    .unmap_ns = md_swap_message_number(answer, "ns_unmap"),
 	    .map_ns = md_swap_message_number(answer, "ns_map"),
 	    .total_ns = md_swap_message_number(answer, "ns_total"),
+	    .driver_lock_ns = md_swap_message_number(answer, "ns_driver_lock"),
+	    .checkpoint_ns = md_swap_message_number(answer, "ns_checkpoint"),
+	    .restore_ns = md_swap_message_number(answer, "ns_restore"),
+	    .driver_unlock_ns = md_swap_message_number(answer, "ns_unlock"),
 	};
 }
 
@@ -108,6 +139,8 @@ static void read_engine(const struct md_swap_message *answer, struct medusa_swap
 	    .pool_cached = md_swap_message_number(answer, "pool_cached"),
 	    .outs = md_swap_message_number(answer, "outs"),
 	    .ins = md_swap_message_number(answer, "ins"),
+	    .processes_silent = md_swap_message_number(answer, "engines_silent"),
+	    .full = md_swap_message_number(answer, "full") != 0,
 	};
 	const char *name = md_swap_message_text(answer, "name");
 	size_t length = strnlen(name, sizeof(engine->name) - 1);

@@ -137,6 +137,10 @@ enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md
 	else if (physical->handle)
 		result = md_swap_physical_out(physical);
 	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_ERROR_NOT_SUPPORTED && range->flags & MD_SWAP_MOVES)
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+				    "the driver does not move %llu bytes of managed memory at 0x%llx",
+				    (unsigned long long)range->bytes, (unsigned long long)range->address);
 	return say(result, "taking memory away", range, err);
 }
 

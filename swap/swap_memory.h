@@ -35,7 +35,10 @@ struct md_swap_range {
  * first.
  */
 enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count, struct md_error *err);
-/* Releases the physical memory; the address stays reserved. Memory that is unmapped already is left alone. */
+/*
+ * Releases the physical memory; the address stays reserved. Memory that is unmapped already is left alone.
+ * MD_ERR_UNSUPPORTED: the range stays as it is, because the driver does not move it, or because it is resident.
+ */
 enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md_error *err);
 /* Maps new physical memory at the same address, with the same rights. Memory that is mapped already is left alone. */
 enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_error *err);

@@ -68,6 +68,10 @@ static enum md_status check_name(const char *name, struct md_error *err)
 {
 	size_t size = strlen(name);
 	bool fits = size && size <= NAME_MOST && *name != '.' && *name != '-';
+	if (fits && strspn(name, "0123456789") == size)
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "\"%s\" is not a name for an engine: a number names a process (its id); add a letter", name);
 	if (fits && name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == '\0')
 		return MD_OK;
 	return md_error_set(

@@ -71,11 +71,29 @@ static int take_hostcuda(const struct md_command *command)
 	return -1;
 }
 
-int md_device_choose(const struct md_command *command, const char *wish)
+/* The dynamic linker has read LD_LIBRARY_PATH already; it takes a library of this name that is loaded. */
+static int load_hostcuda(const struct md_command *command)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+	struct md_error err = {0};
+	if (!find_hostcuda(folder, &err)) {
+		md_options_say(command, "--device host: %s", err.message);
+		return MD_EXIT_INPUT;
+	}
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", folder);
+	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+		md_options_say(command, "--device host: %s", dlerror());
+		return MD_EXIT_COMMAND;
+	}
+	return -1;
+}
+
+static int choose(const struct md_command *command, const char *wish, const char *what,
+		  int (*take)(const struct md_command *command))
 {
 	bool automatic = !wish || !strcmp(wish, "auto");
 	if (wish && !strcmp(wish, "host"))
-		return take_hostcuda(command);
+		return take(command);
 	if (!automatic && strcmp(wish, "gpu") != 0)
 		return md_options_usage_error(command, "--device: \"%s\" is none of auto, gpu, host", wish);
 	if (secure_getenv("MEDUSA_LIBCUDA") || has_gpu())
@@ -86,6 +104,16 @@ int md_device_choose(const struct md_command *command, const char *wish)
 			       "runs on hostcuda");
 		return MD_EXIT_INPUT;
 	}
-	md_options_say(command, "no GPU here: the engine runs on hostcuda, which computes on the host (--device host)");
-	return take_hostcuda(command);
+	md_options_say(command, "no GPU here: %s hostcuda, which computes on the host (--device host)", what);
+	return take(command);
+}
+
+int md_device_choose(const struct md_command *command, const char *wish)
+{
+	return choose(command, wish, "the engine runs on", take_hostcuda);
+}
+
+int md_device_choose_driver(const struct md_command *command, const char *wish)
+{
+	return choose(command, wish, "processes are looked for on", load_hostcuda);
 }

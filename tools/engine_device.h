@@ -18,5 +18,10 @@
  * a driver, is left as it is. Returns -1 when the command should go on, else its exit code.
  */
 int md_device_choose(const struct md_command *command, const char *wish);
+/*
+ * The same for a command that asks the driver itself, about processes that run already: hostcuda is loaded into this
+ * process.
+ */
+int md_device_choose_driver(const struct md_command *command, const char *wish);
 
 #endif

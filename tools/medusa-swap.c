@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "swap/swap_place.h"
+#include "base/json.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
@@ -20,7 +20,7 @@
 
 #define DEADLINE_S "10"
 
-static const char *name, *pool_size, *artifact, *device, *method, *gpu, *deadline = DEADLINE_S;
+static const char *name, *pool_size, *artifact, *device, *method, *gpu, *deadline;
 static bool verify, overlap, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
@@ -52,7 +52,7 @@ static const struct md_option options[] = {
     {.name = "unshared",
      .flag = &unshared,
      .help = "out, checkpoint: several processes may go, since they share no device memory."},
-    {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
+    {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer, or refusal, as JSON."},
     MD_DEVICE_OPTION(device),
 };
 
@@ -67,6 +67,56 @@ static const struct md_command command = {
 	"run: once CMD has been started, the exit code is its own.\n"
 	"out, in, release: 1 means refused, and nothing has changed; 3 means that there is no such engine to ask.\n",
 };
+
+/* ---- which option belongs to which verb ---- */
+
+static const struct {
+	const char *option;
+	const char *engine;  /* verbs of engines that medusa-swap run has started */
+	const char *process; /* verbs of other processes */
+} uses[] = {
+    {"name", "run", ""},
+    {"pool-bytes", "run", ""},
+    {"artifact", "run", ""},
+    {"deadline", "out", "out"},
+    {"verify", "in", ""},
+    {"overlap", "in", ""},
+    {"method", "", "out in status"},
+    {"full", "out", ""},
+    {"gpu", "in", "in"},
+    {"freeze", "", "out"},
+    {"unshared", "", "out"},
+    {"json", "out in release status list", "out in status"},
+    {"device", "run", "out in status"},
+};
+
+static bool has_word(const char *words, const char *word)
+{
+	size_t size = strlen(word);
+	for (const char *at = words; (at = strstr(at, word)) != NULL; at += size)
+		if ((at == words || at[-1] == ' ') && (at[size] == ' ' || !at[size]))
+			return true;
+	return false;
+}
+
+static bool is_given(const char *option)
+{
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		if (!strcmp(options[i].name, option))
+			return options[i].flag ? *options[i].flag : *options[i].value != NULL;
+	return false;
+}
+
+/* -1 to go on, else an exit code. */
+static int check_options(const char *verb, bool process)
+{
+	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++)
+		if (is_given(uses[i].option) && !has_word(process ? uses[i].process : uses[i].engine, verb))
+			return md_options_usage_error(
+			    &command, "%s%s: --%s has no meaning there: leave it out", verb,
+			    process ? " of a process that medusa-swap run has not started" : "", uses[i].option);
+	return -1;
+}
 
 /* ---- run ---- */
 
@@ -146,6 +196,9 @@ static int start_engine(char *const argv[])
 	struct md_error err = {0};
 	const char *path = NULL;
 	int result;
+	result = check_options("run", false);
+	if (result >= 0)
+		return result;
 	if (!argv || !argv[0])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (!bytes)
@@ -167,9 +220,22 @@ static int start_engine(char *const argv[])
 
 /* ---- the others ---- */
 
+static void print_refusal(const struct md_error *err)
+{
+	struct md_json out;
+	md_json_init(&out, stdout);
+	md_json_object(&out, NULL);
+	md_json_bool(&out, "ok", false);
+	md_json_text(&out, "status", md_status_name(err->status));
+	md_json_text(&out, "message", err->message);
+	md_json_end(&out);
+}
+
 static int report(const struct md_error *err)
 {
 	md_options_say(&command, "%s", err->message);
+	if (json)
+		print_refusal(err);
 	switch (err->status) {
 	case MD_ERR_NOT_FOUND:
 	case MD_ERR_INVALID:
@@ -193,8 +259,9 @@ static int usage_of_deadline(void)
 static bool parse_deadline(uint64_t *ms)
 {
 	char *end;
-	double seconds = strtod(deadline, &end);
-	bool good = !*end && end != deadline && seconds >= 0 && seconds <= 3600;
+	const char *text = deadline ? deadline : DEADLINE_S;
+	double seconds = strtod(text, &end);
+	bool good = !*end && end != text && seconds >= 0 && seconds <= 3600;
 	*ms = good ? (uint64_t)(seconds * 1000) : 0;
 	return good;
 }
@@ -206,9 +273,11 @@ static int ask_process(const char *verb, const char *whom)
 	struct md_error err = {0};
 	if (!strcmp(verb, "release"))
 		return md_options_usage_error(&command, "release: only for engines of medusa-swap run");
-	if (verify || overlap || full)
-		return md_options_usage_error(&command,
-					      "--verify, --overlap and --full: only for engines of medusa-swap run");
+	int result = check_options(verb, true);
+	if (result < 0)
+		result = md_device_choose_driver(&command, device);
+	if (result >= 0)
+		return result;
 	if (!parse_deadline(&question.deadline_ms))
 		return usage_of_deadline();
 	if (md_swap_process_ask(&question, &err) != MD_OK) {
@@ -218,14 +287,6 @@ static int ask_process(const char *verb, const char *whom)
 	return md_options_flush(&command);
 }
 
-/* An engine may have such a name, too. */
-static bool is_process(const char *whom)
-{
-	char path[PATH_MAX];
-	struct md_error none;
-	return md_swap_process_is_id(whom) && (md_swap_place_socket(whom, path, &none) != MD_OK || access(path, F_OK));
-}
-
 static int ask(const char *verb, const char *whom)
 {
 	struct md_swap_question question = {
@@ -233,10 +294,13 @@ static int ask(const char *verb, const char *whom)
 	struct md_error err = {0};
 	if (method && strcmp(method, "checkpoint") != 0)
 		return md_options_usage_error(&command, "--method: \"%s\" is not checkpoint", method);
-	if (method || is_process(whom))
+	if (method || md_swap_process_is_id(whom))
 		return ask_process(verb, whom);
 	if (freeze || unshared)
 		return md_options_usage_error(&command, "--freeze and --unshared: only with --method checkpoint");
+	int result = check_options(verb, false);
+	if (result >= 0)
+		return result;
 	if (!parse_deadline(&question.deadline_ms))
 		return usage_of_deadline();
 	if (verify && overlap)
@@ -249,6 +313,9 @@ static int ask(const char *verb, const char *whom)
 static int list(void)
 {
 	struct md_error err = {0};
+	int result = check_options("list", false);
+	if (result >= 0)
+		return result;
 	if (md_swap_ask_all(json, &err) != MD_OK)
 		return report(&err);
 	return md_options_flush(&command);

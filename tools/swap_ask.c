@@ -16,7 +16,9 @@ static void put_all(struct md_json *json, const struct md_swap_message *answer)
 	md_json_object(json, NULL);
 	for (size_t i = 0; i < answer->count; i++) {
 		const struct md_json_field *field = &answer->fields[i];
-		if (field->kind == MD_JSON_TEXT)
+		if (!strcmp(field->key, "status"))
+			md_json_text(json, field->key, md_status_name((enum md_status)field->number));
+		else if (field->kind == MD_JSON_TEXT)
 			md_json_text(json, field->key, field->text);
 		else if (field->kind == MD_JSON_BOOL)
 			md_json_bool(json, field->key, field->number != 0);

@@ -51,7 +51,7 @@ static enum md_status come_in(const struct md_swap_message *message, struct held
 {
 	struct md_checkpoint_move move = {.count = 0};
 	MD_FORWARD(plan(message, &move, err));
-	enum md_status status = md_checkpoint_in(held->pids, held->count, &move, times, err);
+	enum md_status status = md_checkpoint_in(held->pids, held->count, &move, NULL, times, err);
 	return status == MD_ERR_BUSY && !move.count ? MD_OK : status;
 }
 
@@ -77,7 +77,8 @@ static enum md_status obey(const struct md_swap_message *message, struct held *h
 	bool out = !strcmp(md_swap_message_text(message, "do"), "out");
 	held->count = read_pids(md_swap_message_text(message, "pids"), held->pids);
 	enum md_status status =
-	    out ? md_checkpoint_out(held->pids, held->count, md_swap_message_number(message, "deadline_ms"), times, err)
+	    out ? md_checkpoint_out(held->pids, held->count, md_swap_message_number(message, "deadline_ms"), NULL,
+				    times, err)
 		: come_in(message, held, times, err);
 	*left = status != MD_OK && any_held(held);
 	if (!*left && (!out || status != MD_OK))
@@ -114,7 +115,7 @@ static void let_go(const struct held *held)
 	for (size_t i = 0; i < held->count; i++) {
 		struct md_checkpoint_times none;
 		struct md_error err = {0};
-		enum md_status status = md_checkpoint_in(&held->pids[i], 1, NULL, &none, &err);
+		enum md_status status = md_checkpoint_in(&held->pids[i], 1, NULL, NULL, &none, &err);
 		if (status != MD_OK && status != MD_ERR_NOT_FOUND && status != MD_ERR_BUSY)
 			fprintf(stderr, "medusa-swap: medusa-swap run has ended: %s\n", err.message);
 	}

@@ -70,6 +70,21 @@ static void hear_driver(struct md_swap_server *s, struct md_swap_client *client,
 			     md_swap_message_text(message, "message"));
 }
 
+static pid_t process_of(const struct md_swap_client *client)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	return getsockopt(client->wire.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || !peer.pid ? client->pid : peer.pid;
+}
+
+static bool is_engine(const struct md_swap_server *s, pid_t process)
+{
+	for (size_t i = 0; i < s->client_count; i++)
+		if (s->clients[i]->role == MD_SWAP_ENGINE && !s->clients[i]->gone && s->clients[i]->seen_as == process)
+			return true;
+	return false;
+}
+
 static enum md_status hear_command(struct md_swap_server *s, struct md_swap_client *client,
 				   const struct md_swap_message *message, struct md_error *err)
 {
@@ -90,6 +105,12 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	snprintf(client->wish.gpu, sizeof(client->wish.gpu), "%s", md_swap_message_text(message, "gpu"));
 	if (client->wish.deadline_ms > MD_SWAP_DEADLINE_MOST_MS)
 		client->wish.deadline_ms = MD_SWAP_DEADLINE_MOST_MS;
+	if (client->wish.full && is_engine(s, process_of(client)))
+		return md_error_set(
+		    err, MD_ERR_UNSUPPORTED,
+		    "full: process %d is part of the engine, and cannot wait for a checkpoint of itself: "
+		    "let another process ask",
+		    (int)process_of(client));
 	client->wants_pulses = md_swap_message_number(message, "pulse") != 0;
 	client->turn = ++s->turns;
 	if (!strcmp(wish, "status"))
@@ -103,13 +124,6 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	else
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\", not out, in, status or release", wish);
 	return MD_OK;
-}
-
-static pid_t process_of(const struct md_swap_client *client)
-{
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-	return getsockopt(client->wire.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || !peer.pid ? client->pid : peer.pid;
 }
 
 static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client *client,

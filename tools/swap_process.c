@@ -73,12 +73,27 @@ static bool may_use_driver(pid_t pid)
 	return loaded || !read;
 }
 
+/* The driver would wait for it, without a limit. */
+static bool is_stopped(pid_t pid)
+{
+	char path[64], line[1024];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	MD_AUTO_FILE FILE *file = fopen(path, "re");
+	const char *end = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	return end && (!strncmp(end, ") T", 3) || !strncmp(end, ") t", 3));
+}
+
 static enum md_status add_user(struct tree *tree, pid_t pid, struct md_error *err)
 {
 	CUprocessState state = CU_PROCESS_STATE_CHECKPOINTED;
 	bool known = true;
 	if (pid == getpid() || !may_use_driver(pid))
 		return MD_OK;
+	if (!tree->frozen && is_stopped(pid))
+		return md_error_set(err, MD_ERR_TIMEOUT,
+				    "process %d is stopped (SIGSTOP, a debugger): continue it, since the driver waits "
+				    "for it",
+				    (int)pid);
 	if (!tree->frozen) /* one that is frozen does not answer */
 		MD_FORWARD(md_checkpoint_state(pid, &known, &state, err));
 	if (!known)
@@ -181,6 +196,17 @@ static enum md_status plan_move(const char *text, struct md_checkpoint_move *mov
 
 /* ---- what is asked ---- */
 
+/* Signals that would end this process between two steps wait from here on, until all steps are done or undone. */
+static enum md_status hold_signals(void *freeze, struct md_error *err)
+{
+	sigset_t held;
+	sigemptyset(&held);
+	sigaddset(&held, SIGINT), sigaddset(&held, SIGTERM), sigaddset(&held, SIGHUP);
+	sigprocmask(SIG_BLOCK, &held, NULL);
+	const pid_t *root = freeze; /* NULL: nothing is to be frozen */
+	return root ? md_swap_freeze_prepare(*root, err) : MD_OK;
+}
+
 static enum md_status freeze_all(const struct tree *tree, struct md_error *err)
 {
 	struct md_checkpoint_times none;
@@ -188,20 +214,20 @@ static enum md_status freeze_all(const struct tree *tree, struct md_error *err)
 	if (md_swap_freeze(tree->all, tree->count, &why) == MD_OK)
 		return MD_OK;
 	md_error_set(err, why.status, "the processes could not be frozen, and run on: %s", why.message);
-	if (md_checkpoint_in(tree->users, tree->user_count, NULL, &none, &why) == MD_OK)
+	if (md_checkpoint_in(tree->users, tree->user_count, NULL, NULL, &none, &why) == MD_OK)
 		return err->status;
 	return md_error_set(err, why.status, "the processes could not be frozen, and do not come back: %s",
 			    why.message);
 }
 
-static enum md_status go_out(const struct md_swap_process_question *question, const struct tree *tree,
+static enum md_status go_out(const struct md_swap_process_question *question, struct tree *tree,
 			     struct md_checkpoint_times *times, struct md_error *err)
 {
+	const struct md_checkpoint_begin begin = {hold_signals, question->freeze ? tree->all : NULL};
 	struct md_error none;
 	MD_FORWARD(check_out(question, tree, err));
-	if (question->freeze)
-		MD_FORWARD(md_swap_freeze_prepare(tree->all[0], err));
-	enum md_status status = md_checkpoint_out(tree->users, tree->user_count, question->deadline_ms, times, err);
+	enum md_status status =
+	    md_checkpoint_out(tree->users, tree->user_count, question->deadline_ms, &begin, times, err);
 	if (status == MD_OK && question->freeze)
 		status = freeze_all(tree, err);
 	if (status != MD_OK && question->freeze)
@@ -212,9 +238,10 @@ static enum md_status go_out(const struct md_swap_process_question *question, co
 static enum md_status come_in(const struct md_swap_process_question *question, const struct tree *tree,
 			      struct md_checkpoint_times *times, struct md_error *err)
 {
+	const struct md_checkpoint_begin begin = {hold_signals, NULL};
 	struct md_checkpoint_move move = {.count = 0};
 	MD_FORWARD(plan_move(question->gpu, &move, err));
-	return md_checkpoint_in(tree->users, tree->user_count, &move, times, err);
+	return md_checkpoint_in(tree->users, tree->user_count, &move, &begin, times, err);
 }
 
 /* ---- answers ---- */
@@ -238,6 +265,8 @@ static void print_json(const struct md_swap_process_question *question, const st
 	state_of(tree, state);
 	md_json_init(&json, stdout);
 	md_json_object(&json, NULL);
+	md_json_bool(&json, "ok", true);
+	md_json_text(&json, "status", md_status_name(MD_OK));
 	md_json_text(&json, "name", question->whom);
 	md_json_text(&json, "method", "checkpoint");
 	md_json_text(&json, "state", state);
@@ -315,17 +344,14 @@ static enum md_status carry_out(const struct md_swap_process_question *question,
 	return status;
 }
 
-/* Signals that would end this process between two steps wait until all steps are done. */
 enum md_status md_swap_process_ask(const struct md_swap_process_question *question, struct md_error *err)
 {
 	static struct tree tree; /* large */
 	struct md_checkpoint_times times = {0};
-	sigset_t held, before;
+	sigset_t before;
 	unsetenv("CUDA_VISIBLE_DEVICES"); /* which says nothing of GPUs that other processes see */
 	MD_FORWARD(md_checkpoint_open(err));
-	sigemptyset(&held);
-	sigaddset(&held, SIGINT), sigaddset(&held, SIGTERM), sigaddset(&held, SIGHUP);
-	sigprocmask(SIG_BLOCK, &held, &before);
+	sigprocmask(SIG_BLOCK, NULL, &before);
 	enum md_status status = carry_out(question, &tree, &times, err);
 	if (status == MD_OK && question->json)
 		print_json(question, &tree, &times);

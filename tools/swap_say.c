@@ -142,6 +142,7 @@ void md_swap_say_status(struct md_swap_server *s, struct md_swap_client *client)
 	if (md_swap_letter_begin(&letter, &none) != MD_OK)
 		return;
 	md_json_bool(&letter.json, "ok", true);
+	md_json_number(&letter.json, "status", MD_OK);
 	put_state(s, &letter.json);
 	send_last(client, &letter);
 }

@@ -156,7 +156,12 @@ static void *populate(void *argument)
 	struct md_swap_server *s = argument;
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	while (!atomic_load(&s->stop)) {
-		md_swap_pool_populate(s->pool, atomic_load(&s->wanted), cores > 2 ? (unsigned)cores / 2 : 1, &s->stop);
+		bool useless = atomic_load(&s->useless);
+		if (useless && md_swap_pool_empty(s->pool))
+			return NULL;
+		if (!useless)
+			md_swap_pool_populate(s->pool, atomic_load(&s->wanted), cores > 2 ? (unsigned)cores / 2 : 1,
+					      &s->stop);
 		usleep(POPULATE_TICK_US);
 	}
 	return NULL;

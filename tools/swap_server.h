@@ -112,7 +112,8 @@ struct md_swap_server {
 	bool populates;
 	atomic_uint wanted; /* blocks that are to have memory */
 	atomic_bool stop;
-	atomic_int engine; /* process id of one that is connected, or 0 */
+	atomic_bool useless; /* the pool: the engine was released */
+	atomic_int engine;   /* process id of one that is connected, or 0 */
 	struct md_swap_client *clients[MD_SWAP_CLIENTS];
 	size_t client_count;
 	uint64_t turns;

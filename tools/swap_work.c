@@ -166,6 +166,8 @@ static void finish(struct md_swap_server *s)
 	s->outs += done && work == MD_SWAP_OUT;
 	s->ins += done && work == MD_SWAP_IN;
 	s->released = s->released || (done && work == MD_SWAP_RELEASE);
+	if (s->released)
+		atomic_store(&s->useless, true);
 	if (asker)
 		md_swap_say_result(s, asker);
 }

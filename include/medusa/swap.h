@@ -24,10 +24,14 @@ extern "C" {
  * now. So some thread must call medusa_swap_in(NULL, ...) without waiting for CUDA before, or another process must. A thread that
  * waits keeps its locks, such as Python's: stop other threads that call CUDA first.
  *
+ * With full, the driver makes a checkpoint of the engine's processes, and nothing stays on the device. An engine cannot ask
+ * for that itself: its own thread would wait in the driver. So name must be that of another engine.
+ *
  * Codes: MEDUSA_ERR_INVALID (an argument, a name that no engine can have, or an engine that was released);
  * MEDUSA_ERR_NOT_FOUND (no such engine runs; it ended before it answered; no process of it uses a GPU yet; NULL in a
  * process that is no engine of medusa-swap run); MEDUSA_ERR_TIMEOUT (the engine's work did not end within the deadline,
- * or a process does not answer); MEDUSA_ERR_NO_MEMORY (of the pool or, in, of the device: medusa_reason() says how many
+ * or a process does not answer); MEDUSA_ERR_UNSUPPORTED (full: the driver cannot do it, the engine has shared device
+ * memory, or asks for itself; gpu: the engine is not out with full, or uses several GPUs); MEDUSA_ERR_NO_MEMORY (of the pool or, in, of the device: medusa_reason() says how many
  * bytes are missing); MEDUSA_ERR_DRIVER; MEDUSA_ERR_MISMATCH (verification found a difference, or the peer is of another
  * version). After each of them the memory is where it was, and the engine runs on if that was the device.
  */
@@ -37,6 +41,9 @@ struct medusa_swap_options {
 	uint64_t deadline_ns; /* out: how long the engine's work on the device may take to end; at most an hour */
 	int verify;           /* in: 1: hash what has come back, and compare */
 	int overlap;          /* in: 1: the engine goes on while its memory fills; not with verify */
+	int full; /* out: 1: the CUDA driver takes what is left, such as contexts; for another process alone */
+	const char
+	    *gpu; /* in, after full: the GPU on which the engine comes back, as a number or a UUID; NULL: the same */
 };
 
 /* Of several processes, bytes are sums, and each time is the longest one. */
@@ -50,6 +57,8 @@ struct medusa_swap_report {
 	uint64_t stays;        /* other device memory of the engine, which cannot go */
 	uint64_t coming;       /* had not come when the engine went on; in with overlap only */
 	uint64_t quiesce_ns, hash_ns, lock_ns, copy_ns, unmap_ns, map_ns, total_ns;
+	uint64_t driver_lock_ns, checkpoint_ns; /* out with full; total_ns includes them, and the two below */
+	uint64_t restore_ns, driver_unlock_ns;  /* in after full */
 };
 
 struct medusa_swap_engine {
@@ -65,6 +74,8 @@ struct medusa_swap_engine {
 	uint64_t pool_bytes;            /* the host memory for what is out */
 	uint64_t pool_held, pool_cached; /* of these, bytes of engines that are out, and bytes kept for the next time */
 	uint64_t outs, ins;              /* done so far */
+	uint64_t processes_silent;       /* of the processes, those that have not answered; stopped ones, say */
+	int full;                        /* 1: out with full */
 };
 
 /*

@@ -36,6 +36,12 @@ asked fork
 assert_equal 'a child that forks off' 'child 7' "$answered"
 end_engine
 answer
+# shellcheck disable=SC2013 # keys are words
+for key in $(sed -n 's/^  "\([a-z_]*\)":.*/\1/p' "$work/third.json" "$work/in3.json" | sort -u); do
+	checks=$((checks + 1))
+	sed -n '/^\.SH JSON/,/^\.SH WHEN/p' docs/man/medusa-swap.1 | grep -qw "$key" || fail "the key $key in medusa-swap(1)" 'no such word in its section JSON'
+done
+assert_at_least 'keys that are looked for' 40 "$checks"
 run status medusa-swap status plain
 assert_exit status 3
 assert_contains "$work/status.err" 'no engine called plain runs'
@@ -71,6 +77,30 @@ done_swap in in
 assert_equal 'bytes that are out' 0 "$(state out)"
 end_engine
 
+section 'managed memory that the driver does not move stays, and the rest goes'
+expected 'managed 8' 'work 3' 'work 2'
+begin managed -- 0
+asked managed 8
+assert_equal 'managed memory' "${live[1]}" "$answered"
+asked work 3
+for _ in $(seq 200); do # it tells of changes a little later
+	could=$(state swappable)
+	[ "$could" -ge 18000000 ] && break
+	sleep 0.05
+done
+done_swap out out
+assert_at_least 'bytes that go' 10000000 "$(number out bytes)"
+assert_equal 'bytes that stay' $((8 << 20)) "$(number out resident)"
+assert_equal 'bytes that can go and stay, by status' "$((could - (8 << 20))) $((8 << 20))" "$(state swappable) $(state stays)"
+assert_equal 'all that can go is out' "$(state swappable)" "$(state out)"
+done_swap in in --verify
+asked work 2
+assert_equal 'work after that' "${live[3]}" "$answered"
+done_swap out2 out
+done_swap in2 in
+end_engine
+expected 'work 3' 'work 2' 'work 1' 'alloc 32' 'work 4'
+
 section 'refusals: nothing has changed'
 begin tight --pool-bytes 4M -- 0
 swap small out
@@ -101,7 +131,7 @@ done_swap in in
 end_engine
 
 section 'names'
-for name in a/b .x "$(printf 'x%.0s' {1..60})"; do
+for name in a/b .x 4711 "$(printf 'x%.0s' {1..60})"; do
 	run name medusa-swap run --name "$name" -- true
 	assert_exit name 3
 	assert_contains "$work/name.err" 'is not a name for an engine'
@@ -132,6 +162,43 @@ assert_equal 'work after' "${live[2]}" "$answered"
 swap refused out
 assert_exit refused 3
 assert_contains "$work/refused.err" 'kept: the engine was released'
+runs=$(state pid)
+pool_blocks() { # of 512 bytes, that the pool's file takes
+	local fd
+	for fd in "/proc/$1/fd"/*; do
+		case $(readlink "$fd") in *memfd:medusa-swap-pool*) stat -L -c %b "$fd" && return ;; esac
+	done
+}
+for _ in $(seq 200); do
+	[ "$(pool_blocks "$runs")" -lt 8192 ] && break
+	sleep 0.05
+done
+assert_at_most 'blocks of 512 bytes that the pool of 256 MB still takes' 8192 "$(pool_blocks "$runs")"
+end_engine
+
+section 'an engine that replaces itself by another program while it is out holds nothing any more'
+begin leaves -- 1
+done_swap out out
+assert_at_least 'bytes that are held' 8000000 "$(state pool_held)"
+say exec
+for _ in $(seq 200); do
+	[ "$(state pool_held)" = 0 ] && break
+	sleep 0.05
+done
+assert_equal 'bytes that are held, and processes' '0 0' "$(state pool_held) $(state engines)"
+end_engine 3
+begin again -- 1
+asked work 3
+done_swap out out
+say exec again
+for _ in $(seq 200); do
+	[ "$(state engines) $(state pool_held) $(state state)" = '1 0 in' ] && break
+	sleep 0.05
+done
+answer
+assert_equal "the new program's first word" ready "$answered"
+done_swap out2 out
+done_swap in2 in --verify
 end_engine
 
 section 'an engine that ends while its memory is out'
@@ -251,11 +318,39 @@ assert_equal 'what it holds' precious "$(cat "$place/file.sock")"
 rm "$place/file.sock"
 
 section 'usage'
-for wrong in '' 'out' 'out a b' 'jump a' 'run x -- true' 'run' 'out a -- true' 'run --pool-bytes x -- true' 'out a --deadline x' 'list a'; do
+for wrong in '' 'out' 'out a b' 'jump a' 'run x -- true' 'run' 'out a -- true' 'run --pool-bytes x -- true' 'out a --deadline x' 'list a' \
+	'status a --deadline 3' 'in a --freeze' 'in a --full' 'in a --deadline 3' 'out a --verify' 'out a --gpu 0' 'out a --name b' 'release a --overlap' 'list --verify' \
+	'out a --device host' 'run --json -- true' 'run --deadline 3 -- true' 'in 1 --full' 'in 1 --deadline 3' 'in 1 --freeze' 'status 1 --gpu 0:1' 'release 1'; do
 	# shellcheck disable=SC2086
 	run usage medusa-swap $wrong
 	assert_exit usage 2
 done
+run usage medusa-swap status a --deadline 3
+assert_contains "$work/usage.err" 'status: --deadline has no meaning there: leave it out'
+run usage medusa-swap in 1 --verify
+assert_contains "$work/usage.err" 'in of a process that medusa-swap run has not started: --verify has no meaning there: leave it out'
+
+section 'refusals as JSON'
+valid() { # file, what Python says of the object
+	python3 -c 'import json, sys; said = json.load(open(sys.argv[1])); assert eval(sys.argv[2]), said' "$1" "$2"
+	assert_equal "JSON in ${1##*/}" 0 $?
+}
+for asked in 'out none' 'in none' 'status none' 'release none' 'status 4194305'; do
+	# shellcheck disable=SC2086
+	run refused medusa-swap $asked --json
+	assert_exit refused 3
+	valid "$work/refused.out" 'said["ok"] is False and said["status"] == "not found" and "no " in said["message"] and len(said) == 3'
+	assert_contains "$work/refused.err" 'medusa-swap: '
+done
+begin said --pool-bytes 4M -- 0
+run refused medusa-swap out said --json
+assert_exit refused 1
+valid "$work/refused.out" 'said["ok"] is False and said["status"] == "out of memory" and "the pool is too small" in said["message"]'
+run right medusa-swap status said --json
+valid "$work/right.out" 'said["ok"] is True and said["status"] == "ok"'
+end_engine
+
+section 'usage, once more'
 run code medusa-swap run --name code -- sh -c 'exit 6'
 assert_exit code 6
 run missing medusa-swap run --name code --artifact "$work/none.medusa" -- true

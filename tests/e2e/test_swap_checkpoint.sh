@@ -178,6 +178,48 @@ if [ -z "${SAN:-}${TSAN:-}" ]; then
 	run locked python3 "$work/lock.py" "$pid"
 fi
 
+section 'a process that is stopped, or whose driver does not answer'
+kill -STOP "$pid"
+goes stopped
+assert_exit stopped 1
+assert_contains "$work/stopped.err" "process $pid is stopped (SIGSTOP, a debugger): continue it"
+kill -CONT "$pid"
+if [ -z "${SAN:-}${TSAN:-}" ]; then
+	python3 - "$MEDUSA_BUILD/lib/hostcuda/libcuda.so.1" <<'END' &
+import ctypes, os, socket, sys, time
+driver = ctypes.CDLL(sys.argv[1])
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind("\0hostcuda-checkpoint-%d" % os.getpid())
+s.listen(8)
+time.sleep(60)
+END
+	mute=$!
+	for _ in $(seq 200); do
+		grep -q "hostcuda-checkpoint-$mute\$" /proc/net/unix && break
+		sleep 0.05
+	done
+	for signal in INT TERM HUP; do
+		began=$SECONDS
+		run ended timeout --preserve-status -s $signal 0.5 medusa-swap out --method checkpoint $mute
+		assert_equal "the exit code after SIG$signal" $((128 + $(kill -l $signal))) "$code"
+		assert_at_most 'seconds until it ends' 20 $((SECONDS - began))
+	done
+	kill $mute
+	wait $mute 2>/dev/null
+fi
+
+section 'hostcuda is found where there is no GPU'
+driver_path=$LD_LIBRARY_PATH
+unset LD_LIBRARY_PATH
+run found medusa-swap status "$pid" --device host
+assert_exit found 0
+if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/nvidia0 ]; then
+	run found medusa-swap status "$pid"
+	assert_exit found 0
+	assert_contains "$work/found.err" 'no GPU here: processes are looked for on hostcuda'
+fi
+export LD_LIBRARY_PATH=$driver_path
+
 section 'the process dies'
 kill_process
 comes gone

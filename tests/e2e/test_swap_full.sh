@@ -201,6 +201,38 @@ asked work 2
 assert_equal 'work after that' "${live[2]}" "$answered"
 close_engine
 
+section 'a program asks; the engine itself cannot'
+asker=$MEDUSA_BUILD/tests/subjects/swap_asker
+begin asked -- 1
+asked work 3
+asked full asked
+assert_contains <(echo "$answered") 'full 1 medusa_swap_out: options->full is set, and name is NULL: a process cannot wait for a checkpoint of itself'
+assert_contains <(echo "$answered") 'is part of the engine, and cannot wait for a checkpoint of itself: let another process ask'
+assert_equal 'it is' 'in false' "$(where)"
+run program "$asker" full asked
+assert_exit program 0
+assert_contains "$work/program.out" 'checkpoint 1 restore 0'
+assert_equal 'it is' 'out true' "$(where)"
+run program "$asker" status asked
+assert_contains "$work/program.out" ' full 1 silent 0'
+run program "$asker" full asked
+assert_contains "$work/program.out" "ok: asked: the engine's memory is out already"
+run program "$asker" gpu asked 7
+assert_exit program 4
+run program "$asker" out asked 1
+assert_exit program 1
+assert_contains "$work/program.out" 'medusa_swap_out: options->gpu is set, which is for medusa_swap_in'
+run program "$asker" gpu asked 1
+assert_exit program 0
+assert_contains "$work/program.out" 'checkpoint 0 restore 1'
+assert_equal 'it is' 'in false' "$(where)"
+run program "$asker" gpu asked 0
+assert_exit program 5
+assert_contains "$work/program.out" 'only an engine that is out with --full can come back on another GPU'
+asked work 2
+assert_equal 'work on the other device' "${live[2]}" "$answered"
+close_engine
+
 section 'whoever dies while the engine is fully out'
 begin dying -- 1
 pid=$(state engine_pid)

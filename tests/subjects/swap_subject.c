@@ -21,16 +21,19 @@
  *   wait       launches a kernel that ends when "flag" comes
  *   flag
  *   alloc MB   allocates, writes, prints a sum; the memory stays
+ *   managed MB allocates managed memory, writes, prints a sum; the memory stays
  *   drop       what the newest of them holds need not come back
  *   need       it is needed again; it is written
  *   renew      it is freed and allocated again, and written
  *   sum        of all that it holds
  *   sleep MS   takes its own memory away, within a deadline; prints the result and the bytes
+ *   full NAME  asks for a checkpoint of itself, as this process and as the engine NAME; prints both results
  *   wake       gives it back
  *   look       calls that do not wait for the memory: what is free, and whether work has ended
  *   status     what its medusa-swap run says of it
  *   share      its state, with other processes that might want it
  *   fork       a child that uses no device, and ends by exit()
+ *   exec       becomes a shell that ends with 3 when its input ends; "exec again": becomes this program again
  *   exit N     ends by exit(N), with handlers that free device memory
  * and at its end as with "exit 0".
  */
@@ -49,6 +52,7 @@ static atomic_bool stop;
 static atomic_uint wrong;
 static float *values;
 static bool in_child;
+static char **arguments;
 
 static void launch_add(CUstream on, CUdeviceptr out, CUdeviceptr a, CUdeviceptr b, int32_t n)
 {
@@ -182,6 +186,18 @@ static void allocate(unsigned megabytes)
 	printf("alloc %u %.17g\n", megabytes, sum_of(memory, FLOATS));
 }
 
+static void allocate_managed(unsigned megabytes)
+{
+	CUdeviceptr memory;
+	if (extra_count == EXTRA_MOST || megabytes < 4)
+		exit(9);
+	TRY(cuMemAllocManaged, &memory, (size_t)megabytes << 20, CU_MEM_ATTACH_GLOBAL);
+	fill_all(memory, megabytes);
+	extra[extra_count++] = memory;
+	extra_megabytes = megabytes;
+	printf("managed %u %.17g\n", megabytes, sum_of(memory, FLOATS));
+}
+
 /* Says of the newest of these that it is needed, or not. */
 static void declare(int (*say)(medusa_deviceptr, size_t))
 {
@@ -212,6 +228,15 @@ static void go_to_sleep(unsigned ms)
 	struct medusa_swap_options options = {.size = sizeof(options), .deadline_ns = ms * 1000000ull};
 	struct medusa_swap_report report = {.size = sizeof(report)};
 	say_swapped("sleep", medusa_swap_out(NULL, &options, &report), &report);
+}
+
+static void ask_for_all(const char *name)
+{
+	struct medusa_swap_options options = {.size = sizeof(options), .deadline_ns = 1000000000, .full = 1};
+	struct medusa_swap_report report = {.size = sizeof(report)};
+	int own = medusa_swap_out(NULL, &options, &report);
+	printf("full %d %s; ", own, medusa_reason());
+	say_swapped("by name", medusa_swap_out(name, &options, &report), &report);
 }
 
 static void wake_up(void)
@@ -285,6 +310,7 @@ static void free_all(void)
 static void obey(const char *line)
 {
 	unsigned number = 0;
+	char name[64];
 	if (sscanf(line, "work %u", &number) == 1)
 		work(number);
 	else if (!strcmp(line, "free\n"))
@@ -295,6 +321,8 @@ static void obey(const char *line)
 		__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	else if (sscanf(line, "alloc %u", &number) == 1)
 		allocate(number);
+	else if (sscanf(line, "managed %u", &number) == 1)
+		allocate_managed(number);
 	else if (!strcmp(line, "drop\n"))
 		declare(medusa_swap_discardable);
 	else if (!strcmp(line, "need\n")) {
@@ -306,6 +334,8 @@ static void obey(const char *line)
 		say_sum();
 	else if (sscanf(line, "sleep %u", &number) == 1)
 		go_to_sleep(number);
+	else if (sscanf(line, "full %63s", name) == 1)
+		ask_for_all(name);
 	else if (!strcmp(line, "wake\n"))
 		wake_up();
 	else if (!strcmp(line, "look\n"))
@@ -316,6 +346,10 @@ static void obey(const char *line)
 		share();
 	else if (!strcmp(line, "fork\n"))
 		make_child();
+	else if (!strcmp(line, "exec\n"))
+		execlp("sh", "sh", "-c", "read line; exit 3", NULL);
+	else if (!strcmp(line, "exec again\n"))
+		execv("/proc/self/exe", arguments);
 	else if (sscanf(line, "exit %u", &number) == 1)
 		exit((int)number);
 	fflush(stdout);
@@ -328,6 +362,7 @@ int main(int argc, char **argv)
 	int count = argc > 2 ? atoi(argv[2]) : 0;
 	if (argc < 2 || count > THREADS_MOST)
 		return 2;
+	arguments = argv;
 	load_driver();
 	context = open_context();
 	set_up(argv[1]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 from ._api import NOT_FOUND, Error
 
@@ -12,19 +12,21 @@ _U64, _INT, _SIZE, _STRING = ctypes.c_uint64, ctypes.c_int, ctypes.c_size_t, cty
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("size", _SIZE), ("deadline_ns", _U64), ("verify", _INT), ("overlap", _INT)]
+    _fields_ = [("size", _SIZE), ("deadline_ns", _U64), ("verify", _INT), ("overlap", _INT), ("full", _INT), ("gpu", _STRING)]
 
 
 class _Report(ctypes.Structure):
     _fields_ = [("size", _SIZE), *((name, _U64) for name in (
         "bytes", "copied", "hashed_equal", "zero", "discarded", "stays", "coming",
-        "quiesce_ns", "hash_ns", "lock_ns", "copy_ns", "unmap_ns", "map_ns", "total_ns"))]
+        "quiesce_ns", "hash_ns", "lock_ns", "copy_ns", "unmap_ns", "map_ns", "total_ns",
+        "driver_lock_ns", "checkpoint_ns", "restore_ns", "driver_unlock_ns"))]
 
 
 class _Engine(ctypes.Structure):
     _fields_ = [("size", _SIZE), ("name", ctypes.c_char * 64), *((name, _U64) for name in ("pid", "processes", "processes_out")),
                 ("moving", _INT), ("released", _INT),
-                *((name, _U64) for name in ("swappable", "out", "stays", "coming", "pool_bytes", "pool_held", "pool_cached", "outs", "ins"))]
+                *((name, _U64) for name in ("swappable", "out", "stays", "coming", "pool_bytes", "pool_held", "pool_cached", "outs", "ins")),
+                ("processes_silent", _U64), ("full", _INT)]
 
 
 _EACH = ctypes.CFUNCTYPE(_INT, ctypes.POINTER(_Engine), ctypes.c_void_p)
@@ -76,19 +78,23 @@ def _swap(function: str, name: Optional[str], **options: Any) -> Dict[str, int]:
     return _values(report)
 
 
-def out(name: Optional[str] = None, deadline: float = 10.0) -> Dict[str, int]:
+def out(name: Optional[str] = None, deadline: float = 10.0, full: bool = False) -> Dict[str, int]:
     """Takes the memory of the engine of this name away; None: of this process alone. The fields of struct medusa_swap_report.
 
     None: stop other threads that call CUDA first. One that waits for the memory may hold Python's own lock, and then nothing wakes the engine.
     deadline: how many seconds the engine's work on the device may take to end. If the memory is out already, "bytes" is 0.
+    full: the CUDA driver takes what is left, such as contexts; an engine cannot ask for that itself.
     Raises medusa.swap.Error, whose code is a MEDUSA_ERR_* of medusa.h; the memory is then where it was.
     """
-    return _swap("medusa_swap_out", name, deadline_ns=int(deadline * 1e9))
+    return _swap("medusa_swap_out", name, deadline_ns=int(deadline * 1e9), full=full)
 
 
-def in_(name: Optional[str] = None, verify: bool = False, overlap: bool = False) -> Dict[str, int]:
-    """Gives the memory back. verify: compares hashes; overlap: the engine goes on while its memory fills. Else as out()."""
-    return _swap("medusa_swap_in", name, verify=verify, overlap=overlap)
+def in_(name: Optional[str] = None, verify: bool = False, overlap: bool = False, gpu: Union[int, str, None] = None) -> Dict[str, int]:
+    """Gives the memory back. verify: compares hashes; overlap: the engine goes on while its memory fills. Else as out().
+
+    gpu: after out(full=True), the GPU on which the engine comes back, as a number or a UUID.
+    """
+    return _swap("medusa_swap_in", name, verify=verify, overlap=overlap, gpu=None if gpu is None else str(gpu).encode())
 
 
 def release(name: Optional[str] = None) -> None:
@@ -97,7 +103,7 @@ def release(name: Optional[str] = None) -> None:
 
 
 def _engine(made: _Engine) -> Dict[str, Any]:
-    return {**_values(made), "name": made.name.decode(), "moving": bool(made.moving), "released": bool(made.released)}
+    return {**_values(made), "name": made.name.decode(), "moving": bool(made.moving), "released": bool(made.released), "full": bool(made.full)}
 
 
 def status(name: Optional[str] = None) -> Dict[str, Any]:

@@ -90,6 +90,24 @@ class WholeProcesses(unittest.TestCase):
         self.assertIn("medusa._api.Error: no engine called python runs", gone.stderr)
 
 
+    def test_another_process_asks_for_all_of_it(self):
+        ask = """if True:
+            import json
+            from medusa import swap
+            gone, away = swap.out("python", full=True), swap.status("python")
+            back = swap.in_("python", gpu=0)
+            print(json.dumps([gone["checkpoint_ns"] > 0, away["full"], away["processes_silent"], back["restore_ns"] > 0, swap.status("python")["full"]]))
+        """
+        self.environment["HOSTCUDA_SHARED"] = os.path.join(self.environment["XDG_RUNTIME_DIR"], "devices")
+        with subprocess.Popen(self.command("ask"), env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
+            engine.stdout.readline()
+            said = subprocess.run([sys.executable, "-c", ask], env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+            engine.stdin.write("\n")
+            engine.stdin.flush()
+            self.assertEqual(json.loads(engine.stdout.readline()), 7)
+        self.assertEqual(said.stdout, "[true, true, 0, true, false]\n", said.stderr)
+
+
 class WithoutAnything(unittest.TestCase):
     def test_a_process_that_is_no_engine(self):
         with mock.patch.dict(os.environ):
