@@ -89,6 +89,7 @@ TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
 ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama))
 TESTS := $(call sources,tests)
+TEST_JUDGES := $(call sources,tests/judges)
 TEST_SUBJECTS := $(call sources,tests/subjects)
 TEST_IMAGES := $(call sources,tests/images)
 BENCHES := $(call sources,bench)
@@ -148,9 +149,9 @@ $(CORE_LIB): $(call objects,$(CORE))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# Everything internal, for tools, tests and benchmarks; hooks are pulled in by nobody there.
+# Everything internal, and what judges it, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(TOOL_SHARED))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(TOOL_SHARED) $(TEST_JUDGES))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "bench/machine.h"
+#include "tests/judges/judges.h"
 #include "tests/knapsack_cases.h"
 
 #define ROUNDS 21
@@ -52,7 +53,7 @@ static void print_size(const char *name, const struct knapsack_shape *shape, int
 	for (int seed = 0; seed < instances; seed++) {
 		struct knapsack_case one = knapsack_case_make(shape, 1000 + (uint64_t)seed);
 		double bound;
-		if (md_knapsack_bound(&one.problem, &bound))
+		if (knapsack_bound(&one.problem, &bound))
 			exit(3);
 		for (int i = 0; i < 2; i++) {
 			double mid, max,
@@ -110,10 +111,11 @@ static void print_gaps(void)
 					       .gpu_gib = seed % 8 < 4 ? 40 : 20};
 		struct knapsack_case one = knapsack_case_make(&shape, 5000 + seed);
 		struct md_knapsack_plan plans[3] = {0};
+		struct knapsack_proof proof;
 		if (md_knapsack_greedy(&one.problem, &plans[0]) || md_knapsack_bundles(&one.problem, &plans[1]) ||
-		    md_knapsack_exact(&one.problem, 1000000, &plans[2]))
+		    knapsack_exact(&one.problem, true, 1000000, &plans[2], &proof))
 			exit(3);
-		for (int i = 0; i < 2 && plans[2].proven && plans[2].value > 0; i++) {
+		for (int i = 0; i < 2 && proof.proven && plans[2].value > 0; i++) {
 			double gap = 1 - plans[i].value / plans[2].value;
 			sum[i] += gap;
 			most[i] = gap > most[i] ? gap : most[i];
@@ -164,13 +166,14 @@ static void print_offloading(void)
 	uint32_t solved = 0;
 	for (uint64_t seed = 0; seed < 500; seed++) {
 		struct md_knapsack_loss loss[3];
+		struct knapsack_proof proof;
 		uint32_t count = make_residents(residents, (uint32_t)(8 + seed % 13), seed, &all);
 		uint64_t bytes = all * (1 + seed % 7) / 10;
 		if (md_knapsack_offload_greedy(residents, count, bytes, gone, &loss[0]) ||
 		    md_knapsack_offload(residents, count, bytes, gone, &loss[1]) ||
-		    md_knapsack_offload_exact(residents, count, bytes, 1000000, gone, &loss[2]))
+		    offload_exact(residents, count, bytes, 1000000, gone, &loss[2], &proof))
 			exit(3);
-		for (int i = 0; i < 2 && loss[2].proven && loss[2].enough && loss[2].value > 0; i++) {
+		for (int i = 0; i < 2 && proof.proven && loss[2].enough && loss[2].value > 0; i++) {
 			double gap = loss[i].value / loss[2].value - 1;
 			sum[i] += gap;
 			most[i] = gap > most[i] ? gap : most[i];

@@ -35,7 +35,7 @@ traces() { # file: nodes with the speed at which each says something
 	for place in "$@"; do
 		IFS=: read -r node speed <<<"$place"
 		for mapping in round-robin zipf:1.0; do
-			job "traces.${file##*/}~$node~$mapping~$speed" "$node" azure-32 "$file" fifo-lru,torpor,xlora,medusa,medusa-capture \
+			job "traces.${file##*/}~$node~$mapping~$speed" "$node" azure-32 "$file" fifo-lru,torpor,xlora,medusa \
 				--mapping "$mapping" --speed "$speed"
 		done
 	done

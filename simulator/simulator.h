@@ -97,7 +97,10 @@ struct md_sim_workload {
 	uint64_t end; /* ns; later requests are dropped */
 };
 
-/* A combination of policies: one column of the tables. */
+/* The end of a combination's name if its contexts are captured at each cold start. */
+#define MD_SIM_CAPTURE "-capture"
+
+/* A combination of policies: one row of the tables. */
 struct md_sim_policy {
 	const char *name, *summary;                                          /* summary names the paper */
 	const char *queueing, *placement, *eviction, *batching, *preloading; /* names for medusa_sched_options */
@@ -113,6 +116,7 @@ struct md_sim_policy {
 	bool no_sharing; /* each function has its own backbone (xLoRA-NBS) */
 	/* cold starts without Medusa: creating a context takes as long as a capture (functions.yaml: capture_ns) */
 	bool no_artifacts;
+	uint32_t slots; /* at most so many batches at once on a GPU; 0: as many as the node's GPUs have slots */
 };
 
 /* ---- what came out ---------------------------------------------------------------------------------------------- */
@@ -231,8 +235,9 @@ enum md_status md_sim_workload_parse(const char *name, const char *text, size_t 
 				     struct md_error *err);
 void md_sim_workload_finish(struct md_sim_workload *workload);
 
+/* Combinations that restore contexts from artifacts; each exists a second time, as its name and MD_SIM_CAPTURE. */
 const struct md_sim_policy *md_sim_policies(size_t *count);
-const struct md_sim_policy *md_sim_policy_find(const char *name);
+const struct md_sim_policy *md_sim_policy_find(const char *name); /* among both; NULL: there is none */
 
 struct md_sim_progress { /* called about ten times a second of real time; NULL: never */
 	void (*report)(void *user, double part, double simulated_s, uint64_t requests);

@@ -2,7 +2,7 @@
 /* Preloading: the rules hold, the exact solver is exact, and the others are near it. */
 #include <criterion/criterion.h>
 
-#include "scheduler/knapsack/knapsack_state.h"
+#include "tests/judges/judges.h"
 #include "tests/knapsack_cases.h"
 #include "tests/knapsack_check.h"
 
@@ -18,7 +18,8 @@ typedef enum md_status (*solver)(const struct md_knapsack *problem, struct md_kn
 
 static enum md_status solve_exactly(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
 {
-	return md_knapsack_exact(problem, 300000 / PART, plan);
+	struct knapsack_proof proof;
+	return knapsack_exact(problem, true, 300000 / PART, plan, &proof);
 }
 
 static void assert_near(double value, double expected, const char *what)
@@ -197,10 +198,11 @@ Test(knapsack, a_shared_backbone_counts_once)
 	struct md_knapsack_plan plan;
 	uint32_t copies = 0;
 	/* 6 GiB for adapters and kernels don't fit beside one copy: two copies, and 15 for them together. */
-	cr_assert_eq(solve_exactly(&problem, &plan), MD_OK);
+	struct knapsack_proof proof;
+	cr_assert_eq(knapsack_exact(&problem, true, 300000 / PART, &plan, &proof), MD_OK);
 	for (uint32_t i = 0; i < plan.count; i++)
 		copies += plan.placements[i].artifact == 0;
-	cr_assert(plan.proven);
+	cr_assert(proof.proven);
 	cr_assert_eq(copies, 2);
 	assert_near(plan.value, 15 + 3 + 3 + 3, "value");
 	md_knapsack_plan_finish(&plan);
@@ -264,19 +266,9 @@ static void enumerate(struct enumeration *all, uint32_t artifact)
 /* From nothing, so that a good plan to begin with hides no fault of the search. */
 static enum md_status search_from_nothing(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
 {
-	struct md_knap knap;
-	struct md_knap_state start, best;
-	uint64_t nodes = 0;
-	bool proven;
-	cr_assert_eq(md_knap_init(&knap, problem), MD_OK);
-	cr_assert_eq(md_knap_state_init(&knap, &start), MD_OK);
-	cr_assert_eq(md_knap_state_init(&knap, &best), MD_OK);
-	cr_assert_eq(md_knap_search(&knap, &start, 1000000, &best, &nodes, &proven), MD_OK);
-	cr_assert(proven);
-	enum md_status status = md_knap_plan(&knap, &start, &best, plan);
-	md_knap_state_finish(&best);
-	md_knap_state_finish(&start);
-	md_knap_finish(&knap);
+	struct knapsack_proof proof;
+	enum md_status status = knapsack_exact(problem, false, 1000000, plan, &proof);
+	cr_assert(proof.proven);
 	return status;
 }
 
@@ -297,8 +289,9 @@ Test(knapsack, exact_is_the_best_of_all_plans)
 			struct enumeration all = {.problem = &one.problem};
 			struct md_knapsack_plan plan;
 			enumerate(&all, 0);
-			cr_assert_eq(solve_exactly(&one.problem, &plan), MD_OK);
-			cr_assert(plan.proven, "seed %d", (int)seed);
+			struct knapsack_proof proof;
+			cr_assert_eq(knapsack_exact(&one.problem, true, 300000 / PART, &plan, &proof), MD_OK);
+			cr_assert(proof.proven, "seed %d", (int)seed);
 			assert_near(plan.value, all.best, "exact");
 			assert_near(assert_follows_rules(&one.problem, search_from_nothing, seed), all.best, "search");
 			md_knapsack_plan_finish(&plan);
@@ -339,13 +332,11 @@ static void add_gap(struct gaps *gaps, double value, double best)
 	gaps->count++;
 }
 
-static double value_by(solver solve, const struct md_knapsack *problem, bool *proven)
+static double value_by(solver solve, const struct md_knapsack *problem)
 {
 	struct md_knapsack_plan plan;
 	cr_assert_eq(solve(problem, &plan), MD_OK);
 	double value = plan.value;
-	if (proven)
-		*proven = plan.proven;
 	md_knapsack_plan_finish(&plan);
 	return value;
 }
@@ -364,15 +355,17 @@ Test(knapsack, ours_is_within_one_percent_of_the_best)
 					       .container_gib = seed % 8 < 4 ? 12 : 6,
 					       .gpu_gib = seed % 8 < 4 ? 40 : 20};
 		struct knapsack_case one = knapsack_case_make(&shape, seed);
-		bool proven;
-		double best = value_by(solve_exactly, &one.problem, &proven), bound,
-		       paper = value_by(md_knapsack_greedy, &one.problem, NULL),
-		       bundles = value_by(md_knapsack_bundles, &one.problem, NULL);
-		cr_assert_eq(md_knapsack_bound(&one.problem, &bound), MD_OK);
+		struct md_knapsack_plan plan;
+		struct knapsack_proof proof;
+		cr_assert_eq(knapsack_exact(&one.problem, true, 300000 / PART, &plan, &proof), MD_OK);
+		double best = plan.value, bound, paper = value_by(md_knapsack_greedy, &one.problem),
+		       bundles = value_by(md_knapsack_bundles, &one.problem);
+		md_knapsack_plan_finish(&plan);
+		cr_assert_eq(knapsack_bound(&one.problem, &bound), MD_OK);
 		cr_assert_geq(bound * (1 + 1e-9), best, "seed %d: bound", (int)seed);
 		cr_assert_geq(best * (1 + 1e-9), bundles, "seed %d", (int)seed);
 		cr_assert_geq(bundles * (1 + 1e-9), paper, "seed %d: worse than the paper's", (int)seed);
-		if (proven) {
+		if (proof.proven) {
 			add_gap(&greedy, paper, best);
 			add_gap(&ours, bundles, best);
 		}
@@ -409,8 +402,9 @@ static void assert_refused(const struct md_knapsack *problem, const char *what)
 	double bound;
 	cr_assert_eq(md_knapsack_greedy(problem, &plan), MD_ERR_INVALID, "%s", what);
 	cr_assert_eq(md_knapsack_bundles(problem, &plan), MD_ERR_INVALID, "%s", what);
-	cr_assert_eq(md_knapsack_exact(problem, 100, &plan), MD_ERR_INVALID, "%s", what);
-	cr_assert_eq(md_knapsack_bound(problem, &bound), MD_ERR_INVALID, "%s", what);
+	struct knapsack_proof proof;
+	cr_assert_eq(knapsack_exact(problem, true, 100, &plan, &proof), MD_ERR_INVALID, "%s", what);
+	cr_assert_eq(knapsack_bound(problem, &bound), MD_ERR_INVALID, "%s", what);
 }
 
 Test(knapsack, bad_input_is_refused)

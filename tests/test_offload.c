@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "tests/judges/judges.h"
 #include "tests/knapsack_cases.h"
 
 #define NONE MD_KNAPSACK_NONE
@@ -109,12 +110,13 @@ Test(offload, exact_is_the_least_of_all)
 	for (uint64_t seed = 0; seed < 400 / PART; seed++) {
 		struct gpu gpu;
 		struct md_knapsack_loss loss;
+		struct knapsack_proof proof;
 		bool gone[MOST];
 		fill_gpu(&gpu, (uint32_t)(1 + seed % 11), seed);
 		uint64_t bytes = gpu.all * (1 + seed % 5) / 7;
-		cr_assert_eq(md_knapsack_offload_exact(gpu.residents, gpu.count, bytes, 1000000, gone, &loss), MD_OK);
+		cr_assert_eq(offload_exact(gpu.residents, gpu.count, bytes, 1000000, gone, &loss, &proof), MD_OK);
 		assert_right(&gpu, bytes, gone, &loss);
-		cr_assert(loss.proven);
+		cr_assert(proof.proven);
 		if (loss.enough)
 			cr_assert_float_eq(loss.value, least_of_all(&gpu, bytes), 1e-9, "seed %d", (int)seed);
 	}
@@ -127,13 +129,14 @@ Test(offload, ours_is_near_the_least)
 	for (uint64_t seed = 0; seed < 400 / PART; seed++) {
 		struct gpu gpu;
 		struct md_knapsack_loss greedy, ours, exact;
+		struct knapsack_proof proof;
 		bool gone[MOST];
 		fill_gpu(&gpu, (uint32_t)(8 + seed % 17), seed);
 		uint64_t bytes = gpu.all * (1 + seed % 5) / 8;
 		cr_assert_eq(md_knapsack_offload_greedy(gpu.residents, gpu.count, bytes, gone, &greedy), MD_OK);
 		cr_assert_eq(md_knapsack_offload(gpu.residents, gpu.count, bytes, gone, &ours), MD_OK);
-		cr_assert_eq(md_knapsack_offload_exact(gpu.residents, gpu.count, bytes, 1000000, gone, &exact), MD_OK);
-		if (!exact.proven || !exact.enough || exact.value <= 0)
+		cr_assert_eq(offload_exact(gpu.residents, gpu.count, bytes, 1000000, gone, &exact, &proof), MD_OK);
+		if (!proof.proven || !exact.enough || exact.value <= 0)
 			continue;
 		double gap = ours.value / exact.value - 1;
 		lost[0] += greedy.value / exact.value - 1;
@@ -152,12 +155,13 @@ Test(offload, bad_input_is_refused)
 	struct md_knapsack_resident residents[] = {{.bytes = 1, .value = 1, .needs = 1},
 						   {.bytes = 1, .value = 1, .needs = 0}};
 	struct md_knapsack_loss loss;
+	struct knapsack_proof proof;
 	bool gone[2];
 	cr_assert_eq(md_knapsack_offload(residents, 2, 1, gone, &loss), MD_ERR_INVALID, "a circle");
 	residents[1].needs = 2;
 	cr_assert_eq(md_knapsack_offload_greedy(residents, 2, 1, gone, &loss), MD_ERR_INVALID, "no such resident");
 	residents[1] = (struct md_knapsack_resident){.bytes = 1, .value = NAN, .needs = NONE};
-	cr_assert_eq(md_knapsack_offload_exact(residents, 2, 1, 10, gone, &loss), MD_ERR_INVALID, "no value");
+	cr_assert_eq(offload_exact(residents, 2, 1, 10, gone, &loss, &proof), MD_ERR_INVALID, "no value");
 	cr_assert_eq(md_knapsack_offload(NULL, 0, 1, gone, &loss), MD_OK, "nothing there");
 	cr_assert_not(loss.enough);
 }

@@ -47,7 +47,7 @@ Test(scheduler_placement, random_draws_among_all_with_room)
 /* Torpor's Native: bound to one GPU when it is registered, to the one with the least, and nowhere else ever. */
 Test(scheduler_placement, early_binding_never_moves)
 {
-	script_start(&n, &(struct setup){.gpus = 2, .gb = 40, .options.placement = "early"});
+	script_start(&n, &(struct setup){.gpus = 2, .gb = 40, .options = {.placement = "early", .eviction = "never"}});
 	script_add(&n, script_model(20)); /* GPU 0 */
 	script_add(&n, script_model(15)); /* GPU 1 */
 	script_add(&n, script_model(20)); /* GPU 1: 15 are less than 20 */

@@ -198,13 +198,18 @@ Test(sim_run, timers_come_when_asked_for)
 	policy.batching = "fixed";
 	policy.fixed_batch = 3;
 	policy.fixed_delay_ns = 500 * MS;
+	policy.slots = 0;
 	scene_init(&scene, 1, 2000000000);
-	add_function(&scene, 100000000, 40 * MS)->spec.max_batch = 8;
-	add_request(&scene, 0, 0);
+	scene.gpus[0].slots = 2;
+	struct md_sim_function *function = add_function(&scene, 100000000, 2000 * MS);
+	function->spec.max_batch = 8;
+	function->spec.max_parallel = 2;
+	add_request(&scene, 0, 0); /* computes while the others wait for a third */
 	add_request(&scene, 100 * MS, 0);
+	add_request(&scene, 200 * MS, 0);
 	struct md_sim_result result = run_as(&scene, &policy);
 	cr_assert_float_eq(md_sim_samples_percentile(&result.wait_ms, 100), 500, 1e-6);
-	cr_assert_float_eq(md_sim_samples_mean(&result.batch), 2, 1e-9);
+	cr_assert_float_eq(md_sim_samples_percentile(&result.batch, 100), 2, 1e-9);
 	md_sim_result_finish(&result);
 	scene_finish(&scene);
 }
@@ -272,6 +277,46 @@ Test(sim_run, ablations_change_functions)
 	cr_assert_float_eq(md_sim_samples_percentile(&result.latency_ms, 1), 940, 1e-6, "captured, not restored");
 	md_sim_result_finish(&result);
 	scene_finish(&scene);
+}
+
+/* So that policies are compared on equal terms: each name is there with restored and with captured contexts. */
+Test(sim_run, every_policy_restores_or_captures)
+{
+	size_t count;
+	const struct md_sim_policy *policies = md_sim_policies(&count);
+	for (size_t i = 0; i < count; i++) {
+		char name[64];
+		snprintf(name, sizeof(name), "%s%s", policies[i].name, MD_SIM_CAPTURE);
+		struct md_sim_policy captured = *named(name);
+		cr_assert(!policies[i].no_artifacts && captured.no_artifacts, "%s", name);
+		cr_assert_str_eq(captured.name, name);
+		captured.name = policies[i].name;
+		captured.summary = policies[i].summary;
+		captured.no_artifacts = false;
+		cr_assert_arr_eq(&captured, &policies[i], sizeof(captured), "%s differs in more than its contexts",
+				 name);
+	}
+	cr_assert_null(md_sim_policy_find(MD_SIM_CAPTURE));
+}
+
+/* Torpor, section 4.5: one function at a time on a GPU, however many slots the node's GPUs have. */
+Test(sim_run, torpor_runs_one_function_at_a_time)
+{
+	static const char *const names[] = {"torpor", "torpor-shared"};
+	for (int shared = 0; shared < 2; shared++) {
+		struct scene scene;
+		scene_init(&scene, 1, 4000000000);
+		scene.gpus[0].slots = 4;
+		for (uint32_t i = 0; i < 2; i++) {
+			add_function(&scene, 1000000000, 40 * MS);
+			add_request(&scene, 0, i);
+		}
+		struct md_sim_result result = run_as(&scene, named(names[shared]));
+		double waited = md_sim_samples_percentile(&result.wait_ms, 100);
+		cr_assert(shared ? waited < 1 : waited > 39, "%s: the second waits %g ms", names[shared], waited);
+		md_sim_result_finish(&result);
+		scene_finish(&scene);
+	}
 }
 
 static uint64_t draw(uint64_t *state)

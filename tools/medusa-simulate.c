@@ -232,6 +232,10 @@ static int print_policies(void)
 	const struct md_sim_policy *policies = md_sim_policies(&count);
 	for (size_t i = 0; i < count; i++)
 		printf("%-15s %s\n", policies[i].name, policies[i].summary);
+	printf("\nThese restore contexts from artifacts. NAME%s is the same combination with contexts that are "
+	       "captured at "
+	       "each cold start, as the\npapers' systems make them.\n",
+	       MD_SIM_CAPTURE);
 	return md_options_flush(&command);
 }
 

@@ -32,7 +32,7 @@ void md_function_ready(struct medusa_sched *s, uint32_t function)
 void md_function_changed(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
-	if (s->queueing->separates_late)
+	if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
 		md_sort_late(s, function);
 	if (!md_waiting(s, function))
 		md_claim_drop(s, function);
@@ -105,6 +105,29 @@ void md_claim_drop(struct medusa_sched *s, uint32_t function)
 	s->functions[function].claim = NONE;
 	if (at == 0)
 		md_undrain(s, gpu);
+}
+
+/*
+ * Puts the claims of a GPU in the order of their keys, if the queueing policy wants that; what drains then does so for
+ * the first one.
+ */
+static void sort_claims(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	uint32_t first = g->claims[0];
+	if (!(s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS))
+		return;
+	for (uint32_t i = 1; i < g->claim_count; i++) {
+		uint32_t function = g->claims[i], at = i;
+		struct md_key key = s->queueing->key(s, function);
+		for (; at > 0 && md_key_less(key, s->queueing->key(s, g->claims[at - 1])); at--)
+			g->claims[at] = g->claims[at - 1];
+		g->claims[at] = function;
+	}
+	if (g->claims[0] == first || !s->eviction->drains)
+		return;
+	md_undrain(s, gpu);
+	md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
 }
 
 /* ---- starting a batch ------------------------------------------------------------------------------------------- */
@@ -233,6 +256,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
 	while (g->claim_count) {
+		sort_claims(s, gpu);
 		uint32_t function = g->claims[0];
 		if (!could_fit(s, function, gpu)) {
 			md_claim_drop(s, function);
@@ -267,7 +291,7 @@ static uint32_t first_ready(struct medusa_sched *s)
 		md_function_ready(s, oldest);
 	for (;;) {
 		struct md_priority_item first = s->ready.items[0];
-		if (s->queueing->separates_late)
+		if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
 			md_sort_late(s, first.index);
 		struct md_key key = s->queueing->key(s, first.index);
 		if (key.major == first.key.major && key.minor == first.key.minor)
@@ -285,17 +309,32 @@ static void set_aside(struct medusa_sched *s, uint32_t function)
 	md_priority_put(&s->holding, function, (struct md_key){0, s->now + STUCK_RETRY});
 }
 
+/* Computes the keys of all that are ready anew; blocked is in use up to `from`. */
+static void rank_ready(struct medusa_sched *s, uint32_t from)
+{
+	uint32_t count = s->ready.count, *functions = s->blocked + from;
+	if (!(s->queueing->traits & MD_QUEUEING_BY_LOAD))
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		functions[i] = s->ready.items[i].index;
+	for (uint32_t i = 0; i < count; i++)
+		md_priority_put(&s->ready, functions[i], s->queueing->key(s, functions[i]));
+}
+
 static void serve_ready(struct medusa_sched *s)
 {
 	uint32_t passed = 0, limit = s->placement->bound ? s->function_count : SKIP;
+	if (s->free_slots)
+		rank_ready(s, 0);
 	while (s->free_slots && s->ready.count && passed < limit) {
 		uint32_t function = first_ready(s);
 		md_priority_remove(&s->ready, function);
 		struct md_choice choice = s->placement->choose(s, function);
 		enum outcome outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
-		if (outcome == RAN)
+		if (outcome == RAN) {
 			md_function_changed(s, function);
-		else if (outcome == NO_SLOT)
+			rank_ready(s, passed);
+		} else if (outcome == NO_SLOT)
 			s->blocked[passed++] = function;
 		else if (outcome == STUCK)
 			set_aside(s, function);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes room on a GPU or in host memory by evicting idle artifacts, and determines whether that would be enough. */
+#include "base/cleanup.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/cost.h"
+#include "scheduler/policy/offloading.h"
 #include "scheduler/policy/policies.h"
 
 #define MD_PATIENCE 5000000000ull
@@ -163,6 +165,17 @@ static uint32_t oldest_residue(const struct medusa_sched *s, uint32_t gpu, uint3
 	return NONE;
 }
 
+/* Evicts what a policy chooses all at once. */
+static void evict_together(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
+{
+	uint32_t count = 0;
+	MD_AUTO_FREE uint32_t *victims = md_offload_choose(s, gpu, bytes, keeper, &count);
+	for (uint32_t i = 0; victims && i < count; i++) {
+		if (evictable(s, victims[i], gpu) && !evict(s, victims[i], gpu, false))
+			return;
+	}
+}
+
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
@@ -175,6 +188,11 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 	int64_t idle = (int64_t)(g->artifacts - g->held) - (int64_t)kept_bytes(s, gpu, keeper);
 	if (needed > free + leaving + idle + (int64_t)g->residues)
 		return false;
+	if (s->eviction->solve && needed > free + leaving) {
+		evict_together(s, gpu, (uint64_t)(needed - free - leaving), keeper);
+		free = md_free_bytes(s, gpu);
+		leaving = (int64_t)s->gpus[gpu].leaving;
+	}
 	while (needed > free + leaving) {
 		uint32_t victim = choose_victim(s, gpu, keeper, false);
 		bool offload = victim == NONE;

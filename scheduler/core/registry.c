@@ -299,16 +299,22 @@ static bool function_reserve(struct medusa_sched *s)
 	return true;
 }
 
-/* Early binding: among GPUs with room, the one to which the least is bound so far; a backbone counts once. */
+/*
+ * Early binding: among GPUs with room, the one to which the least is bound so far; a backbone counts once. Where
+ * functions are swapped, what is bound to a GPU need not fit there at the same time.
+ */
 static uint32_t choose_home(const struct medusa_sched *s, const struct medusa_sched_function *spec)
 {
 	uint32_t best = NONE;
-	uint64_t most = 0, bytes = spec->weight_bytes + spec->context_bytes + spec->kv_bytes;
+	double most = 0;
+	uint64_t bytes = spec->weight_bytes + spec->context_bytes + spec->kv_bytes;
 	uint64_t shared = spec->backbone == NONE ? 0 : s->artifacts[s->backbones[spec->backbone].artifact].bytes;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		const struct md_gpu *g = &s->gpus[gpu];
-		if (g->bound + bytes <= g->limit && shared + bytes <= g->limit && g->limit - g->bound > most) {
-			most = g->limit - g->bound;
+		double left = (double)g->limit - (double)g->bound;
+		bool room = s->eviction->rank || g->bound + bytes <= g->limit;
+		if (room && shared + bytes <= g->limit && (best == NONE || left > most)) {
+			most = left;
 			best = gpu;
 		}
 	}

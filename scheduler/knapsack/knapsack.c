@@ -134,37 +134,3 @@ enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_
 	stop_solving(&solving);
 	return status;
 }
-
-enum md_status md_knapsack_bound(const struct md_knapsack *problem, double *value)
-{
-	struct solving solving;
-	struct md_knap_prices prices;
-	MD_FORWARD(begin_solving(&solving, problem));
-	md_knap_prices(&solving.knap, &solving.start, 200, &prices);
-	*value = prices.bound;
-	stop_solving(&solving);
-	return MD_OK;
-}
-
-enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t limit, struct md_knapsack_plan *plan)
-{
-	struct solving solving;
-	struct md_knapsack_plan found = {0};
-	bool proven = false;
-	uint64_t nodes = 0;
-	MD_FORWARD(begin_solving(&solving, problem));
-	enum md_status status = run_greedy(&solving.knap, &solving.best);
-	if (!status)
-		status = md_knap_improve(&solving.knap, &solving.start, &solving.best);
-	if (!status)
-		status = md_knap_search(&solving.knap, &solving.start, limit, &solving.best, &nodes, &proven);
-	if (!status)
-		status = md_knap_plan(&solving.knap, &solving.start, &solving.best, &found);
-	if (!status) {
-		found.proven = proven;
-		found.nodes = nodes;
-		*plan = found;
-	}
-	stop_solving(&solving);
-	return status;
-}

@@ -66,10 +66,8 @@ struct md_knapsack {
 struct md_knapsack_plan {
 	struct md_knapsack_placement *placements; /* new ones, in the order of loading; freed by plan_finish */
 	uint32_t count;
-	double value;   /* of everything that lies there then */
-	double added;   /* of the new ones alone */
-	bool proven;    /* md_knapsack_exact: no plan is better; otherwise always false */
-	uint64_t nodes; /* md_knapsack_exact: nodes of the search that were visited */
+	double value; /* of everything that lies there then */
+	double added; /* of the new ones alone */
 };
 
 /*
@@ -91,12 +89,6 @@ enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_k
  */
 enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_knapsack_plan *plan);
 
-/* The best plan, by branch and bound, to judge the others by; the best one found, if `limit` nodes are not enough. */
-enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t limit, struct md_knapsack_plan *plan);
-
-/* A value that no plan exceeds (Lagrangian dual; all containers are treated as one, and all GPUs as one). */
-enum md_status md_knapsack_bound(const struct md_knapsack *problem, double *value);
-
 void md_knapsack_plan_finish(struct md_knapsack_plan *plan);
 
 /* ---- offloading ------------------------------------------------------------------------------------------------- */
@@ -113,7 +105,6 @@ struct md_knapsack_loss {
 	uint64_t bytes; /* freed */
 	double value;   /* lost */
 	bool enough;    /* as many bytes as asked for are freed; false: everything evictable is evicted */
-	bool proven;    /* md_knapsack_offload_exact: no choice loses less */
 };
 
 /*
@@ -124,11 +115,8 @@ struct md_knapsack_loss {
  * free. offload is ours: it weighs whole bundles, puts back what turns out unnecessary, and compares with a single
  * resident that is enough by itself.
  */
-enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
-					  bool *gone, struct md_knapsack_loss *loss);
-enum md_status md_knapsack_offload(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
-				   bool *gone, struct md_knapsack_loss *loss);
-enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
-					 uint64_t limit, bool *gone, struct md_knapsack_loss *loss);
+typedef enum md_status md_knapsack_offloader(const struct md_knapsack_resident *residents, uint32_t count,
+					     uint64_t bytes, bool *gone, struct md_knapsack_loss *loss);
+md_knapsack_offloader md_knapsack_offload_greedy, md_knapsack_offload;
 
 #endif

@@ -65,10 +65,6 @@ enum md_status md_knap_plan(const struct md_knap *knap, const struct md_knap_sta
 enum md_status md_knap_improve(const struct md_knap *knap, const struct md_knap_state *start,
 			       struct md_knap_state *best);
 
-/* Branch and bound from `start`; `best` is a plan already. proven: no plan is better than the resulting `best`. */
-enum md_status md_knap_search(const struct md_knap *knap, const struct md_knap_state *start, uint64_t limit,
-			      struct md_knap_state *best, uint64_t *nodes, bool *proven);
-
 /*
  * Candidates (numbers below a limit) by key, the greatest first, then the lowest number. Each is in the queue at most
  * once.

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which artifacts are evicted from a GPU when others need its memory: by the paper's greedy algorithm, by ours, and
- * exactly.
- */
+/* Which artifacts are evicted from a GPU when others need its memory: by the paper's greedy algorithm, and by ours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +23,10 @@ struct offload {
 	bool *gone, *best_gone;
 	struct bundle *bundles;
 	uint32_t *order; /* a resident stands before those that need it */
-	uint32_t *dense; /* for the exact search: by value / bytes */
+	uint32_t *tried; /* by resident: it is among those to begin with */
 	uint64_t freed;
 	double lost, best_lost;
 	bool found;
-	uint64_t nodes, limit;
 };
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
@@ -96,8 +92,8 @@ static enum md_status prepare(struct offload *offload, const struct md_knapsack_
 	if (!offload->bundles)
 		return MD_ERR_NO_MEMORY;
 	offload->order = (uint32_t *)(offload->bundles + room);
-	offload->dense = offload->order + room;
-	offload->best_gone = (bool *)(offload->dense + room);
+	offload->tried = offload->order + room;
+	offload->best_gone = (bool *)(offload->tried + room);
 	memset(offload->best_gone, 0, room);
 	if (!put_in_order(offload)) {
 		free(offload->bundles);
@@ -188,9 +184,9 @@ static void keep_better(struct offload *offload)
 }
 
 /* Sums are computed in the order of the residents, so that they do not depend on the order of eviction. */
-static void finish(struct offload *offload, bool proven, struct md_knapsack_loss *loss)
+static void finish(struct offload *offload, struct md_knapsack_loss *loss)
 {
-	*loss = (struct md_knapsack_loss){.proven = proven};
+	*loss = (struct md_knapsack_loss){0};
 	if (offload->found)
 		memcpy(offload->gone, offload->best_gone, offload->count);
 	for (uint32_t i = 0; i < offload->count; i++) {
@@ -209,7 +205,7 @@ enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *res
 	struct offload offload;
 	MD_FORWARD(prepare(&offload, residents, count, bytes, gone));
 	leave_until_enough(&offload, false);
-	finish(&offload, false, loss);
+	finish(&offload, loss);
 	return MD_OK;
 }
 
@@ -233,21 +229,21 @@ static uint32_t choose_firsts(struct offload *offload, uint32_t *firsts)
 	uint32_t limit = 65536 / (offload->count * 8 + 1) + 1, chosen = 0;
 	start(offload);
 	limit = limit < TRIES ? limit : TRIES;
-	memset(offload->dense, 0, offload->count * sizeof(*offload->dense));
+	memset(offload->tried, 0, offload->count * sizeof(*offload->tried));
 	while (chosen < limit) {
 		double least = INFINITY;
 		uint32_t best = NONE;
 		for (uint32_t i = 0; i < offload->count; i++) {
 			const struct bundle *bundle = &offload->bundles[i];
 			uint64_t counts = bundle->bytes < offload->bytes ? bundle->bytes : offload->bytes;
-			if (offload->dense[i] || bundle->pinned || density(bundle->value, counts) >= least)
+			if (offload->tried[i] || bundle->pinned || density(bundle->value, counts) >= least)
 				continue;
 			least = density(bundle->value, counts);
 			best = i;
 		}
 		if (best == NONE)
 			break;
-		offload->dense[best] = 1;
+		offload->tried[best] = 1;
 		firsts[chosen++] = best;
 	}
 	return chosen;
@@ -268,105 +264,6 @@ enum md_status md_knapsack_offload(const struct md_knapsack_resident *residents,
 		for (uint32_t i = 0; i < tries; i++)
 			try_first(&offload, firsts[i]);
 	}
-	finish(&offload, false, loss);
+	finish(&offload, loss);
 	return MD_OK;
-}
-
-/* ---- exact ------------------------------------------------------------------------------------------------------ */
-
-/*
- * A lower bound of what freeing the missing bytes costs: as if residents from the k-th on could be evicted in part and
- * alone.
- */
-static double least_loss(const struct offload *offload, const uint32_t *rank, uint32_t k)
-{
-	uint64_t missing = offload->freed < offload->bytes ? offload->bytes - offload->freed : 0;
-	double loss = 0;
-	for (uint32_t j = 0; missing && j < offload->count; j++) {
-		uint32_t i = offload->dense[j];
-		if (rank[i] < k || offload->residents[i].pinned)
-			continue;
-		const struct md_knapsack_resident *resident = &offload->residents[i];
-		if (resident->bytes >= missing)
-			return loss + density(resident->value, resident->bytes) * (double)missing;
-		missing -= resident->bytes;
-		loss += resident->value;
-	}
-	return missing ? INFINITY : loss;
-}
-
-static void search(struct offload *offload, const uint32_t *rank, uint32_t k)
-{
-	if (++offload->nodes > offload->limit)
-		return;
-	if (k == offload->count) {
-		keep_better(offload);
-		return;
-	}
-	if (offload->lost + least_loss(offload, rank, k) >= offload->best_lost)
-		return;
-	uint32_t i = offload->order[k], needs = offload->residents[i].needs;
-	bool forced = needs != NONE && offload->gone[needs];
-	/* Bundles as they are at the start: an evicted resident takes along only those that stand later. */
-	if (forced || !offload->bundles[i].pinned) {
-		offload->gone[i] = true;
-		offload->freed += offload->residents[i].bytes;
-		offload->lost += offload->residents[i].value;
-		search(offload, rank, k + 1);
-		offload->gone[i] = false;
-		offload->freed -= offload->residents[i].bytes;
-		offload->lost -= offload->residents[i].value;
-	}
-	if (!forced)
-		search(offload, rank, k + 1);
-}
-
-static void sort_by_density(struct offload *offload)
-{
-	const struct md_knapsack_resident *residents = offload->residents;
-	for (uint32_t i = 0; i < offload->count; i++) {
-		uint32_t at = i;
-		double mine = density(residents[i].value, residents[i].bytes);
-		for (; at; at--) {
-			uint32_t other = offload->dense[at - 1];
-			if (density(residents[other].value, residents[other].bytes) <= mine)
-				break;
-			offload->dense[at] = other;
-		}
-		offload->dense[at] = i;
-	}
-}
-
-enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
-					 uint64_t limit, bool *gone, struct md_knapsack_loss *loss)
-{
-	struct offload offload;
-	uint32_t *rank = calloc((size_t)count + 1, sizeof(*rank) + sizeof(bool));
-	bool *ours = rank ? (bool *)(rank + count + 1) : NULL;
-	enum md_status status = rank ? md_knapsack_offload(residents, count, bytes, gone, loss) : MD_ERR_NO_MEMORY;
-	bool enough = !status && loss->enough;
-	if (!status && enough) {
-		memcpy(ours, gone, count);
-		status = prepare(&offload, residents, count, bytes, gone);
-	}
-	if (!status && enough) {
-		offload.limit = limit;
-		for (uint32_t k = 0; k < count; k++)
-			rank[offload.order[k]] = k;
-		sort_by_density(&offload);
-		search(&offload, rank, 0);
-		/*
-		 * our result replaces the exact one only if the search gave up, because the exact one is there to judge
-		 * ours
-		 */
-		if (offload.nodes > limit && loss->value < offload.best_lost) {
-			memcpy(offload.best_gone, ours, count);
-			offload.found = true;
-		}
-		finish(&offload, offload.nodes <= limit, loss);
-	} else if (!status) {
-		loss->proven = true; /* everything evictable is evicted */
-	}
-	free(rank);
-	return status;
 }

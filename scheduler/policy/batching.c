@@ -21,15 +21,19 @@ static uint32_t none_size(struct medusa_sched *s, uint32_t function, uint64_t *u
 /*
  * Waiting for more requests pays only where another batch computes its first token anyway (M in equation 5); otherwise
  * the function starts at once. xLoRA's measured latencies imply this: its mean time to the first token is below its own
- * batching delay, and below that of fixed delays.
+ * batching delay, and below that of fixed delays. A function that no GPU holds starts at once, too, because its loading
+ * begins with its start: batches are for instances that are loaded (section 4.2).
  */
 static bool may_start_alone(const struct medusa_sched *s, uint32_t function)
 {
+	bool held = false;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (s->gpus[gpu].present && !s->gpus[gpu].prefilling && md_all_there(s, function, gpu))
+		bool here = s->gpus[gpu].present && md_all_there(s, function, gpu);
+		if (here && !s->gpus[gpu].prefilling)
 			return true;
+		held |= here;
 	}
-	return false;
+	return !held;
 }
 
 static uint32_t fixed_size(struct medusa_sched *s, uint32_t function, uint64_t *until)

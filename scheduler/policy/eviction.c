@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Eviction: which idle artifact leaves a GPU first when another needs its memory. */
+#include <float.h>
 #include <math.h>
 
 #include "scheduler/core/request.h"
@@ -38,22 +39,38 @@ static struct md_key torpor_rank(struct medusa_sched *s, uint32_t artifact, uint
 	return (struct md_key){heavy && s->artifacts[artifact].copies <= 1, md_copy_at(s, artifact, gpu)->used};
 }
 
+/* Requests that run on this GPU and use the artifact. */
+static uint32_t running_with(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	enum medusa_sched_class kind = s->artifacts[artifact].kind;
+	uint32_t count = 0;
+	for (uint32_t b = s->gpus[gpu].first_batch; b != NONE; b = s->batches[b].newer) {
+		if (s->functions[s->batches[b].function].artifacts[kind] == artifact)
+			count += s->batches[b].requests.count;
+	}
+	return count;
+}
+
+/* A queue is as long as the requests that wait in it and those that its engine has taken and not yet answered. */
 static struct md_key swapserve_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	return (struct md_key){queue_length(s, artifact), md_copy_at(s, artifact, gpu)->used};
+	uint32_t length = queue_length(s, artifact) + running_with(s, artifact, gpu);
+	return (struct md_key){length, md_copy_at(s, artifact, gpu)->used};
 }
 
-/* Value of a byte: the seconds that loading it again takes, times how often it is needed. */
-static double density(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+/* The seconds that loading it again takes, times how often it is needed. */
+static double reload_value(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	double seconds = (double)md_reload_ns(s, artifact, gpu) * 1e-9;
-	return seconds * md_artifact_rate(s, artifact) / (double)(a->bytes ? a->bytes : 1);
+	return (double)md_reload_ns(s, artifact, gpu) * 1e-9 * md_artifact_rate(s, artifact);
 }
 
+/* Victims are adapters and contexts; what they share leaves after them. */
 static struct md_key density_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	return (struct md_key){density(s, artifact, gpu), md_copy_at(s, artifact, gpu)->used};
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	double density = reload_value(s, artifact, gpu) / (double)(a->bytes ? a->bytes : 1);
+	bool shared = a->kind == MEDUSA_SCHED_CLASS_BACKBONE;
+	return (struct md_key){shared ? DBL_MAX : density, md_copy_at(s, artifact, gpu)->used};
 }
 
 /*
@@ -103,22 +120,32 @@ static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 	return s->now - md_copy_at(s, artifact, gpu)->used >= KEEP_ALIVE;
 }
 
-static const struct md_eviction never = {"never", "nothing leaves for another", NULL, NULL, false};
-static const struct md_eviction timeout = {"timeout", "only what was idle for 20 s (xLoRA-NDO)", lru_rank, timeout_may,
-					   false};
-static const struct md_eviction lru = {"lru", "least recently used", lru_rank, NULL, false};
+static const struct md_eviction never = {.name = "never", .summary = "nothing leaves for another"};
+static const struct md_eviction timeout = {
+    .name = "timeout", .summary = "only what was idle for 20 s (xLoRA-NDO)", .rank = lru_rank, .may = timeout_may};
+static const struct md_eviction lru = {.name = "lru", .summary = "least recently used", .rank = lru_rank};
 static const struct md_eviction torpor = {
-    "torpor", "light ones and further copies first, then heavy ones, by last use (Torpor, section 5.4)", torpor_rank,
-    NULL, false};
+    .name = "torpor",
+    .summary = "light ones and further copies first, then heavy ones, by last use (Torpor, section 5.4)",
+    .rank = torpor_rank};
 static const struct md_eviction swapserve = {
-    "swapserve", "shortest queue, then least recently used; busy ones drain (SwapServeLLM, section 3.5)",
-    swapserve_rank, NULL, true};
-static const struct md_eviction by_density = {"density", "least value of a byte (xLoRA, section 4.3)", density_rank,
-					      NULL, false};
+    .name = "swapserve",
+    .summary = "shortest queue, then least recently used; busy ones drain (SwapServeLLM, section 3.5)",
+    .rank = swapserve_rank,
+    .drains = true};
+static const struct md_eviction by_density = {
+    .name = "density",
+    .summary = "adapters and contexts as a minimum knapsack, greedily by the value of a byte (xLoRA, section 4.3)",
+    .rank = density_rank,
+    .solve = md_knapsack_offload_greedy,
+    .value = reload_value,
+};
 static const struct md_eviction medusa = {
-    "medusa",
-    "ours: least reload seconds x rate / bytes, after a least stay in proportion to the switch; busy ones drain",
-    medusa_rank, NULL, true};
+    .name = "medusa",
+    .summary =
+	"ours: least reload seconds x rate / bytes, after a least stay in proportion to the switch; busy ones drain",
+    .rank = medusa_rank,
+    .drains = true};
 
 const struct md_eviction *const md_evictions[] = {&medusa, &never,     &timeout,    &lru,
 						  &torpor, &swapserve, &by_density, NULL};

@@ -35,18 +35,13 @@ static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){gpu, NONE};
 }
 
-/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ------------- */
+/* ---- room: what Ollama does with several GPUs -------------------------------------------------------------------- */
 
-static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
+/* Where most memory is free beside what the function lacks there. */
+static uint32_t roomiest(struct medusa_sched *s, uint32_t function)
 {
-	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], best = resident(s, function);
+	uint32_t best = NONE;
 	int64_t most = 0;
-	for (uint32_t gpu = 0; best == NONE && backbone != NONE && gpu < s->gpu_count; gpu++) {
-		int state = md_copy_at(s, backbone, gpu)->state;
-		best = (state == MD_THERE || state == MD_LOADING) && can(s, function, gpu) ? gpu : NONE;
-	}
-	if (best != NONE)
-		return (struct md_choice){best, NONE};
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		int64_t room = md_free_bytes(s, gpu) - (int64_t)md_missing_bytes(s, function, gpu);
 		if (can(s, function, gpu) && (best == NONE || room > most)) {
@@ -54,7 +49,36 @@ static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 			most = room;
 		}
 	}
-	return (struct md_choice){best, NONE};
+	return best;
+}
+
+static struct md_choice room_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = resident(s, function);
+	return (struct md_choice){gpu != NONE ? gpu : roomiest(s, function), NONE};
+}
+
+/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ------------- */
+
+/* Of the GPUs that hold the backbone, the one with the fewest batches. */
+static uint32_t beside_backbone(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], best = NONE;
+	for (uint32_t gpu = 0; backbone != NONE && gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, backbone, gpu)->state;
+		if ((state == MD_THERE || state == MD_LOADING) && can(s, function, gpu) &&
+		    (best == NONE || s->gpus[gpu].running < s->gpus[best].running))
+			best = gpu;
+	}
+	return best;
+}
+
+static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = resident(s, function);
+	if (gpu == NONE)
+		gpu = beside_backbone(s, function);
+	return (struct md_choice){gpu != NONE ? gpu : roomiest(s, function), NONE};
 }
 
 /* A random number: a Weyl sequence, passed through a mixing function. */
@@ -210,13 +234,16 @@ static struct md_choice medusa_choose(struct medusa_sched *s, uint32_t function)
 }
 
 static const struct md_placement first = {"first", "where it is, else the first GPU with room", false, first_choose};
+static const struct md_placement room = {"room", "where it is, else where most memory is free (Ollama)", false,
+					 room_choose};
 static const struct md_placement xlora = {
     "xlora", "where it is, else where its backbone is, else where most memory is free (xLoRA, section 3.1)", false,
     xlora_choose};
 static const struct md_placement draw = {
     "random", "where it is, else a random GPU with room, from the host (Torpor-Random)", false, random_choose};
-static const struct md_placement early = {"early", "on one GPU for ever, bound when it is registered (Torpor's Native)",
-					  true, early_choose};
+static const struct md_placement early = {
+    "early", "on one GPU for ever, bound when it is registered (Torpor's Native; SwapServeLLM, section 6)", true,
+    early_choose};
 static const struct md_placement torpor = {
     "torpor", "where it is, else from the fastest peer, else where the PCIe switch is quietest (Torpor, algorithm 1)",
     false, torpor_choose};
@@ -225,4 +252,4 @@ static const struct md_placement medusa = {"medusa",
 					   "it and what it displaces; first tokens in turn",
 					   false, medusa_choose};
 
-const struct md_placement *const md_placements[] = {&medusa, &first, &draw, &early, &torpor, &xlora, NULL};
+const struct md_placement *const md_placements[] = {&medusa, &first, &room, &draw, &early, &torpor, &xlora, NULL};

@@ -4,6 +4,14 @@
 #define MD_SCHEDULER_POLICY_POLICIES_H
 
 #include "scheduler/core/state.h"
+#include "scheduler/knapsack/knapsack.h"
+
+enum md_queueing_traits {
+	MD_QUEUEING_SEPARATES_LATE =
+	    1,                   /* requests that can no longer meet their SLO go to the function's second queue */
+	MD_QUEUEING_BY_LOAD = 2, /* keys depend on what runs: they are computed again after each start */
+	MD_QUEUEING_ORDERS_CLAIMS = 4, /* claims of memory are served by key, not by age */
+};
 
 struct md_queueing {
 	const char *name, *summary;
@@ -15,7 +23,7 @@ struct md_queueing {
 	/* Called every period ns while requests wait; all keys are then computed again. NULL, 0: never. */
 	void (*tick)(struct medusa_sched *s);
 	uint64_t period;
-	bool separates_late; /* requests that can no longer meet their SLO go to the function's second queue */
+	unsigned traits; /* enum md_queueing_traits */
 };
 
 struct md_choice {
@@ -38,6 +46,12 @@ struct md_eviction {
 	bool (*may)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 	/* Busy copies are evicted, too: they get no new batches, and are evicted when the last one has ended. */
 	bool drains;
+	/*
+	 * Chooses all victims together, so that together they lose the least value; what is lacking then is chosen by
+	 * rank. NULL: all are chosen by rank.
+	 */
+	md_knapsack_offloader *solve;
+	double (*value)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* lost with this copy */
 };
 
 struct md_batching {

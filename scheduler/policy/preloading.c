@@ -6,11 +6,14 @@
 #include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
+#include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 #include "scheduler/policy/preloading.h"
 #include "scheduler/knapsack/knapsack.h"
 
 #define MOST_FUNCTIONS 256 /* the functions that are called most are planned for; the others load on demand */
+
+#define IDLE_PART 10 /* this part of a GPU is not filled ahead of requests */
 
 /* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
 
@@ -172,6 +175,7 @@ static void add_held_room(const struct medusa_sched *s, struct problem *p)
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
+/* With room for as many placements more as there are backbones. */
 struct plan {
 	uint32_t count, next;
 	struct md_knapsack_placement placements[]; /* our artifacts; place: a GPU, or NONE */
@@ -181,8 +185,7 @@ typedef enum md_status (*solver)(const struct md_knapsack *problem, struct md_kn
 
 static void keep_plan(struct medusa_sched *s, const struct problem *p, const struct md_knapsack_plan *plan)
 {
-	free(s->preload_memory);
-	struct plan *kept = malloc(sizeof(*kept) + plan->count * sizeof(kept->placements[0]));
+	struct plan *kept = malloc(sizeof(*kept) + (plan->count + s->backbone_count) * sizeof(kept->placements[0]));
 	s->preload_memory = kept;
 	if (!kept)
 		return;
@@ -199,7 +202,7 @@ static bool any_room(const struct medusa_sched *s)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		/* memory that swapping leaves free is not idle: filling it would only cost copies */
-		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / 10))
+		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / IDLE_PART))
 			return true;
 	}
 	return s->host_limit && s->host_limit - s->host_used > s->host_limit / 10;
@@ -209,11 +212,10 @@ static void plan_with(struct medusa_sched *s, solver solve)
 {
 	struct problem p;
 	struct md_knapsack_plan plan;
-	if (!any_room(s)) {
-		free(s->preload_memory);
-		s->preload_memory = NULL;
+	free(s->preload_memory);
+	s->preload_memory = NULL;
+	if (!any_room(s))
 		return;
-	}
 	if (problem_init(s, &p) && choose_functions(s, &p)) {
 		measure_places(s, &p);
 		add_artifacts(s, &p);
@@ -231,9 +233,57 @@ static void plan_with(struct medusa_sched *s, solver solve)
 	problem_finish(&p);
 }
 
+/* ---- xlora: a standby of each backbone (section 4.4) -------------------------------------------------------------- */
+
+/* GPUs that have the backbone, or will have it when the plan has been carried out. */
+static uint32_t copies_planned(const struct medusa_sched *s, const struct plan *plan, uint32_t artifact)
+{
+	uint32_t count = 0;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, artifact, gpu)->state;
+		count += state == MD_THERE || state == MD_LOADING;
+	}
+	for (uint32_t i = 0; i < plan->count; i++)
+		count += plan->placements[i].artifact == artifact && plan->placements[i].place != NONE;
+	return count;
+}
+
+/* The GPU without the backbone where most memory is idle. NONE: it would fill a GPU. */
+static uint32_t standby_gpu(const struct medusa_sched *s, uint32_t artifact)
+{
+	uint32_t best = NONE;
+	int64_t most = 0, bytes = (int64_t)s->artifacts[artifact].bytes;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		const struct md_gpu *g = &s->gpus[gpu];
+		int64_t idle = md_free_bytes(s, gpu) - (int64_t)(g->limit / IDLE_PART);
+		if (!g->present || md_copy_at(s, artifact, gpu)->state != MD_ABSENT || idle < bytes || idle <= most)
+			continue;
+		best = gpu;
+		most = idle;
+	}
+	return best;
+}
+
+/* Appends a second copy of each backbone that is in use and of which there is only one. */
+static void plan_standbys(struct medusa_sched *s)
+{
+	struct plan *plan = s->preload_memory;
+	if (!plan || s->gpu_count < 2)
+		return;
+	for (uint32_t b = 0; b < s->backbone_count; b++) {
+		uint32_t artifact = s->backbones[b].artifact, gpu;
+		if (copies_planned(s, plan, artifact) != 1 || md_artifact_rate(s, artifact) <= 0)
+			continue;
+		gpu = standby_gpu(s, artifact);
+		if (gpu != NONE)
+			plan->placements[plan->count++] = (struct md_knapsack_placement){artifact, gpu};
+	}
+}
+
 static void xlora_plan(struct medusa_sched *s)
 {
 	plan_with(s, md_knapsack_greedy);
+	plan_standbys(s);
 }
 
 static void medusa_plan(struct medusa_sched *s)
@@ -277,8 +327,10 @@ void md_preload_next(struct medusa_sched *s)
 }
 
 static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL};
-static const struct md_preloading xlora = {
-    "xlora", "greedy by value density into idle memory, with predicted rates (xLoRA, section 4.1)", xlora_plan};
+static const struct md_preloading xlora = {"xlora",
+					   "greedy by value density into idle memory, with predicted rates, and "
+					   "standby backbones (xLoRA, sections 4.1 and 4.4)",
+					   xlora_plan};
 static const struct md_preloading medusa = {
     "medusa", "ours: the same problem by bundles at the prices of its dual, then exchanges", medusa_plan};
 

@@ -102,21 +102,51 @@ static void torpor_tick(struct medusa_sched *s)
 
 /* ---- margin: xLoRA's deadline margin under contention ----------------------------------------------------------- */
 
-/* SLO - (w + M T(b)): the waiting time w grows equally for all, so the order is that of arrival + SLO - M T(b). */
+/* Where the function would go: where it is, else where its backbone is; of several, where the fewest batches run. */
+static uint32_t likely_gpu(const struct medusa_sched *s, uint32_t function)
+{
+	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], best = NONE;
+	int nearest = -1;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (!s->gpus[gpu].present)
+			continue;
+		int state = backbone == NONE ? MD_ABSENT : md_copy_at(s, backbone, gpu)->state;
+		int near = md_all_there(s, function, gpu) ? 2 : state == MD_THERE || state == MD_LOADING;
+		if (near > nearest || (near == nearest && s->gpus[gpu].running < s->gpus[best].running)) {
+			nearest = near;
+			best = gpu;
+		}
+	}
+	return best;
+}
+
+/*
+ * SLO - (w + M T(b)), where M counts the batches of the GPU that it would share: the waiting time w grows equally for
+ * all, so the order is that of arrival + SLO - M T(b).
+ */
 static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 {
 	const struct medusa_sched_function *spec = &s->functions[function].spec;
-	uint32_t first = md_first_waiting(s, function), running = 0, busy = 0;
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		running += s->gpus[gpu].running;
-		busy += s->gpus[gpu].present;
-	}
-	double contention = 1 + (busy ? (double)running / busy : 0);
+	uint32_t first = md_first_waiting(s, function), gpu = likely_gpu(s, function);
 	uint32_t waiting = md_waiting(s, function), size = waiting < spec->max_batch ? waiting : spec->max_batch;
+	double contention = 1 + (gpu == NONE ? 0 : (double)s->gpus[gpu].running);
 	double slo = spec->slo_ns ? (double)spec->slo_ns : 1e18;
 	double start =
 	    (double)s->requests[first].arrived + slo - contention * (double)md_first_token_ns(s, function, size);
 	return (struct md_key){start, s->requests[first].arrived};
+}
+
+/* ---- swapserve -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Each engine has a queue and a worker of its own; what engines compete for is memory, in a priority queue of
+ * reservations (section 3.3). The paper does not say by what: here by the longest queue, then by age, which is the
+ * reverse of its order of preemption.
+ */
+static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t demand = md_waiting(s, function) + s->functions[function].running;
+	return (struct md_key){-(double)demand, s->requests[md_first_waiting(s, function)].arrived};
 }
 
 /* ---- medusa ------------------------------------------------------------------------------------------------------ */
@@ -216,19 +246,28 @@ static void medusa_tick(struct medusa_sched *s)
 	s->first_class.missed *= KEEP;
 }
 
-static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, false};
+static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, 0};
 static const struct md_queueing torpor = {
     "torpor",      "required request count with an adaptive threshold (Torpor, section 5.2)",
     torpor_key,    torpor_tick,
-    TORPOR_PERIOD, false};
+    TORPOR_PERIOD, 0};
 static const struct md_queueing margin = {
-    "margin", "least deadline margin under contention (xLoRA, equation 6)", margin_key, NULL, 0, false};
+    "margin",   "least deadline margin under contention on its GPU (xLoRA, equations 5 and 6)",
+    margin_key, NULL,
+    0,          MD_QUEUEING_BY_LOAD};
+static const struct md_queueing swapserve = {
+    "swapserve",
+    "longest queue first, also among reservations of memory, then by age (SwapServeLLM, section 3.3)",
+    swapserve_key,
+    NULL,
+    0,
+    MD_QUEUEING_BY_LOAD | MD_QUEUEING_ORDERS_CLAIMS};
 static const struct md_queueing medusa = {
     "medusa",
     "ours: latest start first, late requests last, functions beyond rescue in between; forgets in a minute",
     medusa_key,
     medusa_tick,
     MEDUSA_PERIOD,
-    true};
+    MD_QUEUEING_SEPARATES_LATE};
 
-const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, NULL};
+const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, &swapserve, NULL};

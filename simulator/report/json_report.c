@@ -86,6 +86,7 @@ static void settings(struct md_json *json, const struct md_sim_policy *policy)
 	md_json_bool(json, "no_blocks", policy->no_blocks);
 	md_json_bool(json, "no_sharing", policy->no_sharing);
 	md_json_bool(json, "no_artifacts", policy->no_artifacts);
+	md_json_number(json, "slots", policy->slots);
 	md_json_end(json);
 }
 

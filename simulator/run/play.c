@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define MD_LOG_DOMAIN "simulate"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "simulator/model/node_model.h"
@@ -32,6 +33,11 @@ struct run {
 	uint64_t now, timer;
 	uint64_t began, reported; /* real time */
 };
+
+static enum md_status no_memory(struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
+}
 
 /* ---- who decides ------------------------------------------------------------------------------------------------- */
 
@@ -72,11 +78,25 @@ static enum md_status tell_functions(struct run *run, struct md_error *err)
 	return MD_OK;
 }
 
+/* The node's GPUs, with no more slots than the policy uses; freed by the caller. NULL: out of memory. */
+static struct medusa_sched_gpu *gpus_of(const struct run *run)
+{
+	uint32_t count = run->node->gpu_count, most = run->policy->slots;
+	struct medusa_sched_gpu *gpus = malloc((count + 1) * sizeof(*gpus));
+	if (!gpus)
+		return NULL;
+	memcpy(gpus, run->node->gpus, count * sizeof(*gpus));
+	for (uint32_t gpu = 0; most && gpu < count; gpu++)
+		gpus[gpu].slots = gpus[gpu].slots > most ? most : gpus[gpu].slots;
+	return gpus;
+}
+
 static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md_error *err)
 {
+	MD_AUTO_FREE struct medusa_sched_gpu *gpus = gpus_of(run);
 	const struct medusa_sched_node node = {
 	    .size = sizeof(node),
-	    .gpus = run->node->gpus,
+	    .gpus = gpus,
 	    .gpu_count = run->node->gpu_count,
 	    .host_bytes = run->node->host_bytes,
 	    .host_bytes_per_s = run->node->host_bytes_per_s,
@@ -84,14 +104,11 @@ static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md
 	    .peer_bytes_per_s = run->policy->no_peers ? NULL : run->node->peer_bytes_per_s,
 	};
 	const struct medusa_sched_options options = options_of(run->policy, seed);
+	if (!gpus)
+		return no_memory(err);
 	if (medusa_sched_create(&node, &options, &run->sched))
 		return refused(NULL, "policy", run->policy->name, err);
 	return tell_functions(run, err);
-}
-
-static enum md_status no_memory(struct md_error *err)
-{
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
 }
 
 static enum md_status create_parts(struct run *run, uint64_t seed, struct md_error *err)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Branch and bound over groups and functions; the bound is the Lagrangian dual with what is decided so far. */
+/*
+ * The best plan of preloading, by branch and bound over groups and functions; the bound is the Lagrangian dual with what
+ * is decided so far.
+ */
 #include <stdlib.h>
 
 #include "scheduler/knapsack/knapsack_state.h"
+#include "tests/judges/judges.h"
 
 #define NONE MD_KNAPSACK_NONE
 
@@ -203,31 +207,91 @@ static void search_group(struct exact *exact, uint32_t group)
 	search_copies(exact, group, knap->containers, false);
 }
 
-enum md_status md_knap_search(const struct md_knap *knap, const struct md_knap_state *start, uint64_t limit,
-			      struct md_knap_state *best, uint64_t *nodes, bool *proven)
+/* Improves exact->best, which is a plan already; stops after `limit` nodes. */
+static enum md_status search(struct exact *exact)
 {
-	struct exact exact = {.knap = knap, .start = start, .best = best, .limit = limit};
-	enum md_status status = md_knap_state_init(knap, &exact.state);
-	*proven = true;
+	const struct md_knap *knap = exact->knap;
+	enum md_status status = md_knap_state_init(knap, &exact->state);
 	if (status || !knap->in->place_count) {
-		md_knap_state_finish(&exact.state);
+		md_knap_state_finish(&exact->state);
 		return status;
 	}
-	exact.later = malloc((knap->groups + 1) * sizeof(double));
-	exact.within = malloc(((size_t)knap->in->function_count * MD_KNAP_BACKBONES + 1) * sizeof(double));
-	if (!exact.later || !exact.within) {
+	exact->later = malloc((knap->groups + 1) * sizeof(double));
+	exact->within = malloc(((size_t)knap->in->function_count * MD_KNAP_BACKBONES + 1) * sizeof(double));
+	if (!exact->later || !exact->within) {
 		status = MD_ERR_NO_MEMORY;
 	} else {
-		md_knap_prices(knap, start, 200, &exact.prices);
+		md_knap_prices(knap, exact->start, 200, &exact->prices);
 		for (int kind = 0; kind < MD_KNAP_KINDS; kind++)
-			exact.room[kind] = exact.prices.room[kind];
-		fill_tables(&exact);
-		search_group(&exact, 0);
-		*nodes = exact.nodes;
-		*proven = exact.nodes <= limit;
+			exact->room[kind] = exact->prices.room[kind];
+		fill_tables(exact);
+		search_group(exact, 0);
 	}
-	free(exact.within);
-	free(exact.later);
-	md_knap_state_finish(&exact.state);
+	free(exact->within);
+	free(exact->later);
+	md_knap_state_finish(&exact->state);
+	return status;
+}
+
+/* Puts into `state` what our own algorithm would place: the plan that the search has to beat. */
+static enum md_status begin_with_ours(const struct md_knap *knap, struct md_knap_state *state)
+{
+	struct md_knapsack_plan ours;
+	MD_FORWARD(md_knapsack_bundles(knap->in, &ours));
+	for (uint32_t i = 0; i < ours.count; i++)
+		md_knap_add(knap, state, ours.placements[i].artifact, ours.placements[i].place);
+	md_knapsack_plan_finish(&ours);
+	return MD_OK;
+}
+
+struct judging {
+	struct md_knap knap;
+	struct md_knap_state start, best;
+};
+
+static void stop_judging(struct judging *judging)
+{
+	md_knap_state_finish(&judging->best);
+	md_knap_state_finish(&judging->start);
+	md_knap_finish(&judging->knap);
+}
+
+static enum md_status begin_judging(struct judging *judging, const struct md_knapsack *problem)
+{
+	*judging = (struct judging){0};
+	enum md_status status = md_knap_init(&judging->knap, problem);
+	if (!status)
+		status = md_knap_state_init(&judging->knap, &judging->start);
+	if (!status)
+		status = md_knap_state_init(&judging->knap, &judging->best);
+	if (status)
+		stop_judging(judging);
+	return status;
+}
+
+enum md_status knapsack_bound(const struct md_knapsack *problem, double *value)
+{
+	struct judging judging;
+	struct md_knap_prices prices;
+	MD_FORWARD(begin_judging(&judging, problem));
+	md_knap_prices(&judging.knap, &judging.start, 200, &prices);
+	*value = prices.bound;
+	stop_judging(&judging);
+	return MD_OK;
+}
+
+enum md_status knapsack_exact(const struct md_knapsack *problem, bool from_ours, uint64_t limit,
+			      struct md_knapsack_plan *plan, struct knapsack_proof *proof)
+{
+	struct judging judging;
+	MD_FORWARD(begin_judging(&judging, problem));
+	struct exact exact = {.knap = &judging.knap, .start = &judging.start, .best = &judging.best, .limit = limit};
+	enum md_status status = from_ours ? begin_with_ours(&judging.knap, &judging.best) : MD_OK;
+	if (!status)
+		status = search(&exact);
+	if (!status)
+		status = md_knap_plan(&judging.knap, &judging.start, &judging.best, plan);
+	*proof = (struct knapsack_proof){.proven = exact.nodes <= limit, .nodes = exact.nodes};
+	stop_judging(&judging);
 	return status;
 }
