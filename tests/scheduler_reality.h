@@ -32,6 +32,8 @@ struct running { /* a request in a batch that still holds its memory */
 struct reality {
 	struct open open[REALITY_MOST];
 	size_t open_count;
+	struct open unheard[REALITY_MOST]; /* copies in that have ended, and the scheduler was not told */
+	size_t unheard_count;
 	struct running running[REALITY_MOST];
 	size_t running_count;
 	uint64_t lies[8][4][REALITY_OWNERS]; /* bytes, by GPU, class and owner */
@@ -202,8 +204,42 @@ static inline void reality_transfer_ends(struct reality *r, uint64_t transfer, b
 				r->running[i].waits[t] = 0;
 }
 
+/* The end of this transfer is not reported. */
+static inline void reality_unheard(struct reality *r, uint64_t transfer)
+{
+	const struct open *o = reality_find(r, transfer);
+	if (!o || reality_leaves(o->type))
+		return;
+	cr_assert_lt(r->unheard_count, REALITY_MOST, "more lost ends than the test can remember");
+	r->unheard[r->unheard_count++] = *o;
+}
+
+static inline void reality_heard(struct reality *r, uint64_t transfer)
+{
+	for (size_t i = r->unheard_count; transfer && i-- > 0;)
+		if (r->unheard[i].transfer == transfer)
+			r->unheard[i] = r->unheard[--r->unheard_count];
+}
+
+/*
+ * The scheduler takes a copy for failed if one of its ends is lost, unless it knows that the copy has ended. So the node
+ * drops it even if it has, and the runs that use it.
+ */
+static inline void reality_drop(struct reality *r, size_t unheard)
+{
+	const struct open o = r->unheard[unheard];
+	r->unheard[unheard] = r->unheard[--r->unheard_count];
+	reality_lies(r, o.gpu, o.artifact, o.owner, 0);
+	for (size_t i = r->running_count; i-- > 0;)
+		if (reality_brings(r, &o, r->running[i].function, r->running[i].gpu))
+			reality_stop(r, i);
+}
+
 static inline void reality_gpu_lost(struct reality *r, uint32_t gpu)
 {
+	for (size_t i = r->unheard_count; i-- > 0;)
+		if (r->unheard[i].gpu == gpu || r->unheard[i].reads_from == gpu)
+			reality_drop(r, i);
 	for (size_t i = r->running_count; i-- > 0;)
 		if (r->running[i].gpu == gpu)
 			reality_stop(r, i);
@@ -222,6 +258,11 @@ static inline void reality_copies_fail(struct reality *r, uint32_t gpu, enum med
 		const struct open *o = &r->open[i];
 		if (o->artifact == artifact && o->owner == owner && (o->gpu == gpu || o->reads_from == gpu))
 			reality_transfer_ends(r, o->transfer, true);
+	}
+	for (size_t i = r->unheard_count; i-- > 0;) {
+		const struct open *o = &r->unheard[i];
+		if (o->artifact == artifact && o->owner == owner && (o->gpu == gpu || o->reads_from == gpu))
+			reality_drop(r, i);
 	}
 }
 

@@ -241,6 +241,7 @@ static void step(struct medusa_sched_event event)
 	event.now = world.now;
 	event.size = sizeof(event);
 	happen(&event);
+	reality_heard(&world.reality, event.transfer);
 	int code = medusa_sched_step(world.sched, &event, &actions, &count);
 	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(world.sched));
 	uint64_t by_event = ended() - before - rejected_as_cancelled(actions, count);
@@ -337,10 +338,12 @@ static void report(struct medusa_sched_event e)
 		return; /* it was stopped meanwhile */
 	if (e.transfer && !reality_find(&world.reality, e.transfer))
 		return;
-	if (lost())
+	if (lost()) {
+		reality_unheard(&world.reality, e.transfer);
 		happen(&e);
-	else
+	} else {
 		step(e);
+	}
 }
 
 /*
@@ -354,10 +357,12 @@ static void answer(struct medusa_sched_event e)
 		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE; /* of an eviction as well as of a copy in */
 	else if (e.transfer && draw(2))
 		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE;
-	if (lost())
+	if (lost()) {
+		reality_unheard(&world.reality, e.transfer);
 		happen(&e);
-	else
+	} else {
 		step(e);
+	}
 }
 
 /* The first thing that is due; false: nothing ever will be. */

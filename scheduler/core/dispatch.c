@@ -318,7 +318,7 @@ static void rank_ready(struct medusa_sched *s, uint32_t from)
 	for (uint32_t i = 0; i < count; i++)
 		functions[i] = s->ready.items[i].index;
 	for (uint32_t i = 0; i < count; i++)
-		md_priority_put(&s->ready, functions[i], s->queueing->key(s, functions[i]));
+		md_function_ready(s, functions[i]);
 }
 
 static void serve_ready(struct medusa_sched *s)
@@ -334,10 +334,11 @@ static void serve_ready(struct medusa_sched *s)
 		if (outcome == RAN) {
 			md_function_changed(s, function);
 			rank_ready(s, passed);
-		} else if (outcome == NO_SLOT)
+		} else if (outcome == NO_SLOT) {
 			s->blocked[passed++] = function;
-		else if (outcome == STUCK)
+		} else if (outcome == STUCK) {
 			set_aside(s, function);
+		}
 	}
 	while (passed > 0) {
 		uint32_t function = s->blocked[--passed];
