@@ -54,22 +54,22 @@ Test(sim_config, values_have_units)
 {
 	uint64_t value;
 	double speed;
-	struct md_sim_range rate;
-	cr_assert_null(md_sim_parse_bytes("1.34GB", &value));
+	struct md_units_range rate;
+	cr_assert_null(md_units_bytes("1.34GB", &value));
 	cr_assert_eq(value, 1340000000);
-	cr_assert_null(md_sim_parse_bytes("512 MiB", &value));
+	cr_assert_null(md_units_bytes("512 MiB", &value));
 	cr_assert_eq(value, 512u << 20);
-	cr_assert_null(md_sim_parse_bytes("0", &value));
+	cr_assert_null(md_units_bytes("0", &value));
 	cr_assert_eq(value, 0);
-	cr_assert_null(md_sim_parse_time("0.25ms", &value));
+	cr_assert_null(md_units_time("0.25ms", &value));
 	cr_assert_eq(value, 250000);
-	cr_assert_null(md_sim_parse_time("2min", &value));
+	cr_assert_null(md_units_time("2min", &value));
 	cr_assert_eq(value, 120000000000);
-	cr_assert_null(md_sim_parse_speed("55.5GB/s", &speed));
+	cr_assert_null(md_units_speed("55.5GB/s", &speed));
 	cr_assert_float_eq(speed, 55.5e9, 1);
-	cr_assert_null(md_sim_parse_rate("5..30/min", &rate));
+	cr_assert_null(md_units_rate("5..30/min", &rate));
 	cr_assert(rate.low == 5 && rate.high == 30);
-	cr_assert_null(md_sim_parse_rate("0.5..2/s", &rate));
+	cr_assert_null(md_units_rate("0.5..2/s", &rate));
 	cr_assert(rate.low == 30 && rate.high == 120);
 }
 
@@ -79,16 +79,16 @@ Test(sim_config, values_without_units_are_refused)
 					  "nanB", "1.2.3GB", "1gb", "1GB/s", ".GB",  "1,5GB", "1 G B"};
 	uint64_t value;
 	double speed;
-	struct md_sim_range rate;
+	struct md_units_range rate;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		cr_assert(md_sim_parse_bytes(bad[i], &value), "'%s' passes for bytes", bad[i]);
-		cr_assert(md_sim_parse_time(bad[i], &value), "'%s' passes for a time", bad[i]);
-		cr_assert(md_sim_parse_rate(bad[i], &rate), "'%s' passes for a rate", bad[i]);
+		cr_assert(md_units_bytes(bad[i], &value), "'%s' passes for bytes", bad[i]);
+		cr_assert(md_units_time(bad[i], &value), "'%s' passes for a time", bad[i]);
+		cr_assert(md_units_rate(bad[i], &rate), "'%s' passes for a rate", bad[i]);
 	}
-	cr_assert(md_sim_parse_speed("12GB", &speed) && md_sim_parse_speed("/s", &speed));
-	cr_assert(md_sim_parse_bytes("99999999999999TB", &value), "more than 63 bits");
-	cr_assert(md_sim_parse_rate("30..5/min", &rate) && md_sim_parse_rate("..5/min", &rate) &&
-		  md_sim_parse_rate("5../min", &rate));
+	cr_assert(md_units_speed("12GB", &speed) && md_units_speed("/s", &speed));
+	cr_assert(md_units_bytes("99999999999999TB", &value), "more than 63 bits");
+	cr_assert(md_units_rate("30..5/min", &rate) && md_units_rate("..5/min", &rate) &&
+		  md_units_rate("5../min", &rate));
 }
 
 /* ---- nodes ---- */

@@ -98,7 +98,7 @@ static int take_mapping(struct md_sim_workload_options *arrivals)
 					      mapping_text);
 	arrivals->mapping = MD_SIM_ZIPF;
 	if (mapping_text[4])
-		wrong = md_sim_parse_number(mapping_text + 5, &arrivals->zipf);
+		wrong = md_units_number(mapping_text + 5, &arrivals->zipf);
 	return wrong ? md_options_usage_error(&command, "--mapping %s: %s", mapping_text, wrong) : -1;
 }
 
@@ -115,10 +115,10 @@ static int take_numbers(struct run *run)
 	if (count_text && !count)
 		return md_options_usage_error(&command, "--count 0: there is nothing to simulate");
 	run->count = (uint32_t)count;
-	if (speed_text && ((wrong = md_sim_parse_number(speed_text, &run->arrivals.speed)) || run->arrivals.speed <= 0))
+	if (speed_text && ((wrong = md_units_number(speed_text, &run->arrivals.speed)) || run->arrivals.speed <= 0))
 		return md_options_usage_error(&command, "--speed %s: %s", speed_text, wrong ? wrong : "more than 0");
 	if (duration_text &&
-	    ((wrong = md_sim_parse_time(duration_text, &run->arrivals.duration_ns)) || !run->arrivals.duration_ns))
+	    ((wrong = md_units_time(duration_text, &run->arrivals.duration_ns)) || !run->arrivals.duration_ns))
 		return md_options_usage_error(&command, "--duration %s: %s", duration_text,
 					      wrong ? wrong : "more than 0");
 	return -1;

@@ -76,17 +76,17 @@ static const char *parse_value(const struct md_sim_field *field, const char *tex
 	case MD_SIM_TEXT:
 		return parse_text(text, out);
 	case MD_SIM_BYTES:
-		return md_sim_parse_bytes(text, out);
+		return md_units_bytes(text, out);
 	case MD_SIM_TIME:
-		return md_sim_parse_time(text, out);
+		return md_units_time(text, out);
 	case MD_SIM_SPEED:
-		return md_sim_parse_speed(text, out);
+		return md_units_speed(text, out);
 	case MD_SIM_NUMBER:
-		return md_sim_parse_number(text, out);
+		return md_units_number(text, out);
 	case MD_SIM_COUNT:
 		return parse_count(text, out);
 	case MD_SIM_RATE:
-		return md_sim_parse_rate(text, out);
+		return md_units_rate(text, out);
 	case MD_SIM_FLAG:
 		return parse_flag(text, out);
 	case MD_SIM_CHOICE:
@@ -112,7 +112,7 @@ static bool numeric_value(const struct md_sim_field *field, const void *out, dou
 		*value = *(const uint32_t *)out;
 		return true;
 	case MD_SIM_RATE:
-		*value = ((const struct md_sim_range *)out)->high;
+		*value = ((const struct md_units_range *)out)->high;
 		return true;
 	default:
 		return false;

@@ -3,6 +3,7 @@
 #ifndef MD_SIMULATOR_CONFIG_FIELDS_H
 #define MD_SIMULATOR_CONFIG_FIELDS_H
 
+#include "base/units.h"
 #include "simulator/config/yaml.h"
 
 enum md_sim_field_type {
@@ -12,14 +13,10 @@ enum md_sim_field_type {
 	MD_SIM_SPEED,  /* double, bytes a second; "12GB/s" */
 	MD_SIM_NUMBER, /* double; "0.4", "98%" */
 	MD_SIM_COUNT,  /* uint32_t */
-	MD_SIM_RATE,   /* struct md_sim_range, a minute; "12/min", "5..30/min", "0.2/s" */
+	MD_SIM_RATE,   /* struct md_units_range, a minute; "12/min", "5..30/min", "0.2/s" */
 	MD_SIM_FLAG,   /* int; "true", "false" */
 	MD_SIM_CHOICE, /* int: the index in choices */
 	MD_SIM_NESTED, /* uint32_t: index of the YAML node, which the caller reads */
-};
-
-struct md_sim_range {
-	double low, high;
 };
 
 /*
@@ -67,12 +64,5 @@ enum md_status md_sim_fields_require(const struct md_sim_fields *fields, uint32_
 enum md_status md_sim_fields_refuse(const struct md_sim_yaml *yaml, uint32_t node, const char *path, const char *field,
 				    struct md_error *err, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-
-/* A value with its unit. NULL, or what is wrong with it. */
-const char *md_sim_parse_bytes(const char *text, uint64_t *bytes);
-const char *md_sim_parse_time(const char *text, uint64_t *ns);
-const char *md_sim_parse_speed(const char *text, double *bytes_per_s);
-const char *md_sim_parse_rate(const char *text, struct md_sim_range *per_min);
-const char *md_sim_parse_number(const char *text, double *number);
 
 #endif

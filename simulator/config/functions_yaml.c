@@ -120,7 +120,7 @@ static enum md_status count_functions(struct md_sim_functions_config *config, st
 /* An entry of a list of functions: the model, and fields that override the model's. */
 struct entry {
 	char *name, *model;
-	struct md_sim_range rate;
+	struct md_units_range rate;
 	uint64_t slo_ns;
 	double percentile;
 };

@@ -17,7 +17,7 @@ struct md_sim_model_entry {
 	char *name, *backbone, *artifact;
 	uint64_t adapter_bytes;
 	uint32_t kv_block_tokens, count;
-	struct md_sim_range rate;
+	struct md_units_range rate;
 	int goal;
 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values with their units: bytes, times, speeds and rates. */
-#include <errno.h>
+#include "base/units.h"
+
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "simulator/config/fields.h"
 
 #define NUMBER_BYTES_MAX 40
 
@@ -68,17 +68,17 @@ static const char *parse_integer(const char *text, const struct unit *units, con
 	return wrong;
 }
 
-const char *md_sim_parse_bytes(const char *text, uint64_t *bytes)
+const char *md_units_bytes(const char *text, uint64_t *bytes)
 {
 	return parse_integer(text, bytes_units, "bytes with a unit are expected, such as 1.34GB or 512MiB", bytes);
 }
 
-const char *md_sim_parse_time(const char *text, uint64_t *ns)
+const char *md_units_time(const char *text, uint64_t *ns)
 {
 	return parse_integer(text, time_units, "a time with a unit is expected, such as 25ms or 48s", ns);
 }
 
-const char *md_sim_parse_speed(const char *text, double *bytes_per_s)
+const char *md_units_speed(const char *text, double *bytes_per_s)
 {
 	static const char missing[] = "a speed with a unit is expected, such as 12GB/s";
 	char amount[NUMBER_BYTES_MAX + 8];
@@ -90,7 +90,7 @@ const char *md_sim_parse_speed(const char *text, double *bytes_per_s)
 	return parse(amount, bytes_units, missing, bytes_per_s);
 }
 
-const char *md_sim_parse_rate(const char *text, struct md_sim_range *per_min)
+const char *md_units_rate(const char *text, struct md_units_range *per_min)
 {
 	static const char missing[] = "a rate with a unit is expected, such as 12/min or 5..30/min";
 	const char *dots = strstr(text, "..");
@@ -112,7 +112,7 @@ const char *md_sim_parse_rate(const char *text, struct md_sim_range *per_min)
 	return per_min->low <= per_min->high ? NULL : "the first rate is greater than the second";
 }
 
-const char *md_sim_parse_number(const char *text, double *number)
+const char *md_units_number(const char *text, double *number)
 {
 	const char *end;
 	if (!take_number(text, number, &end) || (*end && strcmp(end, "%")))
