@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
-# restore, swap} < tools; base < scheduler < simulator < tools. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap} < tools; base < scheduler < simulator < worker < tools. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -34,7 +34,8 @@ for engine_side in capture analyze restore swap; do
 done
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
-check tools base scheduler simulator driver format kvprofile api capture analyze restore swap medusa
+check worker base format scheduler simulator swap medusa
+check tools base scheduler simulator worker driver format kvprofile api capture analyze restore swap medusa
 check include medusa
 check hostcuda base driver
 check models base driver format medusa hostcuda

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which models must stop so that another one may run, by groups or by the matrix. */
+#include <stdlib.h>
+
+#include "worker/config/config.h"
+
+static bool has_member(const struct md_config_members *members, uint32_t model)
+{
+	uint32_t low = 0, high = members->count;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (members->items[middle] == model)
+			return true;
+		if (members->items[middle] < model)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+/* ---- groups ---- */
+
+static bool group_evicts(const struct md_worker_config *config, uint32_t target, uint32_t other)
+{
+	uint32_t own = config->models[target].group, group = config->models[other].group;
+	if (own == group)
+		return config->groups[own].swap;
+	return config->groups[own].exclusive && !config->groups[group].persistent;
+}
+
+/* ---- matrix ---- */
+
+static uint64_t cost_within(const struct md_config_matrix *matrix, const struct md_config_members *members,
+			    const bool *running)
+{
+	uint64_t cost = 0;
+	for (uint32_t i = 0; i < members->count; i++)
+		if (running[members->items[i]])
+			cost += matrix->costs[members->items[i]];
+	return cost;
+}
+
+/* What keeps most of what runs; the first one of equals. NULL: none has the target. */
+static const struct md_config_combination *find_combination(const struct md_config_matrix *matrix, uint32_t target,
+							    const bool *running)
+{
+	const struct md_config_combination *best = NULL;
+	uint64_t most = 0;
+	for (uint32_t i = 0; i < matrix->combination_count; i++) {
+		const struct md_config_combination *combination = &matrix->combinations[i];
+		if (!has_member(&combination->members, target))
+			continue;
+		uint64_t kept = cost_within(matrix, &combination->members, running);
+		if (!best || kept > most) {
+			best = combination;
+			most = kept;
+		}
+	}
+	return best;
+}
+
+/* ---- both ---- */
+
+uint32_t md_config_evict(const struct md_worker_config *config, uint32_t target, const bool *running, bool *evict)
+{
+	const struct md_config_combination *combination =
+	    config->matrix && !running[target] ? find_combination(config->matrix, target, running) : NULL;
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < config->model_count; i++) {
+		evict[i] = false;
+		if (i == target || !running[i])
+			continue;
+		if (config->matrix)
+			evict[i] = !running[target] && !(combination && has_member(&combination->members, i));
+		else
+			evict[i] = group_evicts(config, target, i);
+		count += evict[i];
+	}
+	return count;
+}
+
+static bool share_group(const struct md_worker_config *config, const uint32_t *models, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t group = config->models[models[i]].group;
+		if (group != config->models[models[0]].group || config->groups[group].swap)
+			return false;
+	}
+	return true;
+}
+
+bool md_config_together(const struct md_worker_config *config, const uint32_t *models, uint32_t count)
+{
+	if (count < 2)
+		return true;
+	if (!config->matrix)
+		return share_group(config, models, count);
+	for (uint32_t i = 0; i < config->matrix->combination_count; i++) {
+		const struct md_config_members *members = &config->matrix->combinations[i].members;
+		uint32_t found = 0;
+		while (found < count && has_member(members, models[found]))
+			found++;
+		if (found == count)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration of medusa-worker: llama-swap's config.yaml with our own keys, as it was read. docs/worker-config.md */
+#ifndef MD_WORKER_CONFIG_CONFIG_H
+#define MD_WORKER_CONFIG_CONFIG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "medusa/scheduler.h"
+
+/*
+ * One md_worker_config owns everything in it; readers only look. Texts are UTF-8 and never NULL unless it is said. Times
+ * are in ns, memory is in bytes. An absent list has count 0 and may have NULL. Models are sorted by their IDs, and are
+ * named by their index.
+ */
+
+#define MD_CONFIG_NONE UINT32_MAX /* no model, group, peer ... */
+#define MD_CONFIG_MODELS_MAX 10000u
+#define MD_CONFIG_CONCURRENCY 10u /* concurrencyLimit of a model that has none */
+
+struct md_config_texts {
+	const char *const *items;
+	uint32_t count;
+};
+
+/* What whoever runs the daemon should know: a key that has no effect, a name that means something else. */
+struct md_config_note {
+	const char *path; /* "models.qwen.ttl" */
+	const char *file;
+	uint32_t line;
+	const char *text; /* a sentence without its end */
+};
+
+/* 0: no limit. */
+struct md_config_timeouts {
+	uint64_t connect_ns, keepalive_ns, response_header_ns, tls_handshake_ns, expect_continue_ns, idle_ns;
+};
+
+/* ---- what is changed in requests ---- */
+
+struct md_config_param {
+	const char *path; /* of keys, with dots between them: "chat_template_kwargs.enable_thinking" */
+	const json_t *value;
+};
+
+/* In the order of the file; objects replace what is there, they are not united with it. */
+struct md_config_params {
+	const char *name; /* by_id: the requested name that they are for; else "" */
+	const struct md_config_param *items;
+	uint32_t count;
+};
+
+/* In this order: strip, set, by_id. The parameter "model" is in none of them. */
+struct md_config_filters {
+	struct md_config_texts strip;
+	struct md_config_params set;
+	const struct md_config_params *by_id;
+	uint32_t by_id_count;
+};
+
+/* ---- models ---- */
+
+enum md_config_medium { MD_CONFIG_TEXT = 1, MD_CONFIG_AUDIO = 2, MD_CONFIG_IMAGE = 4 };
+
+struct md_config_capabilities {
+	bool given;
+	unsigned in, out; /* bits of enum md_config_medium */
+	bool tools, reranker;
+	uint64_t context; /* tokens; 0: not given */
+};
+
+enum md_config_swap { MD_CONFIG_SWAP_AUTO, MD_CONFIG_SWAP_OFF, MD_CONFIG_SWAP_ON };
+enum md_config_share { MD_CONFIG_SHARE_AUTO, MD_CONFIG_SHARE_OFF };
+
+/* models.*.medusa; 0 and NULL: not given, so it is measured or the default of the daemon holds. */
+struct md_config_own {
+	const char *artifact; /* path of a .medusa */
+	uint64_t memory_bytes, host_memory_bytes, kv_request_bytes;
+	uint64_t slo_ns;
+	enum medusa_sched_goal goal;
+	int64_t priority; /* the higher, the earlier; also from routing.scheduler.settings.fifo.priority */
+	bool pin;         /* never evicted once it is loaded */
+	uint32_t min_replicas, max_batch;
+	enum md_config_swap swap;
+	enum md_config_share share;
+	uint64_t start_ns, swap_ns; /* first guesses */
+	uint32_t tenant;            /* index, or MD_CONFIG_NONE */
+	uint32_t template;          /* index, or MD_CONFIG_NONE */
+	uint32_t max_queue;
+	uint64_t max_wait_ns, deadline_ns;
+};
+
+struct md_config_model {
+	const char *id;
+	const char *const *argv;        /* ends with NULL; empty: nothing can be started */
+	const char *const *stop_argv;   /* the same; NULL: SIGTERM. "${PID}" in it stands for the process's ID */
+	const char *cmd;                /* as it is shown: with macros replaced */
+	struct md_config_texts env;     /* "NAME=VALUE", added to the daemon's environment */
+	const char *proxy;              /* URL of the engine */
+	const char *check;              /* path that answers 200 when it is ready; NULL: ready as soon as it runs */
+	uint16_t port;                  /* ${PORT}; 0: cmd does not use it */
+	struct md_config_texts aliases; /* also the names of filters.by_id */
+	uint64_t health_ns;             /* from its start until it must be ready */
+	uint64_t ttl_ns;                /* idle time until it is unloaded; 0: never */
+	uint64_t unload_ns;             /* from the wish to end until SIGKILL */
+	bool unlisted;
+	const char *use_model_name; /* sent to the engine as "model"; "": what the client sent */
+	const char *name, *description;
+	uint32_t concurrency; /* requests at most, with those that wait */
+	struct md_config_filters filters;
+	const json_t *metadata; /* an object; NULL: none */
+	bool send_loading_state;
+	struct md_config_timeouts timeouts;
+	bool ignore_websockets;
+	struct md_config_capabilities capabilities;
+	uint32_t group; /* index; MD_CONFIG_NONE with a matrix */
+	struct md_config_own own;
+};
+
+/* ---- which models run together ---- */
+
+struct md_config_members {
+	const uint32_t *items; /* models, ascending */
+	uint32_t count;
+};
+
+struct md_config_group {
+	const char *name;
+	bool swap;       /* one member at a time */
+	bool exclusive;  /* its members evict other groups */
+	bool persistent; /* others do not evict it */
+	struct md_config_members members;
+};
+
+/* One combination that a set of the matrix allows. Sets that others refer to come first. */
+struct md_config_combination {
+	const char *set;
+	struct md_config_members members;
+};
+
+struct md_config_matrix {
+	const uint32_t *costs; /* of evicting a model, by its index */
+	const struct md_config_combination *combinations;
+	uint32_t combination_count;
+};
+
+/* ---- names that are no model of this node ---- */
+
+struct md_config_peer {
+	const char *id;
+	const char *proxy, *api_key; /* "": none */
+	struct md_config_texts models;
+	struct md_config_filters filters;
+	struct md_config_timeouts timeouts;
+};
+
+enum md_config_target_kind { MD_CONFIG_NOTHING, MD_CONFIG_MODEL, MD_CONFIG_PEER, MD_CONFIG_SELECTOR };
+
+/* What a name means. */
+struct md_config_target {
+	enum md_config_target_kind kind;
+	uint32_t index;   /* of the model, peer or selector */
+	const char *name; /* of a peer: the model's name there; else NULL */
+};
+
+enum md_config_strategy { MD_CONFIG_WARM, MD_CONFIG_PIN, MD_CONFIG_SPILLOVER };
+
+struct md_config_selector {
+	const char *id;
+	enum md_config_strategy strategy;
+	const struct md_config_target *targets; /* models and peers */
+	uint32_t target_count;
+	uint32_t spillover; /* requests of a target from which on the next one is used */
+	const char *name, *description;
+	bool unlisted;
+	const json_t *metadata; /* an object; NULL: none */
+};
+
+struct md_config_pin {
+	const char *name;
+	const char *target; /* NULL: the name is disabled */
+};
+
+struct md_config_profile {
+	const char *id, *description;
+	const struct md_config_pin *pins;
+	uint32_t pin_count;
+};
+
+/* ---- medusa: ---- */
+
+struct md_config_gpu {
+	const char *uuid;      /* NULL: the next one in the driver's order */
+	uint64_t memory_bytes; /* 0: all of it */
+	uint32_t slots;        /* 0: the scheduler's default */
+};
+
+struct md_config_tenant {
+	const char *name;
+	struct md_config_texts keys; /* API keys that stand for it */
+	double weight;
+	uint32_t max_running, max_waiting; /* 0: no limit */
+};
+
+/* A process that is started ahead and forks engines. */
+struct md_config_template {
+	const char *name;
+	const char *const *argv; /* ends with NULL */
+	const char *cmd;
+	struct md_config_texts env;
+};
+
+/* NULL: the scheduler's own. */
+struct md_config_policies {
+	const char *queueing, *placement, *eviction, *batching, *preloading;
+};
+
+struct md_config_node {
+	const struct md_config_gpu *gpus;
+	uint32_t gpu_count; /* 0: "auto", all that the driver has */
+	uint64_t host_memory_bytes;
+	struct md_config_policies policies;
+	const struct md_config_tenant *tenants;
+	uint32_t tenant_count;
+	const struct md_config_template *templates;
+	uint32_t template_count;
+	uint32_t retries;    /* of a request whose engine failed before it sent a byte */
+	const char *listen;  /* "": the command line's */
+	const char *state;   /* path of SQLite's file; "": none is kept */
+	const char *control; /* path of the Unix socket; "": the default */
+	uint64_t pool_bytes; /* host memory for swapped engines; 0: learned */
+	uint64_t body_limit; /* bytes of a request's body */
+};
+
+/* ---- all of it ---- */
+
+enum md_config_log_level { MD_CONFIG_LOG_DEBUG, MD_CONFIG_LOG_INFO, MD_CONFIG_LOG_WARN, MD_CONFIG_LOG_ERROR };
+enum md_config_log_to { MD_CONFIG_LOG_PROXY, MD_CONFIG_LOG_UPSTREAM, MD_CONFIG_LOG_BOTH, MD_CONFIG_LOG_NONE };
+
+struct md_worker_config {
+	const struct md_config_note *notes;
+	uint32_t note_count;
+
+	enum md_config_log_level log_level;
+	const char *log_time_format; /* a name of Go's layouts, lower case; "": none */
+	enum md_config_log_to log_to;
+	bool log_requests, include_aliases;
+	uint32_t metrics_in_memory;
+	uint64_t capture_bytes; /* 0: none */
+	const char *store;      /* "": none */
+	struct md_config_texts session_headers;
+	bool performance;
+	uint64_t performance_ns; /* from one sample to the next */
+	struct md_config_texts api_keys;
+	struct md_config_texts ignored_paths; /* patterns, see md_config_ignores_path */
+
+	const struct md_config_model *models;
+	uint32_t model_count;
+	const struct md_config_group *groups; /* none with a matrix */
+	uint32_t group_count;
+	const struct md_config_matrix *matrix; /* NULL: groups */
+	const struct md_config_peer *peers;
+	uint32_t peer_count;
+	const struct md_config_selector *selectors;
+	uint32_t selector_count;
+	const struct md_config_profile *profiles;
+	uint32_t profile_count;
+	struct md_config_members preload; /* in the order of the file */
+	struct md_config_node node;
+
+	struct md_config_inner *inner; /* memory, and indexes of names */
+};
+
+/*
+ * Reads a file, then the *.yml and *.yaml of a folder in the order of their names; either may be NULL. NULL on failure:
+ * the error names file, line and key. MD_ERR_NOT_FOUND, MD_ERR_IO, MD_ERR_CORRUPT, MD_ERR_TOO_LARGE, MD_ERR_NO_MEMORY.
+ */
+const struct md_worker_config *md_worker_config_create(const char *file, const char *folder, struct md_error *err);
+/* The same for a text; name stands in messages. */
+const struct md_worker_config *md_worker_config_parse(const char *name, const char *text, size_t bytes,
+						      struct md_error *err);
+void md_worker_config_destroy(const struct md_worker_config *config); /* NULL is fine */
+
+/* The model with this ID, else with this alias; NULL: none. */
+const struct md_config_model *md_config_find_model(const struct md_worker_config *config, const char *name);
+/* What a requested name means: a model, a selector, or "peer/model" (or "model", if one peer alone has it). */
+struct md_config_target md_config_find(const struct md_worker_config *config, const char *name);
+/* NULL: none. */
+const struct md_config_profile *md_config_find_profile(const struct md_worker_config *config, const char *id);
+/* The pin of a name in a profile, NULL: none. */
+const struct md_config_pin *md_config_find_pin(const struct md_config_profile *profile, const char *name);
+/* Whether a path behind /upstream/NAME must not start an engine. */
+bool md_config_ignores_path(const struct md_worker_config *config, const char *path);
+
+/*
+ * What must stop so that `target` may run: evict[i] is set for such models. running and evict have an element for each
+ * model. Returns how many they are.
+ */
+uint32_t md_config_evict(const struct md_worker_config *config, uint32_t target, const bool *running, bool *evict);
+/* Whether all of these models may run at once. */
+bool md_config_together(const struct md_worker_config *config, const uint32_t *models, uint32_t count);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a configuration, which config.c has read in this order; each needs those before it. */
+#ifndef MD_WORKER_CONFIG_PARTS_H
+#define MD_WORKER_CONFIG_PARTS_H
+
+#include "worker/config/keys.h"
+
+/* medusa: GPUs, policies, tenants, templates. */
+enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections);
+/* models.*.medusa; node may be NULL. */
+enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own);
+/* Makes names known to md_config_find: of models and aliases, then of peers' models, then of selectors. */
+enum md_status md_config_name_models(struct md_config_build *build, const struct md_config_sections *sections);
+enum md_status md_config_name_peers(struct md_config_build *build);
+enum md_status md_config_name_selectors(struct md_config_build *build);
+enum md_status md_config_read_routing(struct md_config_build *build, struct md_config_sections *sections);
+enum md_status md_config_read_matrix(struct md_config_build *build, struct md_tree *node);
+enum md_status md_config_read_peers(struct md_config_build *build, struct md_config_sections *sections);
+enum md_status md_config_read_selectors(struct md_config_build *build, struct md_config_sections *sections);
+enum md_status md_config_read_profiles(struct md_config_build *build, struct md_config_sections *sections);
+enum md_status md_config_read_hooks(struct md_config_build *build, struct md_config_sections *sections);
+
+/* MD_ERR_CORRUPT unless it begins with http:// or https:// and a host. */
+enum md_status md_config_check_url(const struct md_config_build *build, const struct md_tree *node, const char *url);
+/* The model with this ID, not with this alias; MD_CONFIG_NONE: none. */
+uint32_t md_config_find_id(const struct md_worker_config *config, const char *id);
+
+#endif
