@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a simulation's JSON and HTML as a browser or a script would read them: exit 1 and a line for each fault."""
+import base64
+import hashlib
 import html.parser
 import json
 import re
@@ -30,11 +32,30 @@ def check_series(policy, gpus):
         expect(sum(series["met"]) == policy["requests"]["met"], "JSON: series: all in time")
 
 
+def undocumented(value, known, path=""):
+    """Keys that docs/simulate-json.md does not have; the reasons of refusals are words of the library."""
+    if isinstance(value, list):
+        return set().union(*(undocumented(item, known, path) for item in value[:3])) if value and isinstance(value[0], dict) else set()
+    if not isinstance(value, dict) or path.endswith(".rejected"):
+        return set()
+    below = "distribution" if "p50" in value else path
+    found = set()
+    for key, item in value.items():
+        at = f"{below}.{key}".lstrip(".") + ("[]" if isinstance(item, list) and item and isinstance(item[0], dict) else "")
+        if not key.endswith("_hex") and at not in known and not (item == [] and at + "[]" in known):
+            found.add(at)
+        found |= undocumented(item, known, at)
+    return found
+
+
 def check_json(path):
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
     expect(list(report) == ["tool", "format", "simulated", "node", "functions", "trace", "seed", "policies"], "JSON: keys or their order")
     expect(report["tool"] == "medusa-simulate" and report["format"] == 1 and report["simulated"] is True, "JSON: what it is")
+    with open("docs/simulate-json.md", encoding="utf-8") as page:
+        missing = undocumented(report, set(re.findall(r"`([a-z_0-9.\[\]]+)`", page.read())))
+    expect(not missing, f"JSON: keys that docs/simulate-json.md lacks: {sorted(missing)}")
     keys = {tuple(policy) for policy in report["policies"]}
     expect(len(keys) <= 1, "JSON: policies with different keys")
     for policy in report["policies"]:
@@ -57,14 +78,23 @@ class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.ids, self.labels, self.text, self.svgs = [], [], [], [], []
-        self.counts = {}
+        self.counts, self.policy, self.script, self.tables = {}, "", "", []
 
     def handle_starttag(self, tag, pairs):
         attributes = dict(pairs)
         self.counts[tag] = self.counts.get(tag, 0) + 1
-        expect(tag not in ("script", "link", "iframe", "object", "embed", "base"), f"HTML: <{tag}>")
+        expect(tag != "script" or not attributes, "HTML: a script from elsewhere")
+        expect(tag not in ("link", "iframe", "object", "embed", "base"), f"HTML: <{tag}>")
         for name in attributes:
             expect(name not in ("src", "href", "srcset", "xlink:href", "style") and not name.startswith("on"), f"HTML: {name}= in <{tag}>")
+        if attributes.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attributes["content"]
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append("")
         if tag == "th":
             expect(attributes.get("scope") in ("col", "row", "rowgroup"), "HTML: <th> without a scope")
         if tag == "svg" and attributes.get("aria-hidden") != "true":
@@ -89,8 +119,25 @@ class Page(html.parser.HTMLParser):
         if self.open and self.open[-1] == "style":
             expect("url(" not in data and "@import" not in data, "HTML: style from elsewhere")
             expect("prefers-color-scheme:dark" in data.replace(" ", ""), "HTML: dark colours")
+        elif self.open and self.open[-1] == "script":
+            self.script += data
         else:
             self.text.append(data)
+            if self.open and self.open[-1] in ("th", "td"):
+                self.tables[-1][-1][-1] += data
+
+
+def check_functions(table, report, policy):
+    """The rows of a policy's table: the worst functions of the JSON, and as many as are shown."""
+    by_missed = sorted((f["met"] if f["counted"] else f["served"]) - f["requests"] for f in policy["per_function"])
+    rows = table[1:]
+    expect(len(rows) == min(len(by_missed), 500), f"HTML: {len(rows)} functions of {policy['name']}")
+    expect(all(len(row) == len(table[0]) == 12 for row in rows), "HTML: functions: each row has all columns")
+    expect(sum(int(row[2]) for row in rows) <= policy["requests"]["all"], "HTML: functions: requests")
+    if len(by_missed) <= 500:
+        expect(sum("never" in row[3] for row in rows) == policy["functions"]["never_served"], "HTML: functions that were never served")
+        expect(sum(row[7] == "yes" for row in rows) == policy["functions"]["compliant"], "HTML: functions that are compliant")
+        expect(sum(int(row[5]) for row in rows) == policy["requests"]["met"] or policy["functions"]["counted"] < len(rows), "HTML: functions: in time")
 
 
 def check_html(path, report):
@@ -107,8 +154,14 @@ def check_html(path, report):
     for policy in report["policies"]:
         expect(policy["name"] in words and policy["summary"] in words, f"HTML: {policy['name']}")
     for name in report["functions"]["models"]:
-        expect(name in words, f"HTML: model {name!r}")
+        expect(name[:40] in words, f"HTML: model {name[:40]!r}") # long ones are cut
     expect("Simulated" in words, "HTML: that it is simulated")
+    digest = base64.b64encode(hashlib.sha256(page.script.encode()).digest()).decode()
+    expect(page.policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'", f"HTML: only the script sha256-{digest} runs")
+    expect(page.counts.get("script") == 1, "HTML: one script")
+    expect(len(page.tables) == 1 + len(report["policies"]), "HTML: a table of figures, and of functions by policy")
+    for table, policy in zip(page.tables[1:], report["policies"]):
+        check_functions(table, report, policy)
     for svg in re.findall(r"<svg.*?</svg>", text, re.S):
         xml.fromstring(svg)
         for number in re.findall(r'(?:x|y|width|height|d)="([^"]*)"', svg):

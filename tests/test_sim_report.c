@@ -525,7 +525,7 @@ Test(sim_report, many_policies_and_models, .init = setup, .fini = teardown)
 	unsigned dashed = 0;
 	for (const char *at = html; (at = strstr(at, "class=\"line s0 dashed\"")); at++)
 		dashed++;
-	cr_expect(dashed == 3, "the ninth policy is dashed in the legend and in both plots, not %u times", dashed);
+	cr_expect(dashed == 4, "the ninth policy is dashed in two legends and two plots, not %u times", dashed);
 	free(html);
 	free(json);
 	free(text);
@@ -585,6 +585,80 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 		cr_expect(access(json_path, F_OK) != 0, "case %zu: there is no half report", i);
 	}
 	assert_nothing_beside_it();
+}
+
+/* Whoever writes functions.yaml may name a function or a model anything: no name becomes a part of the page. */
+Test(sim_report, hostile_names, .init = setup, .fini = teardown)
+{
+	static char long_name[5001];
+	static char *odd_models[] = {(char *)"</text></svg><script>alert(1)</script>", long_name};
+	static struct md_sim_function odd[FUNCTIONS];
+	struct md_sim_functions hostile = functions;
+	struct made made;
+	make(&made);
+	memset(long_name, 'x', sizeof(long_name) - 1);
+	memcpy(odd, function_table, sizeof(odd));
+	odd[0].name = (char *)"</th></table><script>document.title='owned'</script><img src=x onerror=alert(1)>";
+	odd[1].name = (char *)"\xe6\x97\xa5\xe6\x9c\xac\xe2\x80\xae\x1b[31m\"quoted\" & 'so'\n\t\\u0000";
+	odd[2].name = long_name;
+	hostile.functions = odd;
+	hostile.models = odd_models;
+	made.report.functions = &hostile;
+	write_both(&made.report);
+	assert_accepted("hostile names");
+	char *json = read_file(json_path), *html = read_file(html_path), *text = text_of(&made.report);
+	cr_expect(!strstr(html, "<script>document.title") && !strstr(html, "<script>alert") && !strstr(html, "<img"),
+		  "no name is an element");
+	assert_holds(html,
+		     "&lt;/th&gt;&lt;/table&gt;&lt;script&gt;document.title='owned'&lt;/script&gt;&lt;img src=x o...");
+	assert_holds(html, "\xe6\x97\xa5\xe6\x9c\xac&#xFFFD;&#xFFFD;[31m&quot;quoted&quot; &amp; 'so'\n\t\\u0000");
+	cr_expect(!strstr(html, long_name), "a very long name is cut in the page");
+	cr_expect(!strstr(text, long_name) && strstr(text, "xxxxxx..."), "and in the text");
+	cr_expect(!strchr(text, 0x1b), "no terminal is commanded");
+	assert_holds(json, long_name);
+	assert_holds(json, "\\u001b[31m\\\"quoted\\\" & 'so'\\n\\u0009\\\\u0000");
+	free(json);
+	free(html);
+	free(text);
+	unmake(&made);
+}
+
+/* Thousands of functions: the worst ones are in the page, which says how many are not. */
+Test(sim_report, many_functions, .init = setup, .fini = teardown)
+{
+	enum { MANY = 1200 };
+	static struct md_sim_function many[MANY];
+	static struct md_sim_function_result results[MANY];
+	static char names[MANY][16];
+	struct md_sim_functions large = functions;
+	struct made made;
+	make(&made);
+	for (size_t i = 0; i < MANY; i++) {
+		snprintf(names[i], sizeof(names[i]), "many-%zu", i);
+		many[i] = (struct md_sim_function){.name = names[i], .spec = {.slo_ns = 1000000}};
+		results[i] = (struct md_sim_function_result){.requests = 2000, .served = i, .met = i, .counted = true};
+	}
+	large.functions = many;
+	large.count = MANY;
+	made.report.functions = &large;
+	made.results[1].functions = results;
+	made.results[1].function_count = MANY;
+	made.results[1].requests = 2000 * MANY;
+	made.report.results = &made.results[1];
+	made.report.count = 1;
+	cr_assert(md_sim_report_html(&made.report, html_path, &(struct md_error){0}) == MD_OK, "written");
+	char *html = read_file(html_path);
+	/* function i has 2000 - i requests that are not in time: 500 to 1199 are left out */
+	assert_holds(html,
+		     "<p>The 500 functions with the most requests that were not in time. Left out: 700 functions, "
+		     "which have 805350 such requests together; the JSON has all (per_function).</p>");
+	assert_holds(html, ">many-0<");
+	assert_holds(html, ">many-499<");
+	cr_expect(!strstr(html, ">many-500<"), "the 501st is left out");
+	cr_expect(strstr(html, ">many-0<") < strstr(html, ">many-1<"), "the worst comes first");
+	assert_holds(html, "<td>0 (never)</td>");
+	free(html);
+	unmake(&made);
 }
 
 /* Bytes that neither HTML nor XML may hold, in what a trace's path may be. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/utf8.h"
 #include "simulator/report/report.h"
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
@@ -314,6 +315,17 @@ static void cost_rows(struct md_sim_report *report, struct md_sim_figures *figur
 	}
 }
 
+/* A name may be of any length; the JSON has all of it. */
+static void name_row(struct md_sim_figures *figures, const char *name)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; name[bytes] && i < MD_SIM_NAME_SHOWN; i++) {
+		size_t length = md_utf8_length(name + bytes, NULL);
+		bytes += length ? length : 1;
+	}
+	row(figures, "%.*s%s", (int)bytes, name, name[bytes] ? "..." : "");
+}
+
 static void model_rows(struct md_sim_report *report, struct md_sim_figures *figures)
 {
 	uint32_t models = report->functions->model_count;
@@ -321,7 +333,7 @@ static void model_rows(struct md_sim_report *report, struct md_sim_figures *figu
 	struct md_sim_share *shares = calloc((size_t)models + 1, sizeof(*shares));
 	size_t first = figures->count;
 	for (uint32_t m = 0; m < shown; m++)
-		row(figures, "%s", report->functions->models[m]);
+		name_row(figures, report->functions->models[m]);
 	if (!shares || figures->failed || figures->count != first + shown) {
 		figures->failed = true;
 		free(shares);

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "simulator/report/report.h"
 
-/* Increased when a key changes its meaning or is removed. */
+/* Increased when a key changes its meaning or is removed; docs/simulate-json.md says what each one is. */
 #define FORMAT 1
 
 /* ---- what was simulated ----------------------------------------------------------------------------------------- */

@@ -10,15 +10,14 @@
 #include "base/utf8.h"
 #include "simulator/report/report.h"
 
-/* Narrow enough that its text can be read on a phone. */
-#define WIDTH 420
-#define LETTER 6.2 /* roughly, at 11 px */
+#define WIDTH MD_SIM_PLOT_WIDTH
+#define LETTERS 40 /* at least so many fit in the width */
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
 
-void md_sim_plot_escape(const char *text, FILE *out)
+static void escape(const char *text, size_t most, FILE *out)
 {
-	while (*text) {
+	for (; *text && most; most--) {
 		uint32_t point = 0;
 		size_t length = md_utf8_length(text, &point);
 		unsigned char first = (unsigned char)*text;
@@ -36,9 +35,21 @@ void md_sim_plot_escape(const char *text, FILE *out)
 			fwrite(text, 1, length, out);
 		text += length ? length : 1;
 	}
+	if (*text)
+		fputs("...", out);
 }
 
-static void begin(const char *id, const char *title, int height, FILE *out)
+void md_sim_plot_escape(const char *text, FILE *out)
+{
+	escape(text, SIZE_MAX, out);
+}
+
+void md_sim_plot_escape_most(const char *text, size_t most, FILE *out)
+{
+	escape(text, most, out);
+}
+
+void md_sim_plot_begin(const char *id, const char *title, int height, FILE *out)
 {
 	fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"%s-title %s-desc\">\n", WIDTH, height,
 		id, id);
@@ -47,16 +58,16 @@ static void begin(const char *id, const char *title, int height, FILE *out)
 	fprintf(out, "</title>\n<desc id=\"%s-desc\">", id);
 }
 
-static void text_at(double x, double y, const char *class, const char *text, FILE *out)
+void md_sim_plot_text(double x, double y, const char *class, const char *text, FILE *out)
 {
 	fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-	md_sim_plot_escape(text, out);
+	md_sim_plot_escape_most(text, LETTERS, out);
 	fputs("</text>\n", out);
 }
 
 /* ---- curves ----------------------------------------------------------------------------------------------------- */
 
-#define LEFT 40
+#define LEFT 46
 #define RIGHT (WIDTH - 12)
 #define TOP 10
 #define BOTTOM 210
@@ -111,19 +122,19 @@ static void draw_axes(const struct md_sim_curves *plot, const struct axis *axis,
 		double y = place_y(0.25 * i);
 		fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>\n", LEFT, y, RIGHT);
 		snprintf(label, sizeof(label), "%d %%", 25 * i);
-		text_at(LEFT - 4, y + 4, "end", label, out);
+		md_sim_plot_text(LEFT - 4, y + 4, "end", label, out);
 	}
 	for (int power = axis->low; power <= axis->high; power++) {
 		double x = place_x(axis, pow(10, power));
 		fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/>\n", x, TOP, BOTTOM);
 		snprintf(label, sizeof(label), "%g", pow(10, power));
-		text_at(x, BOTTOM + 14, power == axis->high ? "end" : "middle", label, out);
+		md_sim_plot_text(x, BOTTOM + 14, power == axis->high ? "end" : "middle", label, out);
 	}
-	text_at((LEFT + RIGHT) / 2.0, HEIGHT - 8, "middle", plot->x_label, out);
+	md_sim_plot_text((LEFT + RIGHT) / 2.0, HEIGHT - 8, "middle", plot->x_label, out);
 	if (plot->mark) {
 		double x = place_x(axis, 1);
 		fprintf(out, "<path class=\"mark\" d=\"M%.1f %dV%d\"/>\n", x, TOP, BOTTOM);
-		text_at(x + 3, BOTTOM - 6, "start", plot->mark, out);
+		md_sim_plot_text(x + 3, BOTTOM - 6, "start", plot->mark, out);
 	}
 }
 
@@ -167,7 +178,7 @@ static void draw_curve(const struct md_sim_curves *plot, const struct axis *axis
 void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out)
 {
 	struct axis axis = fit(plot);
-	begin(plot->id, plot->title, HEIGHT, out);
+	md_sim_plot_begin(plot->id, plot->title, HEIGHT, out);
 	describe_curves(plot, out);
 	draw_axes(plot, &axis, out);
 	for (size_t i = 0; i < plot->count; i++)
@@ -177,10 +188,10 @@ void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out)
 
 /* ---- bars ------------------------------------------------------------------------------------------------------- */
 
-#define BAR 11
+#define BAR 13
 #define GAP 8
 #define HEAD 16 /* a group's name, above its bars */
-#define VALUE_ROOM 64
+#define VALUE_ROOM 80
 
 static double greatest_of(const struct md_sim_bars *plot)
 {
@@ -204,7 +215,7 @@ static void describe_bars(const struct md_sim_bars *plot, FILE *out)
 {
 	char text[64];
 	for (size_t g = 0; g < plot->group_count; g++) {
-		md_sim_plot_escape(plot->groups[g], out);
+		md_sim_plot_escape_most(plot->groups[g], MD_SIM_NAME_SHOWN, out);
 		for (size_t i = 0; i < plot->count; i++) {
 			fputs(i ? ", " : ": ", out);
 			md_sim_plot_escape(plot->names[i], out);
@@ -227,18 +238,18 @@ static void draw_bar(const struct md_sim_bars *plot, size_t index, double y, dou
 		name % MD_SIM_PLOT_COLOURS, name / MD_SIM_PLOT_COLOURS % 2 ? " pale" : "", y, width, BAR - 1);
 	md_sim_plot_escape(plot->names[name], out);
 	fprintf(out, ": %s</title></rect>\n", text);
-	text_at(width + 4, y + BAR - 2, "start", text, out);
+	md_sim_plot_text(width + 4, y + BAR - 2, "start", text, out);
 }
 
 void md_sim_plot_bars(const struct md_sim_bars *plot, FILE *out)
 {
 	double group = HEAD + BAR * (double)plot->count + GAP;
 	double scale = (WIDTH - VALUE_ROOM) / greatest_of(plot);
-	begin(plot->id, plot->title, (int)(group * (double)plot->group_count) + 2, out);
+	md_sim_plot_begin(plot->id, plot->title, (int)(group * (double)plot->group_count) + 2, out);
 	describe_bars(plot, out);
 	for (size_t g = 0; g < plot->group_count; g++) {
 		double y = group * (double)g;
-		text_at(0, y + HEAD - 4, "start strong", plot->groups[g], out);
+		md_sim_plot_text(0, y + HEAD - 4, "start strong", plot->groups[g], out);
 		for (size_t i = 0; i < plot->count; i++)
 			draw_bar(plot, g * plot->count + i, y + HEAD + BAR * (double)i, scale, out);
 	}

@@ -99,7 +99,45 @@ struct md_sim_bars {
 void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out);
 void md_sim_plot_bars(const struct md_sim_bars *plot, FILE *out);
 
+/* ---- plots over simulated time (plot_series.c) ------------------------------------------------------------------- */
+
+struct md_sim_line {
+	const double *values; /* each holds for an interval; not finite: none */
+	size_t count;
+	double interval_s, end_s;
+};
+
+struct md_sim_lines {
+	const char *id, *title;
+	const char *unit; /* " %" */
+	double full;      /* the top of the axis; 0: as the values need */
+	const char *const *names;
+	const struct md_sim_line *lines; /* one per name */
+	size_t count;
+};
+
+#define MD_SIM_MEMORY_PARTS 3 /* artifacts, residues, KV caches */
+
+struct md_sim_memory_plot {
+	const char *id, *title;
+	double end_s, full_gb;
+	struct md_sim_line sums[MD_SIM_MEMORY_PARTS]; /* GB: each part with those before it */
+};
+
+void md_sim_plot_lines(const struct md_sim_lines *plot, FILE *out);
+void md_sim_plot_memory(const struct md_sim_memory_plot *plot, FILE *out);
+
+/* ---- parts of plots (plot.c) -------------------------------------------------------------------------------------- */
+
+#define MD_SIM_PLOT_WIDTH 400 /* narrow enough that its text can be read on a phone */
+
+/* Up to the <desc>, which the caller fills and closes. */
+void md_sim_plot_begin(const char *id, const char *title, int height, FILE *out);
+void md_sim_plot_text(double x, double y, const char *class, const char *text, FILE *out);
 /* Escapes text for HTML and XML; characters that neither allows become U+FFFD. */
 void md_sim_plot_escape(const char *text, FILE *out);
+/* The same of the first characters, and "..." if there are more. */
+void md_sim_plot_escape_most(const char *text, size_t most, FILE *out);
+#define MD_SIM_NAME_SHOWN 64 /* characters of a function's or a model's name; the JSON has all of them */
 
 #endif
