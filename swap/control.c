@@ -35,6 +35,7 @@
 #define IDLE_TICK_MS 100
 #define ARRIVAL_TICK_MS 1
 #define ARRIVAL_TELL 32 /* ticks between two messages that say how much is still to come */
+#define JOIN_TRIES 5    /* a connection whose first line comes late is closed, as when this process was stopped */
 #define RETRY_S 1       /* between two tries to bring the memory back after medusa-swap run has ended */
 
 static const struct md_swap_below below = {
@@ -505,12 +506,15 @@ static void *run(void *argument)
 	struct control *c = argument;
 	struct md_error err = {0};
 	enum md_status status;
+	unsigned tries = 0;
+	bool again;
 	do {
 		status = join(c, &err);
+		again = (status == MD_ERR_TRUNCATED || status == MD_ERR_IO) && !c->pool && ++tries < JOIN_TRIES;
 		if (status == MD_OK)
 			status = serve(c, &err);
 		drop(c);
-	} while (status == MD_ERR_BUSY);
+	} while (again || status == MD_ERR_BUSY);
 	if (status != MD_OK && !c->pool)
 		md_warn("%s: this process is not managed by medusa-swap: %s", c->path, err.message);
 	take_back(c);

@@ -63,9 +63,10 @@ static const struct md_command command = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .words = "run out in status list release",
-    .exit_notes =
-	"run: once CMD has been started, the exit code is its own.\n"
-	"out, in, release: 1 means refused, and nothing has changed; 3 means that there is no such engine to ask.\n",
+    .exit_notes = "run: once CMD has been started, the exit code is its own.\n"
+		  "out, in, release: 0 also if the memory is there already; 1 means refused, and nothing has changed; "
+		  "3 means that "
+		  "there is no such engine to ask.\n",
 };
 
 /* ---- which option belongs to which verb ---- */

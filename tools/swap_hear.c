@@ -105,6 +105,9 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	snprintf(client->wish.gpu, sizeof(client->wish.gpu), "%s", md_swap_message_text(message, "gpu"));
 	if (client->wish.deadline_ms > MD_SWAP_DEADLINE_MOST_MS)
 		client->wish.deadline_ms = MD_SWAP_DEADLINE_MOST_MS;
+	client->wish.full = client->wish.full && !strcmp(wish, "out");
+	if (strcmp(wish, "in") != 0)
+		*client->wish.gpu = '\0';
 	if (client->wish.full && is_engine(s, process_of(client)))
 		return md_error_set(
 		    err, MD_ERR_UNSUPPORTED,

@@ -58,21 +58,21 @@ static void remove_gone(struct md_swap_server *s)
 /* False: all places are taken by engines and by commands that wait. */
 static bool make_room(struct md_swap_server *s)
 {
-	struct md_swap_client *idle = s->client_count == MD_SWAP_CLIENTS ? oldest_idle(s) : NULL;
+	struct md_swap_client *idle = s->client_count >= MD_SWAP_CONNECTIONS ? oldest_idle(s) : NULL;
 	if (idle) {
 		idle->gone = true;
 		remove_gone(s);
 	}
-	return s->client_count < MD_SWAP_CLIENTS;
+	return s->client_count < MD_SWAP_CONNECTIONS;
 }
 
 static void refuse(int fd)
 {
 	struct md_swap_client refused = {.role = MD_SWAP_NEW};
 	struct md_error why;
-	md_error_set(&why, MD_ERR_TOO_LARGE,
+	md_error_set(&why, MD_ERR_TIMEOUT,
 		     "%u engines and commands that wait are connected, and no more can be: try again later",
-		     MD_SWAP_CLIENTS);
+		     MD_SWAP_CONNECTIONS);
 	md_swap_wire_init(&refused.wire, fd);
 	md_swap_say_failure(&refused, &why);
 	md_swap_wire_finish(&refused.wire);

@@ -102,6 +102,8 @@ struct md_swap_client {
 };
 
 #define MD_SWAP_CLIENTS 64u
+#define MD_SWAP_CONNECTIONS                                                                                            \
+	(MD_SWAP_CLIENTS - 2) /* two places are for the process that asks the driver, and the next one */
 
 struct md_swap_server {
 	const char *name;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries out one command after the other, with all processes of the engine or with none. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "swap/ask.h"
 #include "tools/swap_driver.h"
 #include "tools/swap_server.h"
+
+#define REAP_MS 100
 
 unsigned md_swap_serve_engines(const struct md_swap_server *s, pid_t process, unsigned *out)
 {
@@ -336,6 +338,13 @@ void md_swap_serve_advance(struct md_swap_server *s)
 
 /* ---- the end ---- */
 
+/* The process has ended, or is just ending; if that takes longer, it stays a zombie until medusa-swap run ends. */
+static void reap(const struct md_swap_client *driver)
+{
+	for (int ms = 0; ms < REAP_MS && waitpid(driver->pid, NULL, WNOHANG) == 0; ms++)
+		usleep(1000);
+}
+
 void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client)
 {
 	int other = 0;
@@ -343,6 +352,8 @@ void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client)
 		s->asker = NULL;
 	if (s->driver == client)
 		s->driver = NULL;
+	if (client->role == MD_SWAP_DRIVER)
+		reap(client);
 	for (size_t i = 0; i < s->client_count; i++)
 		if (s->clients[i] != client && s->clients[i]->role == MD_SWAP_ENGINE)
 			other = s->clients[i]->pid;

@@ -296,6 +296,26 @@ done_swap out out
 done_swap in in
 end_engine
 
+section 'an engine whose connection was closed before it was answered, as after a stop at that moment, connects again'
+python3 - "$work/closes.sock" <<'END' >"$work/closes.out" &
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen(8)
+s.settimeout(60)
+print("listens", flush=True)
+s.accept()[0].close()
+print(s.accept()[0].makefile().readline(), flush=True)
+END
+closes=$!
+for _ in $(seq 200); do
+	grep -q listens "$work/closes.out" && break
+	sleep 0.05
+done
+{ sleep 3; } | run joins env "$(preload swap)" "MEDUSA_SWAP_CONTROL=$work/closes.sock" "${subject[@]}" 0
+wait $closes
+assert_contains "$work/closes.out" '"role": "engine"'
+
 section 'an engine that may open no file any more'
 begin limited -- 0
 done_swap out out

@@ -123,6 +123,15 @@ done_swap in in
 asked work 3
 assert_equal 'work after that' "${live[1]}" "$answered"
 close_engine
+HOSTCUDA_FAULT=cuCheckpointProcessCheckpoint:1:UNKNOWN,cuCheckpointProcessUnlock:1:UNKNOWN begin held -- 1
+asked work 3
+swap no out --full
+refused no 'process '"$(state engine_pid)"' stays locked' 'out true'
+assert_contains "$work/no.err" '"medusa-swap in" goes on from there'
+done_swap in in
+asked work 2
+assert_equal 'work after the driver held it' "${live[2]}" "$answered"
+close_engine
 begin shares -- 0
 asked share
 swap no out --full
@@ -290,6 +299,7 @@ for delay in 0 0.001 0.002 0.004 0.006 0.01 0.02 0.04; do
 done
 asked work 1
 assert_equal 'work after all that' "${live[3]}" "$answered"
+assert_at_most 'zombies that are left of ten that were killed' 3 "$(ps --ppid "$(state pid)" -o stat= | grep -c Z)"
 close_engine
 
 section 'medusa-swap run is killed while the engine is fully out'

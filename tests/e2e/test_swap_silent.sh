@@ -32,23 +32,35 @@ expected 'work 3' 'work 2' 'work 1'
 
 section 'an engine that another program locks while its memory comes' # the end of it is looked at below
 if [ -z "${SAN:-}${TSAN:-}" ]; then
-	HOSTCUDA_H2D_GBPS=0.005 begin locked -- 0 # bytes a nanosecond: 10 MB take two seconds
+	HOSTCUDA_H2D_GBPS=0.002 begin locked -- 0 # bytes a nanosecond: 10 MB take five seconds
 	cat >"$work/lock.py" <<'END'
 import ctypes, sys
 driver = ctypes.CDLL("libcuda.so.1")
 assert driver.cuInit(0) == 0
+print("ready", flush=True)
+sys.stdin.readline()
 assert driver.cuCheckpointProcessLock(int(sys.argv[1]), None) == 0
 END
 	locked_pid=$(engine_pid) locked_shell=$engine_shell
 	exec {locked_in}>&"$engine_in" {locked_out}<&"$engine_out"
 	exec {engine_in}>&- {engine_out}<&-
+	mkfifo "$work/lock"
+	python3 "$work/lock.py" "$locked_pid" <"$work/lock" >"$work/lock.out" &
+	locks=$!
+	exec {lock}>"$work/lock"
+	for _ in $(seq 400); do
+		grep -q ready "$work/lock.out" && break
+		sleep 0.05
+	done
 	done_swap out out
 	timeout "$run_limit" medusa-swap in locked >"$work/locked.out" 2>"$work/locked.swap" &
 	locked=$!
 	until_coming
-	run locks python3 "$work/lock.py" "$locked_pid"
-	assert_exit locks 0
-fi 2>/dev/null
+	echo now >&"$lock"
+	wait $locks
+	assert_equal 'exit code of the one that locks it' 0 $?
+	exec {lock}>&-
+fi
 
 section 'an engine that is stopped: out names it, and takes nothing away when it goes on'
 begin stopped -- 1
