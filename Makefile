@@ -264,7 +264,7 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/common/bui
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
 # They make the library's allocations fail.
-$(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+$(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array $(BUILD)/tests/test_worker_config_memory: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.
 $(BUILD)/tests/subjects/sequence_subject $(BUILD)/tests/subjects/order_subject: $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
 	$(call say,LD)

@@ -100,15 +100,12 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	     "c.yaml:2: models.qwen.ttl is -5: at least -1 is wanted (seconds; -1: globalTTL, 0: never)"},
 	    {"models: {a: {cmd: '${PORT}', ttl: soon}}", "models.a.ttl is \"soon\": at least -1 is wanted"},
 	    {"models: {a: {cmd: '${PORT}', unloadTimeout: -1}}", "models.a.unloadTimeout is -1"},
-	    {"models: {a: {cmd: '${PORT}', concurrencyLimit: -1}}", "models.a.concurrencyLimit is -1"},
 	    {"models: {a: {cmd: '${PORT}', capabilities: {in: [smell]}}}",
 	     "models.a.capabilities.in[0] is \"smell\": text, audio or image is wanted"},
 	    {"models: {a: {cmd: '${PORT}', capabilities: {context: -1}}}", "models.a.capabilities.context is -1"},
-	    {"models: {a: {cmd: '${PORT}', env: [A]}}", "models.a.env[0]: NAME=VALUE is wanted"},
 	    {"models: {a: {cmd: [x]}}", "models.a.cmd is a list: a text is wanted"},
 	    {"models: {a: {cmd: x}}", "models.a: the engine's address is not known"},
 	    {"models: {a: {cmd: x, proxy: 'localhost:80'}}", "models.a.proxy is \"localhost:80\": a URL is wanted"},
-	    {"models: {a: {cmd: x, proxy: 'http://h', checkEndpoint: health}}", "a path is wanted, or none"},
 	    {"models: {a: 5}", "models.a is 5: a mapping is wanted"},
 	    {"models: [a]", "models is a list: a mapping is wanted"},
 	    {"models: {'': {cmd: x}}", "the model has no ID"},
@@ -229,6 +226,23 @@ Test(worker_config, notes_name_what_has_no_effect)
 	cr_assert_eq(model_of(config, "a")->health_ns, 15 * SECOND);
 	cr_assert(model_of(config, "comfyui_auto")->concurrency == 50 &&
 		  model_of(config, "comfyui_auto")->ignore_websockets);
+	md_worker_config_destroy(config);
+}
+
+Test(worker_config, what_llama_swap_takes_is_taken)
+{
+	const struct md_worker_config *config = read_config(
+	    "models:\n  a: {cmd: '${PORT}', env: [A, =1, B=2], concurrencyLimit: -1, checkEndpoint: ready, "
+	    "ttl: '7'}\n  b: {cmd: '${PORT}', checkEndpoint: ''}\n  c: {cmd: '${PORT}', ttl: 7.0, aliases: ~}\n"
+	    "groups: {}\nmatrix: {sets: {s: a & b}}\n");
+	const struct md_config_model *model = model_of(config, "a");
+	cr_assert(model->env.count == 1 && !strcmp(model->env.items[0], "B=2") && model->concurrency == 10);
+	assert_noted(config, "models.a.env[0]", "NAME=VALUE is wanted");
+	assert_noted(config, "models.a.env[1]", "NAME=VALUE is wanted");
+	assert_noted(config, "models.a.concurrencyLimit", "so it is 10");
+	cr_assert_str_eq(model->check, "/ready");
+	cr_assert_str_eq(model_of(config, "b")->check, "/");
+	cr_assert(model->ttl_ns == 7 * SECOND && model_of(config, "c")->ttl_ns == 7 * SECOND && config->matrix);
 	md_worker_config_destroy(config);
 }
 

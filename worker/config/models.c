@@ -16,7 +16,7 @@
 struct model_source {
 	struct md_config_model model;
 	const char *cmd, *stop, *check;
-	int64_t ttl, unload;
+	int64_t ttl, unload, concurrency;
 	struct md_tree *filters, *macros, *timeouts, *compat, *capabilities, *medusa;
 };
 
@@ -38,7 +38,7 @@ static const struct md_config_key model_keys[] = {
     MD_KEY("useModelName", MD_KEY_TEXT, MODEL(use_model_name), NULL),
     MD_KEY("name", MD_KEY_TEXT, MODEL(name), NULL),
     MD_KEY("description", MD_KEY_TEXT, MODEL(description), NULL),
-    MD_KEY("concurrencyLimit", MD_KEY_COUNT, MODEL(concurrency), "0", .wanted = "at least 0 is wanted (0: 10)"),
+    MD_KEY("concurrencyLimit", MD_KEY_INTEGER, SOURCE(concurrency), "0", .low = INT32_MIN, .high = 1000000000),
     MD_KEY("filters", MD_KEY_NODE, SOURCE(filters), NULL),
     MD_KEY("macros", MD_KEY_NODE, SOURCE(macros), NULL),
     MD_KEY("metadata", MD_KEY_JSON, MODEL(metadata), NULL),
@@ -165,14 +165,37 @@ static enum md_status read_proxy(struct md_config_build *build, const struct md_
 	return model->proxy ? MD_OK : md_tree_memory(node->file, build->err);
 }
 
-/* An entry without "=" would be no variable. */
-static enum md_status check_env(struct md_config_build *build, const struct md_tree *list,
-				const struct md_config_texts *env)
+/* An entry without "=" is no variable, and is left out. */
+static enum md_status clean_env(struct md_config_build *build, const struct md_tree *list, struct md_config_texts *env)
 {
 	const struct md_tree *at = list ? list->first : NULL;
+	const char **items = md_config_take(build, env->count, sizeof(*items));
+	uint32_t kept = 0;
+	if (!items)
+		return MD_ERR_NO_MEMORY;
 	for (uint32_t i = 0; i < env->count; i++, at = at->next)
-		if (!strchr(env->items[i], '=') || *env->items[i] == '=')
-			return md_tree_refuse_place(at, build->err, "NAME=VALUE is wanted");
+		if (strchr(env->items[i], '=') && *env->items[i] != '=')
+			items[kept++] = env->items[i];
+		else
+			MD_FORWARD(md_config_note(build, at, "NAME=VALUE is wanted; this entry has no effect"));
+	*env = (struct md_config_texts){items, kept};
+	return MD_OK;
+}
+
+/* "none" means that there is nothing to ask; other words are paths, with or without the slash. */
+static enum md_status read_check(struct md_config_build *build, const char *text, const char **check)
+{
+	size_t length = strlen(text);
+	char *path;
+	*check = strcmp(text, "none") ? text : NULL;
+	if (!*check || *text == '/')
+		return MD_OK;
+	path = md_config_take(build, length + 2, 1);
+	if (!path)
+		return MD_ERR_NO_MEMORY;
+	*path = '/';
+	memcpy(path + 1, text, length);
+	*check = path;
 	return MD_OK;
 }
 
@@ -214,12 +237,11 @@ static enum md_status fill_model(struct md_config_build *build, const struct md_
 	model->ttl_ns = source->ttl < 0 ? sections->ttl_ns : (uint64_t)source->ttl * SECOND;
 	model->unload_ns = source->unload ? (uint64_t)source->unload * SECOND : sections->unload_ns;
 	model->health_ns = sections->health_ns;
-	model->check = strcmp(source->check, "none") ? source->check : NULL;
-	if (!model->concurrency)
-		model->concurrency = MD_CONFIG_CONCURRENCY;
-	if (model->check && *model->check != '/')
-		return md_tree_refuse(place_of(node, "checkEndpoint"), build->err, "a path is wanted, or none");
-	MD_FORWARD(check_env(build, md_tree_find(node, "env"), &model->env));
+	model->concurrency = source->concurrency > 0 ? (uint32_t)source->concurrency : MD_CONFIG_CONCURRENCY;
+	if (source->concurrency < 0)
+		MD_FORWARD(md_config_note(build, place_of(node, "concurrencyLimit"), "less than 0, so it is 10"));
+	MD_FORWARD(read_check(build, source->check, &model->check));
+	MD_FORWARD(clean_env(build, md_tree_find(node, "env"), &model->env));
 	MD_FORWARD(md_config_read_filters(build, source->filters, true, &model->filters));
 	MD_FORWARD(md_config_read_timeouts(build, source->timeouts, false, &model->timeouts));
 	MD_FORWARD(md_keys_read(build, &md_config_compat_keys, source->compat, &model->ignore_websockets));

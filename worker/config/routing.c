@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "worker/config/parts.h"
 
 #define DEFAULT_GROUP "(default)"
@@ -215,18 +214,23 @@ static enum md_status read_scheduler(struct md_config_build *build, struct md_tr
 static enum md_status choose_router(struct md_config_build *build, const struct md_config_sections *sections,
 				    const struct md_tree *node, struct router *router)
 {
-	bool older = sections->groups || sections->matrix;
-	if (sections->groups && sections->matrix)
+	bool groups = sections->groups && sections->groups->count, older = groups || sections->matrix;
+	if (groups && sections->matrix)
 		return md_tree_refuse_place(sections->matrix, build->err, "groups are given as well; one of them");
-	if (older && (router->matrix || router->groups || *router->use))
+	if (older && (router->matrix || (router->groups && router->groups->count) || *router->use))
 		return md_tree_refuse_place(node, build->err,
 					    "groups or matrix at the top are given as well; one of them");
 	if (older) {
 		router->groups = sections->groups;
 		router->matrix = sections->matrix;
-	} else if (strcmp(router->use, "matrix")) {
+	} else if (!strcmp(router->use, "matrix")) {
+		if (router->groups)
+			MD_FORWARD(md_config_note(build, router->groups,
+						  "routing.router.use is matrix, so groups have no effect"));
+	} else {
 		if (router->matrix)
-			MD_FORWARD(md_config_note(build, router->matrix, "routing.router.use is not matrix"));
+			MD_FORWARD(md_config_note(build, router->matrix,
+						  "routing.router.use is not matrix, so it has no effect"));
 		router->matrix = NULL;
 	}
 	return MD_OK;
@@ -246,16 +250,19 @@ enum md_status md_config_read_routing(struct md_config_build *build, struct md_c
 /* ---- hooks ---- */
 
 /* Spaces around a name do not count. */
-static uint32_t find_trimmed(struct md_config_build *build, const char *text)
+static enum md_status find_trimmed(struct md_config_build *build, const char *text, uint32_t *model)
 {
 	size_t length = strlen(text += strspn(text, " \t\r\n"));
+	const char *name;
+	struct md_config_target target;
 	while (length && strchr(" \t\r\n", text[length - 1]))
 		length--;
-	MD_AUTO_FREE char *name = strndup(text, length);
-	struct md_config_target target = {0};
-	if (name)
-		target = md_config_find(build->config, name);
-	return target.kind == MD_CONFIG_MODEL ? target.index : MD_CONFIG_NONE;
+	name = md_arena_copy(&build->forest->arena, text, length);
+	if (!name)
+		return md_error_set(build->err, MD_ERR_NO_MEMORY, "out of memory for the models of hooks");
+	target = md_config_find(build->config, name);
+	*model = target.kind == MD_CONFIG_MODEL ? target.index : MD_CONFIG_NONE;
+	return MD_OK;
 }
 
 enum md_status md_config_read_hooks(struct md_config_build *build, struct md_config_sections *sections)
@@ -270,7 +277,8 @@ enum md_status md_config_read_hooks(struct md_config_build *build, struct md_con
 		return MD_ERR_NO_MEMORY;
 	const struct md_tree *at = names.count ? md_tree_find(startup, "preload")->first : NULL;
 	for (uint32_t i = 0; i < names.count; i++, at = at->next) {
-		uint32_t model = find_trimmed(build, names.items[i]);
+		uint32_t model = MD_CONFIG_NONE;
+		MD_FORWARD(find_trimmed(build, names.items[i], &model));
 		if (model == MD_CONFIG_NONE)
 			MD_FORWARD(
 			    md_config_note(build, at, "there is no such model here, so it is not loaded at the start"));
