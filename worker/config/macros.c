@@ -13,7 +13,7 @@
 #define NAME_MAX_BYTES 63u
 #define MACROS_MAX 1000u
 #define NESTED_MAX 64u
-#define STEPS_MAX 4000000u
+#define STEPS_MAX 1000000u
 
 static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
 

@@ -56,7 +56,7 @@ void *md_arena_take_array(struct md_arena *arena, size_t count, size_t item)
 char *md_arena_copy(struct md_arena *arena, const char *text, size_t bytes)
 {
 	char *copy = md_arena_take(arena, bytes + 1);
-	if (copy)
+	if (copy && bytes)
 		memcpy(copy, text, bytes);
 	return copy;
 }
