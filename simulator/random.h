@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers of the simulation: many generators over base/splitmix.h, and random times. */
+/* Random numbers of the simulation, the same on every machine: generators over base/splitmix.h, and random times. */
 #ifndef MD_SIMULATOR_RANDOM_H
 #define MD_SIMULATOR_RANDOM_H
 
-#include <math.h>
 #include <stdint.h>
 
 #include "base/splitmix.h"
+#include "simulator/exact_math.h"
 
 struct md_sim_random {
 	uint64_t state;
@@ -31,7 +31,10 @@ static inline double md_sim_random_part(struct md_sim_random *random) /* [0, 1) 
 
 static inline double md_sim_random_exponential(struct md_sim_random *random, double mean)
 {
-	return -mean * log1p(-md_sim_random_part(random));
+	return -mean * md_sim_log(1 - md_sim_random_part(random)); /* the difference is exact, and never 0 */
 }
+
+/* A gamma distribution of this mean whose standard deviation is cov (> 0) times the mean. */
+double md_sim_random_gamma(struct md_sim_random *random, double mean, double cov);
 
 #endif

@@ -69,7 +69,10 @@ struct md_sim_function {
 	/* the range that it was drawn from: uniformly or, with rate_log, uniformly in its logarithm */
 	double rate_low, rate_high;
 	int rate_log;
-	uint32_t model; /* the entry of functions.yaml that it came from, for tables by model */
+	/* of a request that a law draws, evenly from this range; 0: unknown */
+	uint32_t prompt_low, prompt_high, generated_low, generated_high;
+	uint32_t backbone_count; /* functions of a template: on this many backbones from spec.backbone on; 0: on one */
+	uint32_t model;          /* the entry of functions.yaml that it came from, for tables by model */
 };
 
 struct md_sim_functions {
@@ -95,6 +98,13 @@ struct md_sim_workload {
 	struct md_sim_request *requests; /* by time */
 	size_t count;
 	uint64_t end; /* ns; later requests are dropped */
+	/*
+	 * Offered: GPU seconds of computing for each second of each GPU. A request counts T(1) and its further tokens;
+	 * where batches run beside each other (slots > 1), as much of each as it slows the others, prefill_share and
+	 * decode_share. Swaps are not counted, and batches of several requests are not, so a node may bear somewhat
+	 * more than 1. 0: not known.
+	 */
+	double load;
 };
 
 /* The end of a combination's name if its contexts are captured at each cold start. */
@@ -201,6 +211,11 @@ enum md_status md_sim_node_parse(const char *name, const char *text, size_t byte
 				 struct md_error *err);
 enum md_status md_sim_functions_parse(const char *name, const char *text, size_t bytes,
 				      struct md_sim_functions *functions, struct md_error *err);
+/*
+ * Keeps the first `count` GPUs of a node. More than there are can be made if all GPUs and all links between them are
+ * alike; a single GPU's copies have no links between them.
+ */
+enum md_status md_sim_node_resize(struct md_sim_node *node, uint32_t count, struct md_error *err);
 void md_sim_node_finish(struct md_sim_node *node);
 void md_sim_functions_finish(struct md_sim_functions *functions);
 /*
@@ -219,12 +234,17 @@ struct md_sim_workload_options {
 	uint64_t seed;
 	double speed;         /* 2: the trace in half the time; 0: 1 */
 	uint64_t duration_ns; /* 0: the whole trace, or 10 minutes of generated arrivals */
+	/*
+	 * The load to offer, as md_sim_workload.load defines it; it sets the speed of a trace and the rates of a law.
+	 * 0: as the trace or the rates have it.
+	 */
+	double load;
+	const struct md_sim_node *node; /* for loads and the law cyclic; NULL: not known */
 };
 
 /*
  * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with the columns seconds,function,context,
- * generated), or the name of a generator: "poisson" (each function's rate_per_min), "mmpp" (the same, with bursts),
- * "torpor" (the same rates, with gaps drawn as by the load generator that Torpor's authors published).
+ * generated), or a law of arrivals, perhaps with values: "poisson", "bursty:cov=4,zipf=1" (medusa-simulate(1) lists them).
  */
 enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,
 				    const struct md_sim_workload_options *options, struct md_sim_workload *workload,

@@ -16,14 +16,17 @@
 #define POLICIES_MAX 64
 
 static const char *node_path, *functions_path, *trace, *policy_names = "torpor,fifo-lru,medusa", *mapping_text,
-						       *seed_text, *speed_text, *duration_text, *count_text, *json_path,
-						       *html_path;
+						       *seed_text, *speed_text, *load_text, *gpus_text, *duration_text,
+						       *count_text, *json_path, *html_path;
 static bool no_real, quiet, list;
 
 static const struct md_option options[] = {
     {.name = "node", .argument = "FILE", .help = "GPUs, links and prices (YAML).", .value = &node_path},
     {.name = "functions", .argument = "FILE", .help = "Models and functions (YAML).", .value = &functions_path},
-    {.name = "trace", .argument = "FILE|LAW", .help = "Requests; or poisson, mmpp, torpor.", .value = &trace},
+    {.name = "trace",
+     .argument = "FILE|LAW",
+     .help = "Requests; or a law, such as poisson or bursty:cov=4.",
+     .value = &trace},
     {.name = "policy",
      .argument = "NAME,...",
      .help = "Policies to compare (torpor,fifo-lru,medusa).",
@@ -38,6 +41,11 @@ static const struct md_option options[] = {
      .argument = "X",
      .help = "Speed of the trace; 2 is twice as many requests a second (1).",
      .value = &speed_text},
+    {.name = "load",
+     .argument = "X",
+     .help = "Load to offer: GPU seconds of computing for each second of a GPU.",
+     .value = &load_text},
+    {.name = "gpus", .argument = "N", .help = "Number of the node's GPUs to use (all).", .value = &gpus_text},
     {.name = "duration",
      .argument = "TIME",
      .help = "Time of the last arrival (the whole trace; 10min for a law).",
@@ -68,7 +76,7 @@ struct run {
 	const struct md_sim_policy *policies[POLICIES_MAX];
 	struct md_sim_result results[POLICIES_MAX];
 	size_t policy_count, result_count;
-	uint32_t count; /* number of functions; 0: as the file has it */
+	uint32_t count, gpus; /* numbers of functions and GPUs; 0: as the files have them */
 };
 
 /* ---- options ---- */
@@ -104,19 +112,26 @@ static int take_mapping(struct md_sim_workload_options *arrivals)
 
 static int take_numbers(struct run *run)
 {
-	uint64_t count = 0;
+	uint64_t count = 0, gpus = 0;
 	const char *wrong = NULL;
 	int result;
 	run->arrivals.seed = 1;
 	if ((result = take_integer("seed", seed_text, UINT64_MAX, &run->arrivals.seed)) >= 0 ||
 	    (result = take_integer("count", count_text, 100000, &count)) >= 0 ||
-	    (result = take_mapping(&run->arrivals)) >= 0)
+	    (result = take_integer("gpus", gpus_text, 256, &gpus)) >= 0 || (result = take_mapping(&run->arrivals)) >= 0)
 		return result;
 	if (count_text && !count)
 		return md_options_usage_error(&command, "--count 0: there is nothing to simulate");
+	if (gpus_text && !gpus)
+		return md_options_usage_error(&command, "--gpus 0: there is nothing to simulate");
 	run->count = (uint32_t)count;
+	run->gpus = (uint32_t)gpus;
 	if (speed_text && ((wrong = md_units_number(speed_text, &run->arrivals.speed)) || run->arrivals.speed <= 0))
 		return md_options_usage_error(&command, "--speed %s: %s", speed_text, wrong ? wrong : "more than 0");
+	if (load_text && ((wrong = md_units_number(load_text, &run->arrivals.load)) || run->arrivals.load <= 0))
+		return md_options_usage_error(&command, "--load %s: %s", load_text, wrong ? wrong : "more than 0");
+	if (load_text && speed_text)
+		return md_options_usage_error(&command, "--load and --speed: one of them, as both set the rate");
 	if (duration_text &&
 	    ((wrong = md_units_time(duration_text, &run->arrivals.duration_ns)) || !run->arrivals.duration_ns))
 		return md_options_usage_error(&command, "--duration %s: %s", duration_text,
@@ -170,6 +185,9 @@ static void clear_progress(void)
 static enum md_status read_inputs(struct run *run, struct md_error *err)
 {
 	MD_FORWARD(md_sim_node_read(node_path, &run->node, err));
+	if (run->gpus)
+		MD_FORWARD(md_sim_node_resize(&run->node, run->gpus, err));
+	run->arrivals.node = &run->node;
 	MD_FORWARD(md_sim_functions_read(functions_path, &run->functions, err));
 	MD_FORWARD(md_sim_functions_resize(&run->functions, run->count ? run->count : run->functions.count,
 					   run->arrivals.seed, err));

@@ -32,6 +32,22 @@ static const char *parse_count(const char *text, uint32_t *count)
 	return NULL;
 }
 
+static const char *parse_counts(const char *text, struct md_sim_counts *counts)
+{
+	static const char missing[] = "a whole number or two are expected, such as 20 or 20..50";
+	const char *dots = strstr(text, "..");
+	char low[16];
+	size_t length = dots ? (size_t)(dots - text) : 0;
+	if (parse_count(dots ? dots + 2 : text, &counts->high) || length >= sizeof(low))
+		return missing;
+	counts->low = counts->high;
+	memcpy(low, text, length);
+	low[length] = '\0';
+	if (dots && parse_count(low, &counts->low))
+		return missing;
+	return counts->low <= counts->high ? NULL : "the first number is greater than the second";
+}
+
 static const char *parse_flag(const char *text, int *flag)
 {
 	bool yes = strcmp(text, "true") == 0;
@@ -85,6 +101,8 @@ static const char *parse_value(const struct md_sim_field *field, const char *tex
 		return md_units_number(text, out);
 	case MD_SIM_COUNT:
 		return parse_count(text, out);
+	case MD_SIM_COUNTS:
+		return parse_counts(text, out);
 	case MD_SIM_RATE:
 		return md_units_rate(text, out);
 	case MD_SIM_FLAG:
@@ -110,6 +128,9 @@ static bool numeric_value(const struct md_sim_field *field, const void *out, dou
 		return true;
 	case MD_SIM_COUNT:
 		*value = *(const uint32_t *)out;
+		return true;
+	case MD_SIM_COUNTS:
+		*value = ((const struct md_sim_counts *)out)->high;
 		return true;
 	case MD_SIM_RATE:
 		*value = ((const struct md_units_range *)out)->high;

@@ -13,10 +13,15 @@ enum md_sim_field_type {
 	MD_SIM_SPEED,  /* double, bytes a second; "12GB/s" */
 	MD_SIM_NUMBER, /* double; "0.4", "98%" */
 	MD_SIM_COUNT,  /* uint32_t */
+	MD_SIM_COUNTS, /* struct md_sim_counts; "20", "20..50" */
 	MD_SIM_RATE,   /* struct md_units_range, a minute; "12/min", "5..30/min", "0.2/s" */
 	MD_SIM_FLAG,   /* int; "true", "false" */
 	MD_SIM_CHOICE, /* int: the index in choices */
 	MD_SIM_NESTED, /* uint32_t: index of the YAML node, which the caller reads */
+};
+
+struct md_sim_counts {
+	uint32_t low, high;
 };
 
 /*

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.yaml: functions that are made from models: a number of each, in turn, or listed one by one. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +31,8 @@ static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t 
 	double part = md_sim_random_part(&random);
 	function->rate_per_min = function->rate_low + (function->rate_high - function->rate_low) * part;
 	if (function->rate_log && function->rate_low > 0)
-		function->rate_per_min = function->rate_low * pow(function->rate_high / function->rate_low, part);
+		function->rate_per_min =
+		    function->rate_low * md_sim_pow(function->rate_high / function->rate_low, part);
 }
 
 /* Adds function number `ordinal` (from 0) of a model; false when out of memory. */
@@ -40,6 +40,7 @@ static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t 
 {
 	struct md_sim_function *function = &out->functions[out->count];
 	*function = out->templates[model];
+	function->spec.backbone = md_sim_config_backbone_of(function, ordinal);
 	if (asprintf(&function->name, "%s-%" PRIu32, out->models[model], ordinal) < 0) {
 		function->name = NULL;
 		return false;
@@ -229,6 +230,7 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
 	status = read_functions(&config, err);
 	md_sim_yaml_finish(&yaml);
 	md_sim_config_model_finish(&config.shared);
+	md_sim_config_backbones_finish(&config);
 	free(config.counts);
 	if (status == MD_OK)
 		*functions = config.out;

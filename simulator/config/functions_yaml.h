@@ -17,8 +17,15 @@ struct md_sim_model_entry {
 	char *name, *backbone, *artifact;
 	uint64_t adapter_bytes;
 	uint32_t kv_block_tokens, count;
+	struct md_sim_counts prompt, generated;
 	struct md_units_range rate;
 	int goal;
+};
+
+/* An entry of backbones:, which may stand for several that are alike. */
+struct md_sim_backbone_group {
+	char *name;
+	uint32_t first, count; /* in out.backbones */
 };
 
 struct md_sim_functions_config {
@@ -28,6 +35,8 @@ struct md_sim_functions_config {
 	struct md_sim_model_entry shared;                /* defaults: */
 	uint64_t shared_seen;
 	uint32_t *counts; /* by model */
+	struct md_sim_backbone_group *groups;
+	uint32_t group_count, backbone_capacity;
 };
 
 /* Names must be unique, in a trace and in a table. */
@@ -47,6 +56,12 @@ enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_er
 /* Fill out.backbones, out.templates, out.models and counts. */
 enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, struct md_error *err);
 enum md_status md_sim_config_models(struct md_sim_functions_config *config, struct md_error *err);
+/* A group of backbones, or one of them; false: there is none of that name. */
+bool md_sim_config_find_backbone(const struct md_sim_functions_config *config, const char *name, uint32_t *first,
+				 uint32_t *count);
 void md_sim_config_model_finish(struct md_sim_model_entry *model);
+void md_sim_config_backbones_finish(struct md_sim_functions_config *config); /* the groups */
+/* The backbone of a model's function number `ordinal` (from 0). */
+uint32_t md_sim_config_backbone_of(const struct md_sim_function *model, uint32_t ordinal);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* functions.yaml: backbones, and the models that functions are made of. */
+/* functions.yaml: the models that functions are made of. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,16 +47,10 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("goal", MD_SIM_CHOICE, FIELD(goal), .choices = goals),
     MD_SIM_FIELD("percentile", MD_SIM_NUMBER, FIELD(function.spec.slo_percentile), .low = 0.01, .high = 0.9999),
     MD_SIM_FIELD("rate", MD_SIM_RATE, FIELD(rate), .high = 1e6),
+    MD_SIM_FIELD("prompt_tokens", MD_SIM_COUNTS, FIELD(prompt), .low = 1, .high = 100000000),
+    MD_SIM_FIELD("generated_tokens", MD_SIM_COUNTS, FIELD(generated), .low = 1, .high = 100000000),
     MD_SIM_FIELD("rate_law", MD_SIM_CHOICE, FIELD(function.rate_log), .choices = laws),
     MD_SIM_FIELD("count", MD_SIM_COUNT, FIELD(count), .low = 1, .high = MD_SIM_FUNCTIONS_MAX),
-};
-
-static const struct md_sim_field backbone_fields[] = {
-    MD_SIM_FIELD("name", MD_SIM_TEXT, offsetof(struct md_sim_backbone, name), .required = true),
-    MD_SIM_FIELD("weights", MD_SIM_BYTES, offsetof(struct md_sim_backbone, spec.bytes), .required = true, .low = 1,
-		 .high = MD_SIM_BYTES_MOST),
-    MD_SIM_FIELD("cold_time", MD_SIM_TIME, offsetof(struct md_sim_backbone, spec.cold_ns), .high = MD_SIM_TIME_MOST),
-    MD_SIM_FIELD("in_host", MD_SIM_FLAG, offsetof(struct md_sim_backbone, spec.in_host)),
 };
 
 enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err)
@@ -90,43 +84,6 @@ const struct md_sim_named *md_sim_config_double(struct md_sim_named *names, uint
 		if (strcmp(names[i - 1].name, names[i].name) == 0)
 			return &names[i];
 	return NULL;
-}
-
-/* ---- backbones ---- */
-
-enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, struct md_error *err)
-{
-	const struct md_sim_yaml *yaml = config->yaml;
-	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, backbone_fields);
-	struct md_sim_functions *out = &config->out;
-	if (!config->backbones)
-		return MD_OK;
-	MD_FORWARD(md_sim_config_list(yaml, config->backbones, "backbones", MD_SIM_MODELS_MAX, err));
-	out->backbones = calloc(yaml->nodes[config->backbones].count, sizeof(*out->backbones));
-	if (!out->backbones)
-		return md_sim_config_memory(yaml, err);
-	for (uint32_t at = yaml->nodes[config->backbones].first; at; at = yaml->nodes[at].next) {
-		struct md_sim_backbone *backbone = &out->backbones[out->backbone_count];
-		char path[32];
-		uint64_t seen = 0;
-		snprintf(path, sizeof(path), "backbones[%" PRIu32 "]", out->backbone_count++);
-		backbone->spec.size = sizeof(backbone->spec);
-		MD_FORWARD(md_sim_fields_read(&fields, at, path, backbone, &seen, err));
-		MD_FORWARD(md_sim_fields_require(&fields, at, path, seen, err));
-		for (uint32_t i = 0; i + 1 < out->backbone_count; i++)
-			if (strcmp(out->backbones[i].name, backbone->name) == 0)
-				return md_sim_fields_refuse(yaml, at, path, "name", err, "'%.60s' is there already",
-							    backbone->name);
-	}
-	return MD_OK;
-}
-
-static bool find_backbone(const struct md_sim_functions *out, const char *name, uint32_t *index)
-{
-	for (*index = 0; *index < out->backbone_count; ++*index)
-		if (strcmp(out->backbones[*index].name, name) == 0)
-			return true;
-	return false;
 }
 
 /* ---- models ---- */
@@ -193,7 +150,8 @@ static enum md_status check_model(const struct md_sim_functions_config *config, 
 	if (was_seen(seen, "adapter"))
 		spec->weight_bytes = model->adapter_bytes;
 	spec->backbone = MEDUSA_SCHED_NONE;
-	if (model->backbone && !find_backbone(&config->out, model->backbone, &spec->backbone))
+	if (model->backbone &&
+	    !md_sim_config_find_backbone(config, model->backbone, &spec->backbone, &model->function.backbone_count))
 		return md_sim_fields_refuse(yaml, at, path, "backbone", err, "there is no backbone '%.60s'",
 					    model->backbone);
 	MD_FORWARD(take_artifact(config, at, path, model, seen, err));
@@ -218,6 +176,10 @@ static enum md_status read_model(struct md_sim_functions_config *config, uint32_
 	model->function.spec.slo_goal = (enum medusa_sched_goal)model->goal;
 	model->function.rate_low = model->rate.low;
 	model->function.rate_high = model->rate.high;
+	model->function.prompt_low = model->prompt.low;
+	model->function.prompt_high = model->prompt.high;
+	model->function.generated_low = model->generated.low;
+	model->function.generated_high = model->generated.high;
 	return MD_OK;
 }
 

@@ -51,6 +51,16 @@ assert_exit file 0
 assert_contains "$work/file.out" "2 requests"
 assert_contains "$work/file.out" "Zipf law of exponent 1.1"
 
+section "laws, loads, and nodes of other sizes"
+simulate law mmpp --policy native --load 0.7 --gpus 2
+assert_exit law 0
+assert_contains "$work/law.out" "2 GPUs"
+assert_contains "$work/law.out" "seed 1; offered"
+run bursty medusa-simulate --node simulator/nodes/h200-images.yaml --functions simulator/functions/lora-images.yaml \
+	--trace bursty:requests=500 --load 0.6 --gpus 1 --policy medusa
+assert_exit bursty 0
+assert_contains "$work/bursty.out" "load 0.600 GPU seconds of computing a GPU second"
+
 section "policies"
 run list medusa-simulate --list
 assert_exit list 0
@@ -72,6 +82,9 @@ wrong "--seed -1: a whole number" --seed -1
 wrong "--count 0" --count 0
 wrong "--speed 0: more than 0" --speed 0
 wrong "--duration 10: a time with a unit" --duration 10
+wrong "--load 0: more than 0" --load 0
+wrong "--load and --speed: one of them" --load 1 --speed 2
+wrong "--gpus 0: there is nothing to simulate" --gpus 0
 wrong "--mapping random: round-robin or zipf" --mapping random
 wrong "files are named by" more.yaml
 run half medusa-simulate --node $node
@@ -86,6 +99,8 @@ bad() { # message, options...
 	assert_contains "$work/bad.err" "$message"
 }
 sed 's/host_speed: .*/host_speed: fast/' $node >"$work/node.yaml"
+bad "node 4 x V100-32GB (Torpor): 5 GPUs of 4: its GPUs differ" --gpus 5
+bad "bursty:cow=2: cow=2: the law has no such value" --trace bursty:cow=2
 line=$(grep -n host_speed "$work/node.yaml" | cut -d: -f1)
 bad "$work/node.yaml:$line: host_speed: 'fast': a speed with a unit is expected" --node "$work/node.yaml"
 bad "$work/none.yaml: No such file" --functions "$work/none.yaml"

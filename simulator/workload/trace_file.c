@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of a trace: its lines, in whichever form, and which function each belongs to. */
+#include <inttypes.h>
+#include <math.h> /* fmin is exact */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simulator/workload/builder.h"
+#include "simulator/workload/trace_rows.h"
+
+/* ---- functions ---- */
+
+static enum md_status start_zipf(struct md_sim_builder *builder)
+{
+	uint32_t count = builder->functions->count;
+	double sum = 0;
+	builder->cumulated = malloc(count * sizeof(*builder->cumulated));
+	if (!builder->cumulated)
+		return md_sim_builder_memory(builder);
+	for (uint32_t i = 0; i < count; i++)
+		builder->cumulated[i] = sum += md_sim_pow(i + 1.0, -builder->options->zipf);
+	return MD_OK;
+}
+
+static uint32_t next_function(struct md_sim_builder *builder)
+{
+	uint64_t turn = builder->mapped++;
+	return builder->cumulated ? md_sim_builder_draw(builder) : (uint32_t)(turn % builder->functions->count);
+}
+
+static int compare_functions(const void *a, const void *b, void *functions)
+{
+	const struct md_sim_function *all = functions;
+	return strcmp(all[*(const uint32_t *)a].name, all[*(const uint32_t *)b].name);
+}
+
+static enum md_status start_names(struct md_sim_builder *builder)
+{
+	uint32_t count = builder->functions->count;
+	builder->by_name = malloc(count * sizeof(*builder->by_name));
+	if (!builder->by_name)
+		return md_sim_builder_memory(builder);
+	for (uint32_t i = 0; i < count; i++)
+		builder->by_name[i] = i;
+	qsort_r(builder->by_name, count, sizeof(*builder->by_name), compare_functions, builder->functions->functions);
+	return MD_OK;
+}
+
+/* Like strcmp, for a name and a text that has no NUL behind it but may contain one. */
+static int compare_text(const char *name, const char *text, size_t bytes)
+{
+	size_t length = strlen(name);
+	int order = memcmp(name, text, length < bytes ? length : bytes);
+	return order ? order : (length > bytes) - (length < bytes);
+}
+
+static bool find_function(const struct md_sim_builder *builder, const struct md_sim_row *row, uint32_t *function)
+{
+	uint32_t low = 0, high = builder->functions->count;
+	uint64_t index = 0;
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		const char *name = builder->functions->functions[builder->by_name[middle]].name;
+		int order = compare_text(name, row->function, row->function_bytes);
+		if (order == 0) {
+			*function = builder->by_name[middle];
+			return true;
+		}
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (size_t i = 0; i < row->function_bytes; i++) {
+		char digit = row->function[i];
+		if (digit < '0' || digit > '9' || i == 9)
+			return false;
+		index = index * 10 + (uint64_t)(digit - '0');
+	}
+	*function = (uint32_t)index;
+	return index < builder->functions->count;
+}
+
+/* The speed that offers the wanted load: the load at speed 1 is known when the requests are. */
+static enum md_status speed_of(struct md_sim_builder *builder, double *speed)
+{
+	const struct md_sim_workload_options *options = builder->options;
+	*speed = options->speed > 0 ? options->speed : 1;
+	if (options->load <= 0)
+		return MD_OK;
+	double base = md_sim_offered_load(builder);
+	if (builder->out.end < 2 || base <= 0)
+		return md_error_set(builder->err, MD_ERR_INVALID, "%s: load %g: %s", builder->name, options->load,
+				    base <= 0 ? "its requests compute nothing" : "all requests arrive at once");
+	*speed = options->load / base;
+	return MD_OK;
+}
+
+/* Sorts the requests, and moves them to time 0, to the wanted speed or load and to the wanted end. */
+static enum md_status finish_requests(struct md_sim_builder *builder, uint64_t base)
+{
+	struct md_sim_workload *out = &builder->out;
+	double speed;
+	md_sim_builder_sort(builder);
+	for (size_t i = 0; i < out->count; i++)
+		out->requests[i].at -= base;
+	out->end = out->requests[out->count - 1].at + 1;
+	MD_FORWARD(speed_of(builder, &speed));
+	for (size_t i = 0; i < out->count && speed != 1; i++)
+		out->requests[i].at = (uint64_t)fmin((double)out->requests[i].at / speed, 9e18);
+	out->end = builder->options->duration_ns ? builder->options->duration_ns : out->requests[out->count - 1].at + 1;
+	while (out->count && out->requests[out->count - 1].at >= out->end)
+		out->count--;
+	return MD_OK;
+}
+
+/* ---- traces ---- */
+
+static enum md_status refuse(const struct md_sim_builder *builder, uint32_t line, const struct md_sim_row_error *wrong)
+{
+	return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": %s: %s", builder->name, line, wrong->field,
+			    wrong->what);
+}
+
+static enum md_status add_row(struct md_sim_builder *builder, uint32_t line, const struct md_sim_row *row)
+{
+	struct md_sim_request request = {
+	    .at = row->at, .context_tokens = row->context, .generated_tokens = row->generated};
+	if (!row->function_bytes)
+		request.function = next_function(builder);
+	else if (!find_function(builder, row, &request.function))
+		return md_error_set(builder->err, MD_ERR_CORRUPT,
+				    "%s:%" PRIu32 ": function: there is no function '%.*s' (names, or 0 to %u)",
+				    builder->name, line, row->function_bytes < 60 ? (int)row->function_bytes : 60,
+				    row->function, builder->functions->count - 1);
+	return md_sim_builder_add(builder, &request);
+}
+
+static enum md_status read_lines(struct md_sim_builder *builder, const char *text, size_t bytes,
+				 const struct md_sim_row_form **form)
+{
+	const char *end = text + bytes, *next;
+	*form = NULL;
+	for (uint32_t number = 1; text < end; text = next, number++) {
+		const char *stop = memchr(text, '\n', (size_t)(end - text));
+		struct md_sim_row row = {0};
+		struct md_sim_row_error wrong;
+		next = stop ? stop + 1 : end;
+		stop = stop ? stop : end;
+		if (stop > text && stop[-1] == '\r')
+			stop--;
+		if (stop == text)
+			continue;
+		if (!*form) {
+			*form = md_sim_row_form(text, (size_t)(stop - text));
+			if (!*form)
+				return md_error_set(builder->err, MD_ERR_CORRUPT,
+						    "%s:%" PRIu32
+						    ": neither TIMESTAMP,ContextTokens,GeneratedTokens nor "
+						    "seconds,function,context,generated nor a JSON object",
+						    builder->name, number);
+			if ((*form)->header)
+				continue;
+		}
+		if (!(*form)->parse(text, (size_t)(stop - text), &row, &wrong))
+			return refuse(builder, number, &wrong);
+		MD_FORWARD(add_row(builder, number, &row));
+	}
+	return MD_OK;
+}
+
+static uint64_t first_time(const struct md_sim_workload *workload)
+{
+	uint64_t first = workload->count ? workload->requests[0].at : 0;
+	for (size_t i = 1; i < workload->count; i++)
+		first = workload->requests[i].at < first ? workload->requests[i].at : first;
+	return first;
+}
+
+static enum md_status describe_trace(struct md_sim_builder *builder, const struct md_sim_row_form *form)
+{
+	const char *slash = strrchr(builder->name, '/');
+	char mapping[64] = "";
+	if (builder->mapped && builder->cumulated)
+		snprintf(mapping, sizeof(mapping), ", functions by a Zipf law of exponent %g", builder->options->zipf);
+	else if (builder->mapped)
+		snprintf(mapping, sizeof(mapping), ", functions round-robin");
+	if (asprintf(&builder->out.source, "%s (%s), %zu requests%s", slash ? slash + 1 : builder->name, form->name,
+		     builder->out.count, mapping) >= 0)
+		return MD_OK;
+	builder->out.source = NULL;
+	return md_sim_builder_memory(builder);
+}
+
+enum md_status md_sim_trace_parse(struct md_sim_builder *builder, const char *text, size_t bytes)
+{
+	const struct md_sim_row_form *form;
+	if (builder->options->mapping == MD_SIM_ZIPF)
+		MD_FORWARD(start_zipf(builder));
+	MD_FORWARD(start_names(builder));
+	MD_FORWARD(read_lines(builder, text, bytes, &form));
+	if (!form || !builder->out.count)
+		return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:1: there are no requests in it", builder->name);
+	MD_FORWARD(finish_requests(builder, form->from_first ? first_time(&builder->out) : 0));
+	return describe_trace(builder, form);
+}
