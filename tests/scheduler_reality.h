@@ -34,6 +34,8 @@ struct reality {
 	size_t open_count;
 	struct open unheard[REALITY_MOST]; /* copies in that have ended, and the scheduler was not told */
 	size_t unheard_count;
+	uint64_t failed[REALITY_MOST]; /* transfers that have failed; the last ones */
+	size_t failed_count;
 	struct running running[REALITY_MOST];
 	size_t running_count;
 	uint64_t lies[8][4][REALITY_OWNERS]; /* bytes, by GPU, class and owner */
@@ -190,6 +192,8 @@ static inline void reality_transfer_ends(struct reality *r, uint64_t transfer, b
 	if (!o)
 		return;
 	ended = *o;
+	if (failed)
+		r->failed[r->failed_count++ % REALITY_MOST] = transfer;
 	*o = r->open[--r->open_count];
 	if (reality_leaves(ended.type)) {
 		if (!failed)
@@ -202,6 +206,14 @@ static inline void reality_transfer_ends(struct reality *r, uint64_t transfer, b
 		for (int t = 0; t < REALITY_WAITS; t++)
 			if (r->running[i].waits[t] == transfer)
 				r->running[i].waits[t] = 0;
+}
+
+static inline bool reality_failed(const struct reality *r, uint64_t transfer)
+{
+	for (size_t i = 0; i < r->failed_count && i < REALITY_MOST; i++)
+		if (r->failed[i] == transfer)
+			return true;
+	return false;
 }
 
 /* The end of this transfer is not reported. */

@@ -82,7 +82,7 @@ Test(scheduler_interface, names_what_never_was)
 	     "which no action has named"},
 	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event->type is 0"},
 	    {{.size = 4, .type = MEDUSA_SCHED_EVENT_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event->size is not"},
-	    {{.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 18"},
+	    {{.type = MEDUSA_SCHED_EVENT_RUNNING + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 22"},
 	    /* What has ended, or was never known here, is no error. */
 	    {{.type = MEDUSA_SCHED_EVENT_DONE, .request = 12345}, 0, ""},
 	    {{.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN, .request = 12345}, 0, ""},
@@ -254,10 +254,10 @@ Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 {
 	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_ACTION_RUN, MEDUSA_SCHED_ACTION_ABORT);
 	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_CLASS_BACKBONE, MEDUSA_SCHED_CLASS_LIBRARY);
-	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_FUNCTION_FAILED);
+	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_RUNNING);
 	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);
 	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_KIND_QUEUEING, MEDUSA_SCHED_KIND_PRELOADING);
-	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_REASON_NEVER_FITS, MEDUSA_SCHED_REASON_TIMED_OUT);
+	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_REASON_NEVER_FITS, MEDUSA_SCHED_REASON_NO_ROOM);
 	ASSERT_NAMED(source, medusa_sched_source, MEDUSA_SCHED_SOURCE_HOST, MEDUSA_SCHED_SOURCE_MADE);
 	for (int i = -1; i < 64; i++)
 		cr_expect_eq(!strcmp(medusa_sched_result_name((enum medusa_sched_result)i), "unknown result"),

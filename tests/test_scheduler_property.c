@@ -46,7 +46,8 @@ struct world {
 	uint64_t now, timer, next_request, live;
 	uint8_t fates[REQUESTS];
 	uint64_t batch_of[REQUESTS], arrived[REQUESTS], kv[REQUESTS], deadline[REQUESTS];
-	bool aborting[REQUESTS];
+	bool aborting[REQUESTS], strayed[REQUESTS];
+	struct medusa_sched_function specs[REALITY_OWNERS];
 	uint64_t max_wait, events;
 	unsigned faults; /* per thousand */
 	unsigned lossy;  /* of a thousand ends, so many are not reported, or do not come */
@@ -92,7 +93,7 @@ static void run_batch(const struct medusa_sched_action *a)
 		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
 			  (unsigned long long)a->requests[i]);
 		world.batch_of[a->requests[i]] = a->batch;
-		world.aborting[a->requests[i]] = false;
+		world.aborting[a->requests[i]] = world.strayed[a->requests[i]] = false;
 		cr_assert(!world.deadline[a->requests[i]] || world.now < world.deadline[a->requests[i]],
 			  "request %llu starts after its deadline", (unsigned long long)a->requests[i]);
 		check_wait(a->requests[i], "starts");
@@ -140,6 +141,8 @@ static void answer_abort(const struct medusa_sched_action *a)
 		e = (struct medusa_sched_event){
 		    .type = MEDUSA_SCHED_EVENT_DONE, .request = a->request, .batch = a->batch};
 		world.aborting[a->request] |= a->reason != MEDUSA_SCHED_REASON_TIMED_OUT;
+		world.strayed[a->request] |=
+		    a->reason == MEDUSA_SCHED_REASON_TIMED_OUT && world.batch_of[a->request] == a->batch;
 	}
 	pend((struct pending){world.now + draw(50000000), e, MEDUSA_SCHED_NONE, true});
 }
@@ -278,11 +281,88 @@ static void arrive(void)
 	step(e);
 }
 
+/* The KV cache of something that runs grows or shrinks, as far as there is room for it, or somewhat beyond that. */
+static void change_kv(void)
+{
+	struct reality *r = &world.reality;
+	if (!r->running_count)
+		return;
+	struct running *run = &r->running[draw(r->running_count)];
+	struct medusa_sched_event e = {
+	    .type = MEDUSA_SCHED_EVENT_KV_CHANGED, .request = run->request, .batch = run->batch};
+	e.kv_bytes = draw(4) ? draw(2 * GB) : run->kv + draw(20 * GB);
+	bool counts = world.fates[run->request] == LIVES && world.batch_of[run->request] == run->batch;
+	if (!counts || world.strayed[run->request])
+		return; /* nobody hears of what a stray takes */
+	r->kv[run->gpu] += e.kv_bytes - run->kv;
+	world.kv[run->request] = run->kv = e.kv_bytes;
+	world.given[run->gpu] = UINT64_MAX; /* it may outgrow the GPU */
+	step(e);
+}
+
+/* Something lies where there is room for it, as after a restart. */
+static void tell_resident(void)
+{
+	uint32_t gpu = (uint32_t)draw(world.gpus), f = (uint32_t)draw(world.functions);
+	const struct medusa_sched_function *spec = &world.specs[f];
+	struct medusa_sched_gpu_state g = {.size = sizeof(g)};
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_EVENT_RESIDENT, .gpu = gpu, .function = f};
+	e.artifact = draw(2) ? MEDUSA_SCHED_CLASS_WEIGHTS : MEDUSA_SCHED_CLASS_CONTEXT;
+	uint64_t bytes = e.artifact == MEDUSA_SCHED_CLASS_WEIGHTS ? spec->weight_bytes : spec->context_bytes;
+	medusa_sched_gpu_get(world.sched, gpu, &g);
+	uint64_t used = g.artifact_bytes + g.residue_bytes + g.kv_bytes + g.foreign_bytes + bytes;
+	if (!bytes || world.lost[gpu] || used > g.limit_bytes || world.reality.lies[gpu][e.artifact][f] || world.lossy)
+		return;
+	reality_lies(&world.reality, gpu, e.artifact, f, bytes);
+	step(e);
+}
+
+/* A request runs already, if its function is there: the answer is its run. */
+static void tell_running(void)
+{
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+	struct medusa_sched_event e = {.size = sizeof(e),
+				       .type = MEDUSA_SCHED_EVENT_RUNNING,
+				       .now = world.now,
+				       .request = world.next_request,
+				       .function = (uint32_t)draw(world.functions),
+				       .gpu = (uint32_t)draw(world.gpus),
+				       .kv_bytes = 1 + draw(GB)};
+	if (medusa_sched_step(world.sched, &e, &actions, &count)) {
+		cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
+		return;
+	}
+	world.next_request++;
+	world.fates[e.request] = LIVES;
+	world.arrived[e.request] = world.now;
+	world.kv[e.request] = e.kv_bytes;
+	world.live++;
+	world.given[e.gpu] = UINT64_MAX;
+	take_actions(actions, count);
+	check_memory();
+}
+
+static void change_function(void)
+{
+	uint32_t f = (uint32_t)draw(world.functions);
+	struct medusa_sched_function changed = world.specs[f];
+	changed.slo_ns = draw(4) ? 1 + draw(SECOND) : 0;
+	changed.max_batch = (uint32_t)draw(16);
+	changed.max_parallel = (uint32_t)draw(4);
+	changed.keep_alive_ns = draw(3) ? 0 : draw(20 * SECOND);
+	changed.abortable = draw(2) != 0;
+	int code = medusa_sched_change_function(world.sched, f, &changed);
+	cr_assert(code == 0 || code == MEDUSA_SCHED_ERR_NOT_FOUND || changed.kv_bytes, "%s",
+		  medusa_sched_error(world.sched));
+	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
+}
+
 static void mishap(void)
 {
 	uint32_t gpu = (uint32_t)draw(world.gpus);
 	struct medusa_sched_event e = {.gpu = gpu};
-	switch (draw(10)) {
+	switch (draw(15)) {
 	case 0:
 		e.type = world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_BACK : MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
@@ -325,6 +405,22 @@ static void mishap(void)
 		e.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT;
 		e.bytes = world.limit[gpu] + draw(8 * GB);
 		break;
+	case 10:
+		change_kv();
+		return;
+	case 11:
+		e.type = draw(2) && !world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_DRAIN : MEDUSA_SCHED_EVENT_GPU_BACK;
+		world.lost[gpu] = world.lost[gpu] && e.type != MEDUSA_SCHED_EVENT_GPU_BACK;
+		break;
+	case 12:
+		tell_resident();
+		return;
+	case 13:
+		tell_running();
+		return;
+	case 14:
+		change_function();
+		return;
 	default:
 		e.type = MEDUSA_SCHED_EVENT_TIMER;
 	}
@@ -353,10 +449,8 @@ static void report(struct medusa_sched_event e)
 static void answer(struct medusa_sched_event e)
 {
 	const struct open *o = reality_find(&world.reality, e.transfer);
-	if (e.transfer && !o)
+	if (e.transfer && (o ? draw(2) != 0 : !reality_failed(&world.reality, e.transfer)))
 		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE; /* of an eviction as well as of a copy in */
-	else if (e.transfer && draw(2))
-		e.type = MEDUSA_SCHED_EVENT_TRANSFER_DONE;
 	if (lost()) {
 		reality_unheard(&world.reality, e.transfer);
 		happen(&e);
@@ -452,6 +546,7 @@ static void add_functions(void)
 			continue;
 		world.reality.backbone_of[index] = f.backbone;
 		world.reality.kv_of[index] = f.kv_bytes;
+		world.specs[index] = f;
 		world.functions++;
 	}
 	cr_assert_gt(world.functions, 0, "%s", medusa_sched_error(world.sched));

@@ -157,7 +157,23 @@ int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sc
 int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sched_function *function,
 			      uint32_t *index);
 
+/*
+ * Changes what a function promises and how long it takes: SLO, times, kv_bytes, limits, keep_alive_ns, abortable; for
+ * requests that wait, too. What the books are kept in (backbone, bytes on GPUs and in host memory, in_host) must be as
+ * before. What follows from the change is answered by the next step.
+ */
+int medusa_sched_change_function(struct medusa_sched *sched, uint32_t function,
+				 const struct medusa_sched_function *changed);
+
 /* ---- events ----------------------------------------------------------------------------------------------------- */
+
+/* Of artifacts. */
+enum medusa_sched_class {
+	MEDUSA_SCHED_CLASS_BACKBONE, /* of `backbone` */
+	MEDUSA_SCHED_CLASS_WEIGHTS,  /* of `function`, and the three below */
+	MEDUSA_SCHED_CLASS_CONTEXT,
+	MEDUSA_SCHED_CLASS_LIBRARY,
+};
 
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_ARRIVAL =
@@ -181,6 +197,27 @@ enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_TIMER, /* the requested time has come; the event is allowed at any other time, too */
 	MEDUSA_SCHED_EVENT_FUNCTION_FAILED, /* gpu, function: its process there died; its batches there fail, and its own
 					 artifacts there are loaded anew */
+	/*
+	 * request, batch if it may be of an earlier try; kv_bytes: what the request holds from now on, or, if it waits, will
+	 * need. When KV caches outgrow a GPU, what is idle there is evicted; if that is not enough, nothing starts there,
+	 * and the youngest requests of abortable functions are aborted (NO_ROOM) until the others fit. What cannot be
+	 * aborted runs on: over_bytes of medusa_sched_gpu_get() is what is lacking.
+	 */
+	MEDUSA_SCHED_EVENT_KV_CHANGED,
+	/* gpu: nothing new starts there, what runs ends, what is idle leaves. MEDUSA_SCHED_EVENT_GPU_BACK ends it. */
+	MEDUSA_SCHED_EVENT_GPU_DRAIN,
+	/*
+	 * artifact, function or backbone, gpu (MEDUSA_SCHED_NONE: host memory): it lies there already, for a node loop that
+	 * was restarted. bytes, of a context: 0, or its residue_bytes if only those are there. What is of no use or has no
+	 * place is sent away by MEDUSA_SCHED_ACTION_OFFLOAD; what is known already, or on a lost GPU, is ignored.
+	 */
+	MEDUSA_SCHED_EVENT_RESIDENT,
+	/*
+	 * request, function, gpu, kv_bytes, tokens, deadline, priority as of an arrival: it runs there already. Its function
+	 * must be RESIDENT, and a slot free; requests of one function on one GPU are one batch. The answer is a
+	 * MEDUSA_SCHED_ACTION_RUN of that request, which says its batch; there is nothing to start. Latencies count from now.
+	 */
+	MEDUSA_SCHED_EVENT_RUNNING,
 };
 
 struct medusa_sched_event {
@@ -207,6 +244,7 @@ struct medusa_sched_event {
 	 * equals. A request that has waited for 30 s (or max_wait_ns / 4, if that is less) has the highest one.
 	 */
 	int32_t priority;
+	enum medusa_sched_class artifact; /* of MEDUSA_SCHED_EVENT_RESIDENT */
 };
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
@@ -224,7 +262,7 @@ enum medusa_sched_action_type {
 	 * that begins one names; request_count and batch are 0).
 	 *
 	 * Of a request, the answer is MEDUSA_SCHED_EVENT_DONE with its batch when it has stopped, or has ended by itself
-	 * meanwhile: it counts as cancelled. Reasons: CANCELLED and DEADLINE, of abortable functions only, and TIMED_OUT.
+	 * meanwhile: it counts as cancelled. Reasons: CANCELLED, DEADLINE and NO_ROOM, of abortable functions only, and TIMED_OUT.
 	 * That one comes for any function, when no end was reported in time, or none within 30 s of an abort. The request
 	 * has then been queued again (`retries`) or rejected already. As nobody knows whether it still computes, its
 	 * memory and its slot stay reserved until the node has made sure that it does not, if need be by ending the engine,
@@ -234,14 +272,6 @@ enum medusa_sched_action_type {
 	 * waited for it are lost as above, nothing new counts on it, and its bytes stay reserved until the answer.
 	 */
 	MEDUSA_SCHED_ACTION_ABORT,
-};
-
-/* Of artifacts. */
-enum medusa_sched_class {
-	MEDUSA_SCHED_CLASS_BACKBONE, /* of `backbone` */
-	MEDUSA_SCHED_CLASS_WEIGHTS,  /* of `function`, and the three below */
-	MEDUSA_SCHED_CLASS_CONTEXT,
-	MEDUSA_SCHED_CLASS_LIBRARY,
 };
 
 enum medusa_sched_source {
@@ -261,6 +291,7 @@ enum medusa_sched_reason {
 	MEDUSA_SCHED_REASON_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
 	MEDUSA_SCHED_REASON_DEADLINE,     /* its deadline has passed */
 	MEDUSA_SCHED_REASON_TIMED_OUT,    /* no end of its run was reported, `retries` times over */
+	MEDUSA_SCHED_REASON_NO_ROOM,      /* KV caches have outgrown its GPU, and it was the youngest there */
 };
 
 struct medusa_sched_action {
@@ -324,6 +355,8 @@ struct medusa_sched_gpu_state {
 	uint32_t running;       /* batches */
 	uint32_t transfers;     /* on their way here */
 	uint32_t waiting;       /* reservations that wait for memory and hold none yet */
+	int draining;        /* since MEDUSA_SCHED_EVENT_GPU_DRAIN; it is empty when running and artifact_bytes are 0 */
+	uint64_t over_bytes; /* used beyond what there is: KV caches have grown, or others have taken memory */
 };
 
 struct medusa_sched_function_state {

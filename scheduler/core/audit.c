@@ -84,6 +84,8 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 	if (g->leaving != count_leaving(s, gpu))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u: %llu bytes leave in the books, %llu counted", gpu,
 			       (unsigned long long)g->leaving, (unsigned long long)count_leaving(s, gpu));
+	if (g->closed && g->claim_count)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u is drained, and somebody claims memory there", gpu);
 	if (!g->present && (c.artifacts || c.residues || running || g->transfers))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u is lost, and holds something", gpu);
 	return MEDUSA_SCHED_OK;
@@ -133,6 +135,12 @@ static bool moved_by(const struct medusa_sched *s, uint32_t artifact, uint32_t t
 static int audit_transfers(struct medusa_sched *s)
 {
 	for (uint32_t a = 0; a < s->artifact_count; a++) {
+		uint32_t copies = 0;
+		for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+			copies += md_copy_at(s, a, gpu)->state == MD_THERE;
+		if (copies != s->artifacts[a].copies)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %u: %u copies in the books, %u counted",
+				       a, s->artifacts[a].copies, copies);
 		bool moved = s->artifacts[a].host != MD_LOADING || moved_by(s, a, s->artifacts[a].host_transfer);
 		for (uint32_t gpu = 0; moved && gpu < s->gpu_count; gpu++) {
 			const struct md_copy *copy = md_copy_at(s, a, gpu);

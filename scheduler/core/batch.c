@@ -3,6 +3,7 @@
 #include "scheduler/core/batch.h"
 
 #include "base/array.h"
+#include "scheduler/core/abort.h"
 #include "scheduler/core/alarm.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
@@ -63,25 +64,31 @@ uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never)
 	return index;
 }
 
-void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
+void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint64_t start_ns)
 {
 	struct md_batch *b = &s->batches[batch];
-	uint64_t start = md_start_ns(s, b->function, b->gpu, NONE) +
-			 (count > 1 ? (count - 1) * s->functions[b->function].spec.alpha_ns : 0);
-	while (count-- > 0 && md_waiting(s, b->function)) {
-		uint32_t request = md_first_waiting(s, b->function);
-		struct md_request *r = &s->requests[request];
-		md_request_unwait(s, request);
-		r->state = MD_RUNNING;
-		r->batch = batch;
-		r->expires = md_run_expires(s, request, start);
-		md_alarm_request(s, request);
-		md_list_append(s, &b->requests, request);
-		b->kv_bytes += r->kv_bytes;
-		s->gpus[b->gpu].kv += r->kv_bytes;
-		s->functions[b->function].running++;
-	}
+	struct md_request *r = &s->requests[request];
+	r->state = MD_RUNNING;
+	r->batch = batch;
+	r->expires = md_run_expires(s, request, start_ns);
+	md_alarm_request(s, request);
+	md_list_append(s, &b->requests, request);
+	b->kv_bytes += r->kv_bytes;
+	s->gpus[b->gpu].kv += r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
+	s->functions[b->function].running++;
+}
+
+void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
+{
+	uint32_t function = s->batches[batch].function;
+	uint64_t start = md_start_ns(s, function, s->batches[batch].gpu, NONE) +
+			 (count > 1 ? (count - 1) * s->functions[function].spec.alpha_ns : 0);
+	while (count-- > 0 && md_waiting(s, function)) {
+		uint32_t request = md_first_waiting(s, function);
+		md_request_unwait(s, request);
+		md_batch_add(s, batch, request, start);
+	}
 }
 
 void md_batch_leave(struct medusa_sched *s, uint32_t request)
@@ -92,6 +99,52 @@ void md_batch_leave(struct medusa_sched *s, uint32_t request)
 	b->kv_bytes -= r->kv_bytes;
 	s->gpus[b->gpu].kv -= r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
+}
+
+/*
+ * The time of the books' last change stays as it is: engines report growth with every few tokens, and no memory report
+ * would ever be believed.
+ */
+void md_batch_grow(struct medusa_sched *s, uint32_t request, uint64_t kv_bytes)
+{
+	struct md_request *r = &s->requests[request];
+	struct md_batch *b = &s->batches[r->batch];
+	struct md_gpu *g = &s->gpus[b->gpu];
+	bool grows = kv_bytes > r->kv_bytes;
+	b->kv_bytes += kv_bytes - r->kv_bytes;
+	g->kv += kv_bytes - r->kv_bytes;
+	r->kv_bytes = kv_bytes;
+	g->grown |= grows && md_free_bytes(s, b->gpu) < 0;
+}
+
+/* KV memory of requests that the node was asked to stop. */
+static int64_t aborting_bytes(const struct medusa_sched *s, uint32_t gpu)
+{
+	int64_t bytes = 0;
+	for (uint32_t b = s->gpus[gpu].first_batch; b != NONE; b = s->batches[b].newer)
+		for (uint32_t r = s->batches[b].requests.head; r != NONE; r = s->requests[r].next)
+			bytes += s->requests[r].aborting ? (int64_t)s->requests[r].kv_bytes : 0;
+	return bytes;
+}
+
+/* Batches are listed with the youngest first, requests in a batch with the youngest last. */
+void md_batches_shrink(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	int64_t room = md_free_bytes(s, gpu) + (int64_t)g->leaving;
+	g->grown = md_free_bytes(s, gpu) < 0;
+	if (room < 0)
+		room += aborting_bytes(s, gpu);
+	for (uint32_t b = g->first_batch; b != NONE && room < 0; b = s->batches[b].newer) {
+		if (!s->functions[s->batches[b].function].spec.abortable)
+			continue;
+		for (uint32_t r = s->batches[b].requests.tail; r != NONE && room < 0; r = s->requests[r].previous) {
+			if (s->requests[r].aborting || !s->requests[r].kv_bytes ||
+			    !md_abort_request(s, r, MEDUSA_SCHED_REASON_NO_ROOM))
+				continue;
+			room += (int64_t)s->requests[r].kv_bytes;
+		}
+	}
 }
 
 void md_batch_end(struct medusa_sched *s, uint32_t batch)
@@ -148,7 +201,7 @@ static bool other_gpu(const struct medusa_sched *s, const struct md_request *r)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		bool bound = s->placement->bound && s->functions[r->function].home != gpu;
-		if (s->gpus[gpu].present && !bound && md_fits_empty(s, r->function, gpu, r->kv_bytes))
+		if (md_gpu_open(s, gpu) && !bound && md_fits_empty(s, r->function, gpu, r->kv_bytes))
 			return true;
 	}
 	return false;
@@ -166,7 +219,7 @@ static bool tried_again(const struct medusa_sched *s, struct md_request *r, enum
 		r->losses++;
 		return true;
 	}
-	return r->tries++ < s->options.retries;
+	return r->tries++ < s->options.retries && md_fits_somewhere(s, r->function, r->kv_bytes);
 }
 
 void md_give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason, enum md_blame blame)

@@ -2,6 +2,7 @@
 /* What the scheduler tells its caller about its state. */
 #include <string.h>
 
+#include "scheduler/core/books.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 
@@ -33,6 +34,8 @@ MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, s
 	    .running = g->running,
 	    .transfers = g->transfers,
 	    .waiting = g->claim_count,
+	    .draining = g->closed,
+	    .over_bytes = md_free_bytes(s, gpu) < 0 ? (uint64_t)-md_free_bytes(s, gpu) : 0,
 	};
 	return give(state, &known, sizeof(known));
 }

@@ -67,7 +67,7 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	return g->present && (!s->placement->bound || s->functions[function].home == gpu) &&
+	return md_gpu_open(s, gpu) && (!s->placement->bound || s->functions[function].home == gpu) &&
 	       md_fits_empty(s, function, gpu, kv + g->foreign);
 }
 
@@ -365,6 +365,10 @@ void md_dispatch(struct medusa_sched *s)
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (md_free_bytes(s, gpu) < 0)
 			md_shrink(s, gpu);
+		if (s->gpus[gpu].grown)
+			md_batches_shrink(s, gpu);
+		if (s->gpus[gpu].closed)
+			md_empty(s, gpu);
 		if (s->gpus[gpu].draining)
 			md_drained(s, gpu);
 		if (s->gpus[gpu].claim_count)

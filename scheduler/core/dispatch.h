@@ -13,7 +13,7 @@ void md_dispatch(struct medusa_sched *s);
 void md_claim_drop(struct medusa_sched *s, uint32_t function);
 static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
 {
-	return s->gpus[gpu].present && s->gpus[gpu].running < s->gpus[gpu].slots;
+	return md_gpu_open(s, gpu) && s->gpus[gpu].running < s->gpus[gpu].slots;
 }
 
 #endif

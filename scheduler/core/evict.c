@@ -24,6 +24,18 @@ bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 	return kv_bytes <= s->gpus[gpu].limit && bytes <= s->gpus[gpu].limit; /* the sum may overflow */
 }
 
+bool md_fits_somewhere(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
+{
+	uint32_t home = s->functions[function].home;
+	if (s->placement->bound)
+		return home != NONE && md_fits_empty(s, function, home, kv_bytes);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (md_fits_empty(s, function, gpu, kv_bytes))
+			return true;
+	}
+	return false;
+}
+
 static bool is_of(const struct medusa_sched *s, uint32_t artifact, uint32_t function)
 {
 	if (function == NONE)
@@ -83,7 +95,8 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	uint64_t needed = md_missing_bytes(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	if (!g->present || !usable(s, function, gpu) || !claims_allow(s, function, gpu, needed > 0))
+	if (!md_gpu_open(s, gpu) || g->grown || !usable(s, function, gpu) ||
+	    !claims_allow(s, function, gpu, needed > 0))
 		return false;
 	int64_t bytes = (int64_t)(needed + kv), free = md_free_bytes(s, gpu);
 	if (bytes == 0 || bytes <= free)
@@ -258,6 +271,16 @@ void md_shrink(struct medusa_sched *s, uint32_t gpu)
 		if (victim == NONE || !evict(s, victim, gpu, true))
 			return;
 	}
+}
+
+void md_empty(struct medusa_sched *s, uint32_t gpu)
+{
+	uint32_t victim;
+	do {
+		victim = NONE;
+		for (uint32_t a = s->gpus[gpu].oldest; a != NONE && victim == NONE; a = md_copy_at(s, a, gpu)->newer)
+			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || evictable(s, a, gpu) ? a : NONE;
+	} while (victim != NONE && evict(s, victim, gpu, true));
 }
 
 /* A process whose context is on a GPU cannot be evicted. */

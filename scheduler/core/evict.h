@@ -9,6 +9,9 @@
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* True if it could on an empty GPU. */
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes);
+/* True if it could on some empty GPU, be it lost now; with early binding, on its home. */
+bool md_fits_somewhere(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes);
+void md_empty(struct medusa_sched *s, uint32_t gpu);   /* evicts all that is idle, residues too */
 void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* other processes took memory: evicts what is idle */
 void md_drained(struct medusa_sched *s, uint32_t gpu); /* evicts draining copies that have become idle */
 void md_undrain(struct medusa_sched *s, uint32_t gpu);

@@ -67,6 +67,15 @@ static void lose_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 	*copy = (struct md_copy){.older = NONE, .newer = NONE};
 }
 
+static void drop_claims(struct medusa_sched *s, uint32_t gpu)
+{
+	while (s->gpus[gpu].claim_count) {
+		uint32_t function = s->gpus[gpu].claims[0];
+		md_claim_drop(s, function);
+		md_function_changed(s, function);
+	}
+}
+
 void md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
@@ -83,25 +92,29 @@ void md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
 			transfer_fails(s, i, MD_BLAME_NODE);
 	}
 	fail_batches(s, gpu, NONE, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
-	while (g->claim_count) {
-		uint32_t function = g->claims[0];
-		md_claim_drop(s, function);
-		md_function_changed(s, function);
-	}
+	drop_claims(s, gpu);
 	for (uint32_t a = 0; a < s->artifact_count; a++)
 		lose_copy(s, a, gpu);
 	g->artifacts = g->residues = g->held = g->kv = g->foreign = 0;
+	g->grown = false;
 	g->changed = s->now;
 }
 
 void md_gpu_back(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
+	g->closed = false;
 	if (g->present)
 		return;
 	g->present = true;
 	g->changed = s->now;
 	s->free_slots += g->slots - g->running;
+}
+
+void md_gpu_drain(struct medusa_sched *s, uint32_t gpu)
+{
+	s->gpus[gpu].closed = true;
+	drop_claims(s, gpu);
 }
 
 /* The artifact's owner on this GPU died: its transfers fail, and what was there is evicted when nobody needs it. */

@@ -47,6 +47,8 @@ MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 		return "deadline";
 	case MEDUSA_SCHED_REASON_TIMED_OUT:
 		return "timed out";
+	case MEDUSA_SCHED_REASON_NO_ROOM:
+		return "no room";
 	}
 	return "unknown reason";
 }
@@ -118,6 +120,14 @@ MD_EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 		return "timer";
 	case MEDUSA_SCHED_EVENT_FUNCTION_FAILED:
 		return "function failed";
+	case MEDUSA_SCHED_EVENT_KV_CHANGED:
+		return "KV changed";
+	case MEDUSA_SCHED_EVENT_GPU_DRAIN:
+		return "GPU drain";
+	case MEDUSA_SCHED_EVENT_RESIDENT:
+		return "resident";
+	case MEDUSA_SCHED_EVENT_RUNNING:
+		return "running";
 	}
 	return "unknown event";
 }

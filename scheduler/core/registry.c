@@ -15,7 +15,6 @@
 #define DEFAULT_MAX_WAIT 600000000000ull
 #define DEFAULT_PRELOAD_PERIOD 1000000000ull
 #define DEFAULT_REPORT_LAG 1500000000ull
-#define MOST_BYTES (1ull << 60) /* largest size that is accepted, so that sums cannot overflow */
 #define HEAVY 1.3 /* a copy from the host makes the first token take this many times as long (Torpor, table 4) */
 
 static _Thread_local char create_error[256];
@@ -233,7 +232,7 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "backbone is NULL, or backbone->size is not that of a struct medusa_sched_backbone, or "
 			       "fields that this library does not know are set");
-	if (!spec.bytes || spec.bytes > MOST_BYTES)
+	if (!spec.bytes || spec.bytes > MD_MOST_BYTES)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
 	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
@@ -256,6 +255,19 @@ static uint64_t add_up(uint64_t a, uint64_t b)
 	return a + b < a ? UINT64_MAX : a + b;
 }
 
+static int check_gpus(struct medusa_sched *s, const struct medusa_sched_function *f)
+{
+	uint64_t most = 0, bytes = add_up(add_up(f->weight_bytes, f->context_bytes), f->kv_bytes);
+	bytes = add_up(bytes, f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		most = s->gpus[gpu].limit > most ? s->gpus[gpu].limit : most;
+	if (bytes > most)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "the function takes %llu bytes on a GPU, and the largest GPU has %llu",
+			       (unsigned long long)bytes, (unsigned long long)most);
+	return MEDUSA_SCHED_OK;
+}
+
 static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f)
 {
 	if (f->backbone != NONE && f->backbone >= s->backbone_count)
@@ -270,21 +282,18 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 			       f->slo_percentile);
 	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone, weight_bytes and context_bytes are all unset");
-	if (add_up(f->library_bytes, f->weight_bytes) > MOST_BYTES)
+	if (add_up(f->library_bytes, f->weight_bytes) > MD_MOST_BYTES)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes + weight_bytes is more than 2^60");
+	return check_gpus(s, f);
+}
+
+static int check_host(struct medusa_sched *s, const struct medusa_sched_function *f)
+{
 	uint64_t host = add_up(f->library_bytes, f->weight_bytes);
 	if (s->host_limit && (f->in_host ? add_up(s->host_used, host) : host) > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "library and weights, %llu bytes, are more than host memory has",
 			       (unsigned long long)host);
-	uint64_t most = 0, bytes = add_up(add_up(f->weight_bytes, f->context_bytes), f->kv_bytes);
-	bytes = add_up(bytes, f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes);
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
-		most = s->gpus[gpu].limit > most ? s->gpus[gpu].limit : most;
-	if (bytes > most)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "the function takes %llu bytes on a GPU, and the largest GPU has %llu",
-			       (unsigned long long)bytes, (unsigned long long)most);
 	return MEDUSA_SCHED_OK;
 }
 
@@ -321,27 +330,52 @@ static uint32_t choose_home(const struct medusa_sched *s, const struct medusa_sc
 	return best;
 }
 
-static bool is_heavy(const struct medusa_sched *s, const struct medusa_sched_function *f)
+bool md_function_heavy(const struct medusa_sched *s, const struct medusa_sched_function *f)
 {
 	double swap =
 	    f->swap_ns ? (double)f->swap_ns : (double)f->t0_ns + (double)f->weight_bytes / s->host_bytes_per_s * 1e9;
 	return swap > HEAVY * (double)f->t0_ns;
 }
 
+int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
+		     struct medusa_sched_function *spec)
+{
+	if (!given || !md_take_struct(given, sizeof(*spec), spec))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
+			       "fields that this library does not know are set");
+	spec->max_batch = spec->max_batch ? spec->max_batch : 1;
+	spec->max_parallel = spec->max_parallel ? spec->max_parallel : 1;
+	int code = check_function(s, spec);
+	if (code)
+		return code;
+	spec->slo_percentile = spec->slo_percentile > 0 ? spec->slo_percentile : 0.98;
+	return MEDUSA_SCHED_OK;
+}
+
+/* The first of library and weights that is loaded takes the cold start, which loads both. */
+void md_function_cold(struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	const struct medusa_sched_function *spec = &f->spec;
+	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY], weights = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
+	uint64_t cold = cold_time(s, spec->weight_bytes + spec->library_bytes, spec->cold_ns);
+	if (library != NONE)
+		s->artifacts[library].cold_ns = cold;
+	if (weights != NONE)
+		s->artifacts[weights].cold_ns = library != NONE ? cold_time(s, spec->weight_bytes, 0) : cold;
+}
+
 MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given,
 					uint32_t *index)
 {
 	struct medusa_sched_function spec;
-	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
-			       "fields that this library does not know are set");
-	spec.max_batch = spec.max_batch ? spec.max_batch : 1;
-	spec.max_parallel = spec.max_parallel ? spec.max_parallel : 1;
-	int code = check_function(s, &spec);
+	if (!index)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "index is NULL");
+	int code = md_function_take(s, given, &spec);
+	code = code ? code : check_host(s, &spec);
 	if (code)
 		return code;
-	spec.slo_percentile = spec.slo_percentile > 0 ? spec.slo_percentile : 0.98;
 	if (!function_reserve(s))
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a function");
 	uint32_t home = choose_home(s, &spec);
@@ -356,7 +390,7 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 	    .late = {NONE, NONE, 0},
 	    .claim = NONE,
 	    .home = home,
-	    .heavy = is_heavy(s, &spec),
+	    .heavy = md_function_heavy(s, &spec),
 	    .high = true,
 	};
 	for (int i = 0; i < MD_FUNCTION_ARTIFACTS; i++)
@@ -368,18 +402,16 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 		backbone->first_user = *index;
 		backbone->users++;
 	}
-	/* the first of the two that is loaded takes the cold start, which loads both */
-	uint64_t cold = cold_time(s, spec.weight_bytes + spec.library_bytes, spec.cold_ns);
 	if (spec.library_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY] =
-		    artifact_add(s, MEDUSA_SCHED_CLASS_LIBRARY, *index, spec.library_bytes, cold, spec.in_host);
+		    artifact_add(s, MEDUSA_SCHED_CLASS_LIBRARY, *index, spec.library_bytes, 0, spec.in_host);
 	if (spec.weight_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS] =
-		    artifact_add(s, MEDUSA_SCHED_CLASS_WEIGHTS, *index, spec.weight_bytes,
-				 spec.library_bytes ? cold_time(s, spec.weight_bytes, 0) : cold, spec.in_host);
+		    artifact_add(s, MEDUSA_SCHED_CLASS_WEIGHTS, *index, spec.weight_bytes, 0, spec.in_host);
 	if (spec.context_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_CONTEXT] =
 		    artifact_add(s, MEDUSA_SCHED_CLASS_CONTEXT, *index, spec.context_bytes, 0, false);
+	md_function_cold(s, *index);
 	return MEDUSA_SCHED_OK;
 }
 

@@ -5,9 +5,16 @@
 
 #include "scheduler/core/state.h"
 
+#define MD_MOST_BYTES (1ull << 60) /* largest size that is accepted, so that sums cannot overflow */
+
 int md_fail(struct medusa_sched *s, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Copies a struct of the caller, which may be an older, shorter one; the tail of a longer one must be zero. */
 bool md_take_struct(const void *given, size_t known, void *out);
+/* Copies, completes and checks a function of the caller, but for its place in host memory. */
+int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
+		     struct medusa_sched_function *spec);
+bool md_function_heavy(const struct medusa_sched *s, const struct medusa_sched_function *spec);
+void md_function_cold(struct medusa_sched *s, uint32_t function); /* computes the cold starts of its artifacts */
 /* Unregisters the function: waiting requests are rejected, running ones end normally. */
 void md_function_gone(struct medusa_sched *s, uint32_t function);
 

@@ -11,7 +11,8 @@
 #include "scheduler/core/evict.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
-#include "scheduler/policy/policies.h"
+
+#define MOST_KV (1ull << 48) /* of one request, so that the sum of all cannot overflow */
 
 static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_event *e, enum medusa_sched_reason reason)
 {
@@ -29,19 +30,6 @@ static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_even
 		f->ended += f->spec.slo_ns != 0;
 	}
 	return MEDUSA_SCHED_OK;
-}
-
-/* Whether it fits on some empty GPU; with early binding, on its home. */
-static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
-{
-	uint32_t home = s->functions[function].home;
-	if (s->placement->bound)
-		return home != NONE && md_fits_empty(s, function, home, kv_bytes);
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (md_fits_empty(s, function, gpu, kv_bytes))
-			return true;
-	}
-	return false;
 }
 
 /* From now on, long waits raise priorities, those of requests that wait already, too. */
@@ -62,7 +50,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	struct md_function *f = &s->functions[e->function];
 	uint64_t kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
 	md_rate_arrival(&f->rate, s->now);
-	if (!fits_at_all(s, e->function, kv_bytes))
+	if (!md_fits_somewhere(s, e->function, kv_bytes))
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_NEVER_FITS);
 	if (e->deadline && e->deadline <= s->now)
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_DEADLINE);
@@ -90,7 +78,7 @@ void md_requests_refuse_too_large(struct medusa_sched *s)
 	for (uint32_t r = s->oldest_waiting, newer; r != NONE; r = newer) {
 		newer = s->requests[r].newer;
 		uint32_t function = s->requests[r].function;
-		if (!fits_at_all(s, function, s->requests[r].kv_bytes))
+		if (!md_fits_somewhere(s, function, s->requests[r].kv_bytes))
 			md_request_reject(s, r, MEDUSA_SCHED_REASON_NEVER_FITS);
 	}
 }
@@ -121,6 +109,27 @@ void md_request_cancelled(struct medusa_sched *s, const struct medusa_sched_even
 		md_request_reject(s, request, MEDUSA_SCHED_REASON_CANCELLED);
 	else if (s->functions[s->requests[request].function].spec.abortable && !s->requests[request].aborting)
 		md_abort_request(s, request, MEDUSA_SCHED_REASON_CANCELLED);
+}
+
+int md_request_kv_changed(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	uint32_t request = find_request(s, e->request);
+	if (e->kv_bytes > MOST_KV)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->kv_bytes is %llu, more than 2^48",
+			       (unsigned long long)e->kv_bytes);
+	if (request == NONE)
+		return MEDUSA_SCHED_OK;
+	struct md_request *r = &s->requests[request];
+	if (r->state == MD_WAITING) {
+		r->kv_bytes = e->kv_bytes;
+		uint32_t function = r->function;
+		if (!md_fits_somewhere(s, function, r->kv_bytes))
+			md_request_reject(s, request, MEDUSA_SCHED_REASON_NEVER_FITS);
+		md_function_changed(s, function);
+	} else if (find_running(s, e) != NONE) {
+		md_batch_grow(s, request, e->kv_bytes);
+	}
+	return MEDUSA_SCHED_OK;
 }
 
 static bool in_time(const struct medusa_sched *s, uint32_t request)

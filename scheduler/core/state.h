@@ -110,6 +110,7 @@ struct md_batch {
 	struct md_list requests, strays;
 	uint64_t kv_bytes, started;
 	bool live, first_token; /* first_token: some request has its first token */
+	bool found;             /* it ran already when this scheduler was made */
 	bool hung;              /* it has only strays, and is none of its function's batches any more */
 };
 
@@ -141,6 +142,8 @@ struct md_gpu {
 	uint32_t *claims; /* functions, in the order in which they claimed */
 	uint32_t claim_count, claim_capacity;
 	bool present;
+	bool closed; /* it is being drained: nothing new starts there, what is idle leaves */
+	bool grown;  /* KV caches have outgrown it: nothing new starts there, until all has room again */
 };
 
 struct md_queueing;
@@ -218,6 +221,12 @@ struct medusa_sched {
 static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	return &s->copies[(size_t)artifact * s->gpu_count + gpu];
+}
+
+/* Whether anything new may start on the GPU, or be sent there. */
+static inline bool md_gpu_open(const struct medusa_sched *s, uint32_t gpu)
+{
+	return s->gpus[gpu].present && !s->gpus[gpu].closed;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/request_events.h"
+#include "scheduler/core/resident.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/policies.h"
@@ -21,7 +22,9 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 			       (unsigned long long)e->now, (unsigned long long)s->now);
 	bool gpu = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT ||
 		   e->type == MEDUSA_SCHED_EVENT_GPU_LOST || e->type == MEDUSA_SCHED_EVENT_GPU_BACK ||
-		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
+		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
+		   e->type == MEDUSA_SCHED_EVENT_GPU_DRAIN || e->type == MEDUSA_SCHED_EVENT_RUNNING ||
+		   (e->type == MEDUSA_SCHED_EVENT_RESIDENT && e->gpu != NONE);
 	bool function = e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
@@ -44,7 +47,7 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event names batch or transfer %llu, which no action has named",
 			       (unsigned long long)(e->batch | e->transfer));
-	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_FUNCTION_FAILED)
+	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_RUNNING)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
 	return MEDUSA_SCHED_OK;
@@ -106,6 +109,15 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 	case MEDUSA_SCHED_EVENT_FUNCTION_FAILED:
 		md_function_failed(s, e->gpu, e->function);
 		break;
+	case MEDUSA_SCHED_EVENT_KV_CHANGED:
+		return md_request_kv_changed(s, e);
+	case MEDUSA_SCHED_EVENT_GPU_DRAIN:
+		md_gpu_drain(s, e->gpu);
+		break;
+	case MEDUSA_SCHED_EVENT_RESIDENT:
+		return md_resident(s, e);
+	case MEDUSA_SCHED_EVENT_RUNNING:
+		return md_already_running(s, e);
 	case MEDUSA_SCHED_EVENT_TIMER:
 		break;
 	}

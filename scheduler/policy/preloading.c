@@ -160,7 +160,7 @@ static void add_artifacts(struct medusa_sched *s, struct problem *p)
 static void measure_places(const struct medusa_sched *s, struct problem *p)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		int64_t free = s->gpus[gpu].present && !s->gpus[gpu].claim_count ? md_free_bytes(s, gpu) : 0;
+		int64_t free = md_gpu_open(s, gpu) && !s->gpus[gpu].claim_count ? md_free_bytes(s, gpu) : 0;
 		p->places[gpu] = (struct md_knapsack_place){free > 0 ? (uint64_t)free : 0, true};
 	}
 	uint64_t host = s->host_limit ? s->host_limit - s->host_used : UINT64_MAX / 4;
@@ -202,7 +202,7 @@ static bool any_room(const struct medusa_sched *s)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		/* memory that swapping leaves free is not idle: filling it would only cost copies */
-		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / IDLE_PART))
+		if (md_gpu_open(s, gpu) && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / IDLE_PART))
 			return true;
 	}
 	return s->host_limit && s->host_limit - s->host_used > s->host_limit / 10;
@@ -256,7 +256,8 @@ static uint32_t standby_gpu(const struct medusa_sched *s, uint32_t artifact)
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		const struct md_gpu *g = &s->gpus[gpu];
 		int64_t idle = md_free_bytes(s, gpu) - (int64_t)(g->limit / IDLE_PART);
-		if (!g->present || md_copy_at(s, artifact, gpu)->state != MD_ABSENT || idle < bytes || idle <= most)
+		if (!md_gpu_open(s, gpu) || md_copy_at(s, artifact, gpu)->state != MD_ABSENT || idle < bytes ||
+		    idle <= most)
 			continue;
 		best = gpu;
 		most = idle;
@@ -302,7 +303,7 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 	if (gpu == NONE)
 		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
 	const struct md_gpu *g = &s->gpus[gpu];
-	if (!g->present || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
+	if (!md_gpu_open(s, gpu) || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
 	    (int64_t)a->bytes > md_free_bytes(s, gpu))
 		return false;
 	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
