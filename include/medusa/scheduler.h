@@ -231,7 +231,8 @@ struct medusa_sched_event {
 	uint64_t batch;    /* from a run action */
 	uint64_t transfer; /* from a swap-in, preload, evict or offload action */
 	uint64_t kv_bytes;
-	uint64_t tokens;
+	uint64_t
+	    tokens; /* expected: they say how long it runs, for an objective of completion, a deadline, a time-out */
 	uint64_t bytes;
 	uint64_t as_of; /* ns */
 	/*
@@ -329,6 +330,13 @@ struct medusa_sched_action {
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
 		      const struct medusa_sched_action *const **actions, size_t *count);
 
+/* Times since a request arrived. A request that runs again after a failure waits once. */
+enum medusa_sched_latency {
+	MEDUSA_SCHED_LATENCY_WAITING,     /* until its first run began */
+	MEDUSA_SCHED_LATENCY_FIRST_TOKEN, /* or its end, if no first token was reported */
+	MEDUSA_SCHED_LATENCY_COMPLETION,  /* of requests that were served */
+};
+
 /*
  * A word for logs, one function for each enum: "run", "never fits" ... Never NULL; "unknown ..." for a value that this
  * library does not know.
@@ -338,6 +346,7 @@ const char *medusa_sched_class_name(enum medusa_sched_class artifact);
 const char *medusa_sched_event_name(enum medusa_sched_event_type type);
 const char *medusa_sched_goal_name(enum medusa_sched_goal goal);
 const char *medusa_sched_kind_name(enum medusa_sched_kind kind);
+const char *medusa_sched_latency_name(enum medusa_sched_latency latency);
 const char *medusa_sched_reason_name(enum medusa_sched_reason reason);
 const char *medusa_sched_result_name(enum medusa_sched_result result);
 const char *medusa_sched_source_name(enum medusa_sched_source source);
@@ -377,6 +386,26 @@ struct medusa_sched_stats {
 	uint64_t aborts;       /* asked for */
 	uint64_t timeouts;     /* of runs and of transfers into memory */
 };
+
+#define MEDUSA_SCHED_BUCKETS 52
+
+struct medusa_sched_histogram {
+	size_t size;                            /* sizeof(struct medusa_sched_histogram), set by the caller */
+	uint64_t count;                         /* requests */
+	uint64_t total_ns;                      /* of all of them */
+	uint64_t buckets[MEDUSA_SCHED_BUCKETS]; /* requests by their latency, see medusa_sched_bucket_ns */
+};
+
+/* Latencies since the scheduler was created, of a function or (MEDUSA_SCHED_NONE) of all, also of unregistered ones. */
+int medusa_sched_latency_get(const struct medusa_sched *sched, uint32_t function, enum medusa_sched_latency which,
+			     struct medusa_sched_histogram *histogram);
+
+/*
+ * A bucket counts latencies up to this bound, in ns, and above that of the bucket before it. The bounds are 0.1, 0.15,
+ * 0.2, 0.3, 0.4, 0.6, 0.8 ms ... to 3355 s: they double with every second one, so a percentile is known to a half. The last
+ * bucket (and what is beyond it) has no bound: UINT64_MAX.
+ */
+uint64_t medusa_sched_bucket_ns(uint32_t bucket);
 
 int medusa_sched_gpu_get(const struct medusa_sched *sched, uint32_t gpu, struct medusa_sched_gpu_state *state);
 int medusa_sched_function_get(const struct medusa_sched *sched, uint32_t function,

@@ -68,6 +68,9 @@ void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint
 {
 	struct md_batch *b = &s->batches[batch];
 	struct md_request *r = &s->requests[request];
+	if (!r->started)
+		md_latency_count(s, request, MEDUSA_SCHED_LATENCY_WAITING);
+	r->started = true;
 	r->state = MD_RUNNING;
 	r->batch = batch;
 	r->expires = md_run_expires(s, request, start_ns);

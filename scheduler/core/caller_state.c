@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "scheduler/core/books.h"
+#include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 
-/* Fills as much as the caller's struct holds; fields that an older caller does not know are left out. */
-static int give(void *out, const void *known, size_t bytes)
+int md_give_struct(void *out, const void *known, size_t bytes)
 {
 	size_t size;
 	memcpy(&size, out, sizeof(size));
@@ -37,7 +37,7 @@ MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, s
 	    .draining = g->closed,
 	    .over_bytes = md_free_bytes(s, gpu) < 0 ? (uint64_t)-md_free_bytes(s, gpu) : 0,
 	};
-	return give(state, &known, sizeof(known));
+	return md_give_struct(state, &known, sizeof(known));
 }
 
 MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
@@ -54,7 +54,7 @@ MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t f
 	    .rejected = f->rejected,
 	    .rate_per_s = md_rate_per_s(&f->rate, s->now),
 	};
-	return give(state, &known, sizeof(known));
+	return md_give_struct(state, &known, sizeof(known));
 }
 
 MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
@@ -63,6 +63,7 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	known.memory_bytes =
 	    sizeof(*s) + s->gpu_count * (sizeof(*s->gpus) + s->gpu_count * sizeof(*s->peers)) +
 	    s->backbone_capacity * sizeof(*s->backbones) + s->function_capacity * sizeof(*s->functions) +
+	    s->latency_capacity * sizeof(*s->latencies) +
 	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
 	    s->request_capacity * sizeof(*s->requests) + s->batch_capacity * sizeof(*s->batches) +
 	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
@@ -70,5 +71,5 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 		(sizeof(struct md_priority_item) + sizeof(uint32_t)) +
 	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
 	    s->run_request_capacity * sizeof(*s->run_requests) + s->run_transfer_capacity * sizeof(*s->run_transfers);
-	return give(stats, &known, sizeof(known));
+	return md_give_struct(stats, &known, sizeof(known));
 }

@@ -162,6 +162,19 @@ MD_EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
 	return "unknown kind";
 }
 
+MD_EXPORT const char *medusa_sched_latency_name(enum medusa_sched_latency latency)
+{
+	switch (latency) {
+	case MEDUSA_SCHED_LATENCY_WAITING:
+		return "waiting";
+	case MEDUSA_SCHED_LATENCY_FIRST_TOKEN:
+		return "first token";
+	case MEDUSA_SCHED_LATENCY_COMPLETION:
+		return "completion";
+	}
+	return "unknown latency";
+}
+
 MD_EXPORT const char *medusa_sched_result_name(enum medusa_sched_result result)
 {
 	switch (result) {

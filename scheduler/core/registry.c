@@ -177,6 +177,8 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 		code = md_policies_choose(s, &options);
 		memcpy(create_error, s->error, sizeof(create_error));
 	}
+	if (!code && !md_latencies_reserve(s, 0))
+		code = md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for histograms");
 	if (code) {
 		medusa_sched_destroy(s);
 		return code;
@@ -208,6 +210,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->peers);
 	free(s->backbones);
 	free(s->functions);
+	free(s->latencies);
 	free(s->artifacts);
 	free(s->copies);
 	free(s->requests);
@@ -302,7 +305,8 @@ static bool function_reserve(struct medusa_sched *s)
 	uint32_t room = s->function_capacity, blocked = room;
 	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
 	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
-	    !md_priority_reserve(&s->holding, room) || !md_priority_reserve(&s->idle, room))
+	    !md_latencies_reserve(s, room) || !md_priority_reserve(&s->holding, room) ||
+	    !md_priority_reserve(&s->idle, room))
 		return false;
 	s->function_capacity = room;
 	return true;

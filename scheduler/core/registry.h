@@ -10,6 +10,8 @@
 int md_fail(struct medusa_sched *s, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Copies a struct of the caller, which may be an older, shorter one; the tail of a longer one must be zero. */
 bool md_take_struct(const void *given, size_t known, void *out);
+/* Fills as much as the caller's struct holds; fields that an older caller does not know are left out. */
+int md_give_struct(void *out, const void *known, size_t bytes);
 /* Copies, completes and checks a function of the caller, but for its place in host memory. */
 int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
 		     struct medusa_sched_function *spec);

@@ -148,6 +148,7 @@ static void first_token(struct medusa_sched *s, uint32_t request)
 	s->look_again |= !s->gpus[batch->gpu].prefilling;
 	batch->first_token = true;
 	s->requests[request].first_token = true;
+	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_FIRST_TOKEN);
 	if (s->functions[s->requests[request].function].spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		md_request_count(s, request, met);
 	if (s->requests[request].aborting)
@@ -179,6 +180,7 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	f->service_s += (double)(s->now - s->batches[r->batch].started) * 1e-9;
 	f->served++;
 	s->stats.served++;
+	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);
 }
 
 void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)

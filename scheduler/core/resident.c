@@ -188,7 +188,7 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	r->tokens = e->tokens;
 	r->deadline = e->deadline ? e->deadline : UINT64_MAX;
 	r->rank = e->priority;
-	r->first_token = true;
+	r->first_token = r->started = true;
 	md_batch_add(s, batch, request, 0);
 	md_rate_arrival(&f->rate, s->now);
 	s->stats.arrivals++;

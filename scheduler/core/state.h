@@ -8,6 +8,7 @@
 #include "base/export.h"
 #include "base/map.h"
 #include "medusa/scheduler.h"
+#include "scheduler/core/latency.h"
 #include "scheduler/core/priority.h"
 #include "scheduler/core/rate.h"
 
@@ -73,6 +74,7 @@ struct md_request {
 	uint8_t state;
 	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
+	bool started;     /* it has run, perhaps in a try that failed */
 	uint8_t aborting; /* RUNNING: for which reason the node was asked to stop it; 0: it was not */
 	uint8_t losses;   /* how often it was lost with its GPU or backbone, and tried again for that */
 };
@@ -214,6 +216,8 @@ struct medusa_sched {
 	size_t run_request_count, run_request_capacity;
 	uint64_t *run_transfers; /* likewise, the transfers that they wait for */
 	size_t run_transfer_count, run_transfer_capacity;
+	struct md_latencies *latencies; /* of all functions together, then of each */
+	uint32_t latency_capacity;
 	struct medusa_sched_stats stats;
 	char error[256];
 };

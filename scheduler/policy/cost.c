@@ -155,12 +155,27 @@ double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 	return backbone->rate;
 }
 
+/* The time that its further tokens take, if it is known how many are expected. */
+static uint64_t further_ns(const struct medusa_sched *s, const struct md_request *r)
+{
+	uint64_t token = s->functions[r->function].spec.token_ns, tokens = r->tokens ? r->tokens - 1 : 0;
+	return token && tokens > UINT64_MAX / token ? UINT64_MAX : tokens * token;
+}
+
+static uint64_t before(uint64_t at, uint64_t ns)
+{
+	return at == UINT64_MAX ? at : at > ns ? at - ns : 0;
+}
+
 uint64_t md_deadline(const struct medusa_sched *s, uint32_t request)
 {
 	const struct md_request *r = &s->requests[request];
 	const struct medusa_sched_function *spec = &s->functions[r->function].spec;
+	uint64_t further = further_ns(s, r), hard = before(r->deadline, further);
 	if (!spec->slo_ns || r->first_token)
-		return r->deadline;
+		return hard;
 	uint64_t slo = r->arrived + spec->slo_ns;
-	return slo < r->deadline ? slo : r->deadline;
+	if (spec->slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
+		slo = before(slo, further);
+	return slo < hard ? slo : hard;
 }
