@@ -5,38 +5,56 @@
 
 example=$MEDUSA_BUILD/scheduler/example
 cat >"$work/expected.out" <<'END'
-    0.0 ms  arrives: request 1 for chat
-            swap in weights of chat, 12000 MB
-            swap in context of chat, 1000 MB
-            run request 1 of chat
-            set timer 600200.0 ms
-  480.0 ms  transfer done
-  500.0 ms  transfer done
-  530.0 ms  first token: request 1
-  600.0 ms  done: request 1
- 1000.0 ms  arrives: request 2 for chat
-            run request 2 of chat
- 1030.0 ms  first token: request 2
- 1100.0 ms  done: request 2
- 3000.0 ms  arrives: request 3 for code
+    0.0 ms  resident
+    0.0 ms  resident
+    0.0 ms  arrival: request 1
+            run request 1 of chat, after 0 copies
+            set timer 601000.0 ms
+   30.0 ms  first token: request 1
+            set timer 600730.0 ms
+   60.0 ms  KV changed: request 1
+  100.0 ms  done: request 1
+ 1000.0 ms  arrival: request 2
             evict context of chat, 1000 MB
             evict weights of chat, 12000 MB
             swap in weights of code, 12000 MB
             swap in context of code, 1000 MB
-            run request 3 of code
- 3480.0 ms  transfer done
- 3500.0 ms  transfer done
- 3530.0 ms  first token: request 3
- 3600.0 ms  done: request 3
- 4000.0 ms  function unregistered: code
-            offload context of code, 1000 MB
-            offload weights of code, 12000 MB
-            offload weights of code, 12000 MB, host memory
- 4001.0 ms  arrives: request 4 for code
-            reject request 4: unregistered
+            run request 2 of code, after 2 copies
+            set timer 6000.0 ms
+ 1480.0 ms  transfer done
+ 1500.0 ms  transfer done
+ 1530.0 ms  first token: request 2
+ 1550.0 ms  cancel: request 2
+            abort request 2: cancelled
+ 1551.0 ms  done: request 2
+ 2000.0 ms  arrival: request 3
+            evict context of code, 1000 MB
+            evict weights of code, 12000 MB
+            swap in weights of chat, 12000 MB
+            swap in context of chat, 1000 MB
+            run request 3 of chat, after 2 copies
+ 2020.0 ms  transfer done
+ 6000.0 ms  timer
+            set timer 7000.0 ms
+ 7000.0 ms  timer
+            abort a copy: timed out
+            abort request 3: timed out
+            set timer 8000.0 ms
+ 7001.0 ms  transfer failed
+            swap in weights of chat, 12000 MB
+            run request 3 of chat, after 1 copies
+ 7001.0 ms  done: request 3
+ 7481.0 ms  transfer done
+ 7511.0 ms  first token: request 3
+ 7541.0 ms  KV changed: request 3
+ 7581.0 ms  done: request 3
+ 8000.0 ms  timer
+ 9000.0 ms  GPU drain
+            offload context of chat, 1000 MB
+            offload weights of chat, 12000 MB
 END
 
-section "two functions on one GPU"
+section "two functions on one GPU, a client that goes, a copy that hangs, and a restart"
 for name in first second; do
 	run $name "$example"
 	assert_exit $name 0
