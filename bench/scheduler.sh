@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The scheduler's policies side by side on the papers' nodes and, with TRACES=DIR, on public traces: all of it simulated.
-# SEEDS=N and JOBS=N (processes at once) if wanted. Writes bench/results/scheduler.md; under 3 minutes on 2 cores.
+# The scheduler's policies side by side on the papers' nodes, on loads made from a seed and, with TRACES=DIR, on public traces: all of it
+# simulated. SEEDS=N and JOBS=N (processes at once) if wanted. Writes bench/results/scheduler.md; under 10 minutes on 2 cores.
 set -eu
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} results=${RESULTS:-bench/results}
@@ -25,6 +25,10 @@ torpor_node() { # name, functions, policies
 	done
 }
 
+# Who is compared: each with contexts that are restored, and with contexts that are captured.
+compared=fifo-lru,torpor,torpor-shared,swapserve,xlora,medusa
+captured=fifo-lru-capture,torpor-capture,torpor-shared-capture,swapserve-capture,xlora-capture,medusa-capture
+
 traces() { # file: nodes with the speed at which each says something
 	local file=${TRACES:-}/$1 node speed mapping
 	if [ -z "${TRACES:-}" ] || [ ! -e "$file" ]; then
@@ -35,14 +39,39 @@ traces() { # file: nodes with the speed at which each says something
 	for place in "$@"; do
 		IFS=: read -r node speed <<<"$place"
 		for mapping in round-robin zipf:1.0; do
-			job "traces.${file##*/}~$node~$mapping~$speed" "$node" azure-32 "$file" fifo-lru,torpor,xlora,medusa \
+			job "traces.${file##*/}~$node~$mapping~$speed" "$node" azure-32 "$file" "$compared,$captured" \
 				--mapping "$mapping" --speed "$speed"
 		done
 	done
 }
 
+load() { # name, node, functions, law, numbers of GPUs, loads
+	local gpus offered
+	for gpus in $5; do
+		for offered in $6; do
+			job "loads.$1~$gpus~$offered" "$2" "$3" "$4" "$compared" --gpus "$gpus" --load "$offered"
+		done
+	done
+}
+
+# Loads that are hard to schedule, made from a seed (medusa-simulate(1), TRACES).
+loads() {
+	load images h200-images lora-images bursty:cov=2,zipf=1,requests=9000 "1 2 4 8" "0.6 0.85 1.0 1.2"
+	load images-skewed h200-images lora-images bursty:cov=4,zipf=1.2,requests=9000 "4 8" "0.85 1.0"
+	load adapters h200-x8 azure-32 bursty:cov=3,zipf=1,requests=9000 "2 4" "0.6 0.85 1.0"
+	load day h200-x8 azure-32 diurnal:day=20min "2 8" "0.6 0.85 1.0"
+	load burst h200-x8 azure-32 burst:factor=100 "2 8" "0.6 0.85"
+	load huge h200-x8 huge-and-small poisson "1 2 4" "0.6 0.85 1.0 1.2"
+	load cycle h200-x8 cyclic-7b cyclic "1 2 4" "0.6 0.85"
+	load impossible h200-x8 impossible-slo poisson "1 2 4" "0.6 0.85 1.0"
+	load hot h200-x8 hot-and-heavy poisson "1 2 4" "0.6 0.85 1.0 1.2"
+}
+
 jobs() {
-	local full=torpor,torpor-fifo,torpor-lru,torpor-random,torpor-block,medusa count seed
+	local full=torpor,torpor-fifo,torpor-lru,torpor-random,torpor-block,medusa count seed ablation variant
+	for variant in xlora xlora-nbs xlora-npl xlora-ndo xlora-nab1 xlora-nab2 xlora-nab3; do
+		ablation=${ablation:+$ablation,}$variant,$variant-capture
+	done
 	torpor_node torpor 160 native,torpor,medusa
 	for count in 640 600 560 520 480; do
 		torpor_node torpor $count $full
@@ -51,11 +80,11 @@ jobs() {
 		torpor_node torpor $count torpor,medusa
 	done
 	for seed in $seeds; do
-		job "xlora.4h.$seed" l40s-xlora xlora-llama2 mmpp xlora,xlora-nbs,xlora-npl,xlora-ndo,xlora-nab1,xlora-nab2,xlora-nab3 \
-			--duration 4h --seed "$seed"
+		job "xlora.4h.$seed" l40s-xlora xlora-llama2 mmpp "$ablation" --duration 4h --seed "$seed"
 		job "swapserve.4h.$seed" h100-swapserve swapserve-models poisson swapserve,fifo-lru,medusa --duration 4h --seed "$seed"
 	done
 	job swapserve.scenario.1 h100-swapserve swapserve-models "$work/scenario.csv" swapserve,fifo-lru,medusa
+	loads
 	traces azure-llm-2023-conv.csv h200-x2:1 h200-x8:3
 	traces azure-llm-2023-code.csv h200-x2:2 h200-x8:6
 	traces mooncake-conversation.jsonl h200-x2:0.3 h200-x8:2 h200-x8:3
