@@ -84,7 +84,7 @@ jobs() {
 		job "swapserve.4h.$seed" h100-swapserve swapserve-models poisson swapserve,fifo-lru,medusa --duration 4h --seed "$seed"
 	done
 	job swapserve.scenario.1 h100-swapserve swapserve-models "$work/scenario.csv" swapserve,fifo-lru,medusa
-	loads
+	if [ -e simulator/functions/lora-images.yaml ]; then loads; fi
 	traces azure-llm-2023-conv.csv h200-x2:1 h200-x8:3
 	traces azure-llm-2023-code.csv h200-x2:2 h200-x8:6
 	traces mooncake-conversation.jsonl h200-x2:0.3 h200-x8:2 h200-x8:3

@@ -387,6 +387,33 @@ Test(scheduler_eviction, medusa_least_residency)
 	}
 }
 
+/* What leaves with a backbone counts: of itself it is worth less than the other model, with its contexts more. */
+Test(scheduler_eviction, medusa_counts_what_leaves_with_a_backbone)
+{
+	script_start(&n, &(struct setup){.gb = 32, .options.eviction = "medusa"});
+	script_backbone(&n, 12);
+	struct medusa_sched_function f = script_model(0.5);
+	f.backbone = 0;
+	f.context_bytes = GB;
+	f.context_ns = 3 * SECOND;
+	for (int i = 0; i < 3; i++)
+		script_add(&n, f);
+	script_add(&n, script_model(12));
+	script_add(&n, script_model(10));
+	for (uint32_t i = 0; i < 3; i++) {
+		script_serve(&n, i, i);
+		n.now += 20 * SECOND;
+	}
+	for (uint64_t i = 0; i < 3; i++) {
+		script_serve(&n, 10 + i, 3);
+		n.now += 10 * SECOND;
+	}
+	script_forget(&n);
+	script_arrive(&n, 20, 4);
+	expect(&n, "evict weights f3 gpu0\nswap t9 weights f4 gpu0 host\nrun b7 f4 gpu0 [20]\n");
+	script_end(&n);
+}
+
 /* A backbone takes those with it that are of no use without. */
 Test(scheduler_eviction, a_backbone_goes_with_its_adapters)
 {

@@ -73,40 +73,55 @@ static struct md_key density_rank(struct medusa_sched *s, uint32_t artifact, uin
 	return (struct md_key){shared ? DBL_MAX : density, md_copy_at(s, artifact, gpu)->used};
 }
 
-/*
- * The share of the time allowed by its SLO that loading it would take: the greater it is, the likelier the request is
- * late.
- */
-static double urgency(const struct medusa_sched *s, uint32_t artifact, double takes)
+/* ns to bring in all that the function needs on a GPU, from host memory. */
+static double load_ns(const struct medusa_sched *s, const struct medusa_sched_function *spec)
 {
-	const struct md_function *f = owner(s, artifact);
-	if (!f || f->spec.slo_ns <= f->spec.t0_ns)
+	double bytes = spec->swap_ns ? 0 : (double)spec->weight_bytes;
+	double swap = spec->swap_ns > spec->t0_ns ? (double)(spec->swap_ns - spec->t0_ns) : 0;
+	if (spec->backbone != NONE)
+		bytes += (double)s->artifacts[s->backbones[spec->backbone].artifact].bytes;
+	return swap + bytes / s->host_bytes_per_s * 1e9 + (double)spec->context_ns;
+}
+
+/*
+ * The share of the time allowed by the SLO that bringing in the function takes, of a backbone: one of its users. The
+ * greater it is, the likelier the request is late.
+ */
+static double urgency(const struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	uint32_t user = a->kind == MEDUSA_SCHED_CLASS_BACKBONE ? s->backbones[a->owner].first_user : a->owner;
+	const struct medusa_sched_function *spec = user == NONE ? NULL : &s->functions[user].spec;
+	if (!spec || spec->slo_ns <= spec->t0_ns)
 		return 1;
-	double part = takes / (double)(f->spec.slo_ns - f->spec.t0_ns);
+	double part = load_ns(s, spec) / (double)(spec->slo_ns - spec->t0_ns);
 	return part < 1 ? part : 1;
 }
 
 /*
  * Our policy: what has just arrived is worth more for a time in proportion to its loading time, and so is what requests
- * wait for.
+ * wait for. These are factors, not absolute classes: a small artifact that is awaited must not push out a large one that
+ * takes long to load.
  */
 #define FRESH 16
 #define AWAITED 4
 
-static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+static double medusa_value(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-	double stayed = (double)(s->now - copy->since), takes = (double)md_reload_ns(s, artifact, gpu);
+	double stayed = (double)(s->now - md_copy_at(s, artifact, gpu)->since);
+	double takes = (double)md_reload_ns(s, artifact, gpu);
 	/* the root of the rate: one late request of fifty makes a function miss its goal, however often it is called */
-	double rate = md_artifact_rate(s, artifact);
-	double value = takes * sqrt(rate) / (double)(s->artifacts[artifact].bytes + 1) * urgency(s, artifact, takes);
+	double value = takes * sqrt(md_artifact_rate(s, artifact)) * urgency(s, artifact);
 	bool fresh = stayed < s->options.residency_per_switch * takes;
 	bool awaited = queue_length(s, artifact) > 0;
-	/*
-	 * factors, not absolute classes: a small artifact that is awaited must not push out a large one that takes long
-	 * to load
-	 */
-	return (struct md_key){value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1), copy->used};
+	return value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1);
+}
+
+/* Of those in use, which drain first. */
+static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	double density = medusa_value(s, artifact, gpu) / (double)(s->artifacts[artifact].bytes + 1);
+	return (struct md_key){density, md_copy_at(s, artifact, gpu)->used};
 }
 
 /*
@@ -139,12 +154,16 @@ static const struct md_eviction by_density = {
     .rank = density_rank,
     .solve = md_knapsack_offload_greedy,
     .value = reload_value,
+    .spares_backbones = true,
 };
 static const struct md_eviction medusa = {
     .name = "medusa",
     .summary =
-	"ours: least reload seconds x rate / bytes, after a least stay in proportion to the switch; busy ones drain",
+	"ours: those that together lose the least reload seconds x root of the rate, as a knapsack with what leaves "
+	"with them; a least stay; busy ones drain",
     .rank = medusa_rank,
+    .solve = md_knapsack_offload,
+    .value = medusa_value,
     .drains = true};
 
 const struct md_eviction *const md_evictions[] = {&medusa, &never,     &timeout,    &lru,

@@ -42,10 +42,11 @@ static bool contents_init(const struct medusa_sched *s, uint32_t gpu, struct con
 	return contents->residents && contents->artifacts && contents->numbers && contents->gone;
 }
 
-/* A second copy of a backbone serves nobody that the first does not. */
+/* A second copy of a backbone that another GPU serves, for a policy that spares backbones otherwise. */
 static bool standby(const struct medusa_sched *s, uint32_t artifact)
 {
-	return s->artifacts[artifact].kind == MEDUSA_SCHED_CLASS_BACKBONE && s->artifacts[artifact].copies > 1;
+	return s->eviction->spares_backbones && s->artifacts[artifact].kind == MEDUSA_SCHED_CLASS_BACKBONE &&
+	       s->artifacts[artifact].copies > 1;
 }
 
 static bool kept(const struct medusa_sched *s, uint32_t artifact, uint32_t keeper)
@@ -123,7 +124,7 @@ uint32_t *md_offload_choose(struct medusa_sched *s, uint32_t gpu, uint64_t bytes
 		return NULL;
 	if (contents_init(s, gpu, &contents)) {
 		enum md_status status = MD_OK;
-		for (int all = 0; all < 2 && status == MD_OK && !loss.enough; all++) {
+		for (int all = !s->eviction->spares_backbones; all < 2 && status == MD_OK && !loss.enough; all++) {
 			list_residents(s, gpu, keeper, all, &contents);
 			link_residents(s, &contents);
 			status = s->eviction->solve(contents.residents, contents.count, bytes, contents.gone, &loss);

@@ -52,6 +52,7 @@ struct md_eviction {
 	 */
 	md_knapsack_offloader *solve;
 	double (*value)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* lost with this copy */
+	bool spares_backbones; /* solve is given backbones only if all else is not enough, except second copies */
 };
 
 struct md_batching {
