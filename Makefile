@@ -29,9 +29,9 @@ CUDA_INCLUDE := $(dir $(firstword $(wildcard $(CUDA_HOME)/include/cuda.h) $(wild
 GPU_ARCH ?= 90
 
 PACKAGES := libelf libdw libzstd msgpack
-WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8
+WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8 libevent
 PACKAGE_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) $(WORKER_PACKAGES) 2>/dev/null)
-WORKER_LIBS := $(shell pkg-config --libs $(WORKER_PACKAGES) 2>/dev/null)
+WORKER_LIBS := $(shell pkg-config --libs $(WORKER_PACKAGES) 2>/dev/null) -lhttp_parser
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wundef -Wvla
 CPPFLAGS += -D_GNU_SOURCE -DMD_VERSION='"$(VERSION)"' -I. -Iinclude -isystem $(CUDA_INCLUDE) $(PACKAGE_CFLAGS)
 CFLAGS ?= -O2 -g
@@ -86,8 +86,7 @@ ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))
 SIMULATOR := $(call layers,simulator)
-# The configuration is a library within the daemon: it needs no loop and no engine.
-WORKER := $(call sources,worker/config)
+WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
@@ -209,8 +208,8 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
 
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
-# What reads the worker's configuration.
-$(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker%: LDLIBS += $(WORKER_LIBS)
+# The node daemon: engines and their tools need none of its packages.
+$(BUILD)/bin/medusa-worker $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker%: LDLIBS += $(WORKER_LIBS)
 
 # As a user builds it: the installed header, the library, nothing else.
 $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUILD)/lib/libmedusa-sched.so

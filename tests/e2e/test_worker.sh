@@ -1,0 +1,25 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-worker: requests start engines, are passed on, wait and are refused; engines that fail are told of.
+. tests/e2e/lib.sh
+section 'requests'
+run requests python3 tests/worker/serve_requests.py "$work"
+assert_exit requests 0
+grep -A3 FAIL "$work/requests.out"
+section 'engines with device memory'
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+run swap python3 tests/worker/swap_engines.py "$work"
+assert_exit swap 0
+grep -A3 FAIL "$work/swap.out"
+
+section 'its command line'
+run check medusa-worker --config "$work/requests/config.yaml" --check
+assert_exit check 0
+run none medusa-worker
+assert_exit none 2
+printf 'medusa: {gpus: [{memory: 1GB}, {memory: 1GB}]}\n' >"$work/two.yaml"
+run two medusa-worker --config "$work/two.yaml" --state "$work/state"
+assert_exit two 3
+assert_contains "$work/two.err" 'one is supported so far'
+finish

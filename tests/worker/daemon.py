@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of medusa-worker share: a daemon with a configuration, requests to it, and checks that are counted."""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ENGINE = f"{sys.executable} {HERE}/engine.py --port ${{PORT}}"
+PATIENCE = 60  # seconds for what must happen; a test never waits for time to pass
+failures = checks = 0
+
+
+def check(what, expected, got):
+    """Counts; `expected` may be a function that judges."""
+    global checks, failures
+    checks += 1
+    if not (expected(got) if callable(expected) else expected == got):
+        failures += 1
+        print(f"FAIL {what}: expected {expected if not callable(expected) else 'something else'}\n     got {got}")
+
+
+def finish():
+    print(f"{checks} checks, {failures} failures")
+    sys.exit(1 if failures or not checks else 0)
+
+
+def until(what, condition):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    check(what, True, False)
+    return None
+
+
+def free_ports(count):
+    """The first of so many ports in a row that nobody listens on."""
+    import random
+    import socket
+    for _ in range(200):
+        first = random.randrange(20000, 60000)
+        try:
+            sockets = [socket.create_server(("127.0.0.1", first + i)) for i in range(count)]
+        except OSError:
+            continue
+        for one in sockets:
+            one.close()
+        return first
+    raise RuntimeError("no free ports")
+
+
+class Reply:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = {k.lower(): v for k, v in response.getheaders()}
+        self.body = response.read()
+
+    @property
+    def json(self):
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return {}
+
+    @property
+    def events(self):
+        """The contents of a stream, one after the other."""
+        lines = [line[6:] for line in self.body.decode().split("\n") if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    @property
+    def text(self):
+        return "".join(e["choices"][0]["delta"].get("content", "") for e in self.events if "choices" in e)
+
+
+class Daemon:
+    """medusa-worker with a configuration (a text), in a folder of its own."""
+
+    def __init__(self, folder, config, *options, env=None):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
+            file.write(config)
+        with open(f"{folder}/err", "ab") as err:
+            self.process = subprocess.Popen(
+                ["medusa-worker", "--config", f"{folder}/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/state",
+                 *options], stdout=subprocess.PIPE, stderr=err, text=True, env={**os.environ, **(env or {})})
+        line = self.process.stdout.readline()
+        self.port = int(line.rsplit(":", 1)[1]) if line.startswith("listening on ") else 0
+
+    def stderr(self):
+        with open(f"{self.folder}/err", encoding="utf-8") as file:
+            return file.read()
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        try:
+            data = json.dumps(body) if isinstance(body, (dict, list)) else body
+            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            return Reply(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, headers=headers)
+
+    def chat(self, model, **more):
+        return self.ask("POST", "/v1/chat/completions", {"model": model, "messages": [], **more})
+
+    def running(self):
+        return {r["model"]: r["state"] for r in self.get("/running").json["running"]}
+
+    def engine_log(self, model):
+        return self.get(f"/logs/{model}").body.decode()
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(PATIENCE)

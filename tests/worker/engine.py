@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that speaks OpenAI's API and computes nothing: engine.py --port N [--name NAME] [--start SECONDS] ...
+
+It says which model it is, how it was asked, and streams as many pieces as max_tokens says.
+"""
+import argparse
+import ctypes
+import http.server
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int, required=True)
+parser.add_argument("--name", default="engine")
+parser.add_argument("--start", type=float, default=0, help="seconds until /health says 200")
+parser.add_argument("--never-healthy", action="store_true")
+parser.add_argument("--die-at-start", action="store_true")
+parser.add_argument("--ignore-term", action="store_true")
+parser.add_argument("--token", type=float, default=0.001, help="seconds between two pieces")
+parser.add_argument("--device-mb", type=int, default=0, help="device memory, which counts requests")
+options = parser.parse_args()
+began = time.monotonic()
+lock = threading.Lock()
+counts = {"requests": 0, "running": 0, "most": 0, "cancelled": 0}
+
+
+class Device:
+    """Device memory full of one byte, which each request looks at and counts up."""
+
+    def __init__(self, megabytes):
+        self.cuda, self.bytes, self.value = ctypes.CDLL("libcuda.so.1"), megabytes << 20, 1
+        self.context, self.address = ctypes.c_void_p(), ctypes.c_uint64()
+        self.must("cuInit", 0)
+        self.must("cuCtxCreate_v2", ctypes.byref(self.context), 0, 0)
+        self.must("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(self.bytes))
+        self.must("cuMemsetD8_v2", self.address, ctypes.c_ubyte(1), ctypes.c_size_t(self.bytes))
+
+    def must(self, name, *arguments):
+        code = getattr(self.cuda, name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name}: {code}")
+
+    def count(self):
+        with lock:
+            self.must("cuCtxSetCurrent", self.context)
+            found = ctypes.create_string_buffer(self.bytes)
+            self.must("cuMemcpyDtoH_v2", found, self.address, ctypes.c_size_t(self.bytes))
+            right = found.raw == bytes([self.value]) * self.bytes
+            self.value = self.value % 250 + 1
+            self.must("cuMemsetD8_v2", self.address, ctypes.c_ubyte(self.value), ctypes.c_size_t(self.bytes))
+            self.must("cuCtxSynchronize")
+            return right
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words):
+        pass
+
+    def answer(self, status, body, kind="application/json"):
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        if self.path == "/health":
+            ready = time.monotonic() - began >= options.start and not options.never_healthy
+            self.answer(200 if ready else 503, "ok" if ready else "loading", "text/plain")
+        elif self.path == "/counts":
+            self.answer(200, counts)
+        else:
+            self.answer(200, {"path": self.path, "name": options.name, "headers": dict(self.headers)})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with lock:
+            counts["requests"] += 1
+            counts["running"] += 1
+            counts["most"] = max(counts["most"], counts["running"])
+        try:
+            self.complete(body)
+        except (BrokenPipeError, ConnectionResetError):
+            counts["cancelled"] += 1
+        finally:
+            with lock:
+                counts["running"] -= 1
+
+    def complete(self, body):
+        asked = json.loads(body)
+        if asked.get("die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(asked.get("wait", 0))
+        memory = device.count() if device else None
+        if not asked.get("stream"):
+            self.answer(asked.get("status", 200), {"name": options.name, "memory": memory, "pid": os.getpid(), "path": self.path, "asked": asked,
+                                                   "headers": dict(self.headers)})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i in range(asked.get("max_tokens", 5)):
+            if asked.get("die_at") == i:
+                os.kill(os.getpid(), signal.SIGKILL)
+            event = f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': f'{options.name}{i} ' + 'x' * asked.get('pad', 0)}}]})}\n\n"
+            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+            self.wfile.flush()
+            time.sleep(asked.get("token", options.token))
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+if options.die_at_start:
+    sys.exit(3)
+device = Device(options.device_mb) if options.device_mb else None
+signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else lambda *_: os._exit(0))
+print(f"{options.name} listens on {options.port}, pid {os.getpid()}, gpus {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}", flush=True)
+Server(("127.0.0.1", options.port), Handler).serve_forever()

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests through medusa-worker: serve_requests.py FOLDER. They start engines, are passed on, wait, and are refused."""
+import json
+import sys
+import threading
+
+from daemon import ENGINE, Daemon, check, finish, free_ports, until
+
+folder = sys.argv[1]
+config = f"""
+startPort: {free_ports(8)}
+healthCheckTimeout: 60
+models:
+  a:
+    cmd: {ENGINE} --name a
+    aliases: [first]
+    concurrencyLimit: 4
+  b:
+    cmd: {ENGINE} --name b
+    useModelName: real-b
+    filters:
+      stripParams: "temperature, extra.gone"
+      setParams: {{top_p: 0.5, extra.kept: [1]}}
+  slow:
+    cmd: {ENGINE} --name slow --start 0.5
+    unlisted: true
+    sendLoadingState: true
+  never:
+    cmd: {ENGINE} --name never --never-healthy
+  dies:
+    cmd: {ENGINE} --name dies --die-at-start
+    sendLoadingState: true
+  missing:
+    cmd: /nonexistent/engine --port ${{PORT}}
+"""
+d = Daemon(f"{folder}/requests", config)
+check("the daemon listens", lambda port: port > 0, d.port)
+
+# A request starts its engine, and comes back as the engine gave it.
+r = d.chat("a", temperature=1)
+check("status", 200, r.status)
+check("who answered", "a", r.json.get("name"))
+check("the body as it was sent", {"model": "a", "messages": [], "temperature": 1}, r.json.get("asked"))
+check("where the client is", "127.0.0.1", r.json["headers"].get("X-Forwarded-For"))
+pid = r.json["pid"]
+check("running", {"a": "ready"}, d.running())
+check("an alias", pid, d.chat("first").json.get("pid"))
+
+# Another model takes its place, and parameters are changed on the way.
+r = d.chat("b", temperature=1, extra={"gone": 1, "other": 2})
+check("who answered", "b", r.json.get("name"))
+check("what it was asked", {"model": "real-b", "messages": [], "top_p": 0.5, "extra": {"other": 2, "kept": [1]}}, r.json.get("asked"))
+check("running", {"b": "ready"}, d.running())
+
+# Streams.
+r = d.chat("b", stream=True, max_tokens=20)
+check("a stream", "".join(f"b{i} " for i in range(20)), r.text)
+check("its type", "text/event-stream", r.headers.get("content-type"))
+check("proxies are told", "no", r.headers.get("x-accel-buffering"))
+large = d.chat("b", stream=True, max_tokens=50, pad=100000)
+check("a large stream", 50 * 100000, large.text.count("x"))
+
+# The engine's errors are the client's.
+check("an error of the engine", 418, d.chat("b", status=418).status)
+
+# Names that nobody has, bodies that are none.
+check("an unknown model", (404, "model_not_found"), (lambda r: (r.status, r.json["error"]["code"]))(d.chat("nobody")))
+check("no model", 404, d.ask("POST", "/v1/chat/completions", {"messages": []}).status)
+check("no JSON", (400, "invalid_json"), (lambda r: (r.status, r.json["error"]["code"]))(d.ask("POST", "/v1/chat/completions", "{")))
+check("an unknown path", 404, d.get("/v2/models").status)
+check("a wrong method", 405, d.get("/v1/chat/completions").status)
+check("health", (200, b"OK"), (lambda r: (r.status, r.body))(d.get("/health")))
+check("models", ["a", "b", "dies", "missing", "never"], [m["id"] for m in d.get("/v1/models").json["data"]])
+
+# Any path of an engine.
+r = d.get("/upstream/b/some%20where/x?y=1")
+check("a path of the engine", ("/some%20where/x?y=1", "b"), (r.json.get("path"), r.json.get("name")))
+r = d.get("/upstream/b")
+check("a redirection", (301, "/upstream/b/"), (r.status, r.headers.get("location")))
+
+# Engines that don't start: the client learns why, and others are not held up.
+r = d.chat("dies")
+check("an engine that ends at once", (502, "engine_failed"), (r.status, r.json["error"]["code"]))
+check("why", lambda text: "ended with exit code 3 before it was ready" in text, r.json["error"]["message"])
+r = d.chat("missing")
+check("a command that is not there", lambda text: "No such file" in text, r.json["error"]["message"])
+check("the next one", "a", d.chat("a").json.get("name"))
+
+# An engine that dies with a request in its hands: one that has sent nothing is tried again, once.
+r = d.chat("a", die=True)
+check("a request that kills its engine", 502, r.status)
+check("the engine is there again", "a", d.chat("a").json.get("name"))
+r = d.chat("a", stream=True, die_at=3)
+check("what was sent before", "a0 a1 a2 ", r.text)
+check("and then the error", True, any("error" in e for e in r.events))
+check("the engine is there again", "a", d.chat("a").json.get("name"))
+
+# Clients that go.
+connection = d.connect()
+connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "stream": True, "max_tokens": 100000, "token": 0.01}),
+                   {"Content-Type": "application/json"})
+connection.getresponse().read(10)
+connection.close()
+until("the engine learns that the client is gone", lambda: d.get("/upstream/a/counts").json.get("cancelled") == 1)
+
+# More requests than the model takes.
+replies = []
+threads = [threading.Thread(target=lambda: replies.append(d.chat("a", wait=1))) for _ in range(12)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+served = [r for r in replies if r.status == 200]
+refused = [r for r in replies if r.status == 429]
+check("served and refused", (4, 8), (len(served), len(refused)))
+check("when to come again", "1", refused[0].headers.get("retry-after") if refused else None)
+
+# A client that wants to know why it waits.
+r = d.chat("slow", stream=True, max_tokens=3)
+deltas = [e["choices"][0]["delta"] for e in r.events if "choices" in e]
+check("what happens meanwhile", True, deltas[0].get("reasoning_content", "").startswith("slow: "))
+check("and then the answer", "slow0 slow1 slow2 ", r.text)
+r = d.chat("dies", stream=True)
+check("a failure in the stream", (200, True), (r.status, any("exit code 3" in e.get("error", {}).get("message", "") for e in r.events)))
+check("no reasoning without a stream of a chat", None, d.chat("slow").json.get("choices"))
+
+# A request that waits for an engine to start, whose client goes.
+connection = d.connect()
+connection.request("POST", "/v1/chat/completions", json.dumps({"model": "slow"}), {"Content-Type": "application/json"})
+until("it starts", lambda: "slow" in d.running())
+connection.close()
+check("others go on", "a", d.chat("a").json.get("name"))
+
+# Unloading waits for requests that run, and the next request starts the engine again.
+replies = []
+thread = threading.Thread(target=lambda: replies.append(d.chat("a", wait=5)))
+thread.start()
+until("it runs", lambda: d.get("/upstream/a/counts").json.get("running"))
+pid = d.chat("a").json["pid"]
+check("unloading a model", (200, b"OK"), (lambda r: (r.status, r.body))(d.ask("POST", "/api/models/unload/a")))
+thread.join()
+check("the request that ran", [200], [r.status for r in replies])
+check("it is gone", False, "a" in d.running())
+check("unloading nobody", 404, d.ask("POST", "/api/models/unload/nobody").status)
+check("another process", True, d.chat("a").json.get("pid") not in (None, pid))
+check("unloading all", (200, {"msg": "ok"}), (lambda r: (r.status, r.json))(d.ask("POST", "/api/models/unload")))
+check("all are gone", {}, d.running())
+check("unloading what is gone", (200, b"OK"), (lambda r: (r.status, r.body))(d.get("/unload")))
+check("and again", 200, d.chat("a").status)
+
+metrics = dict(line.rsplit(" ", 1) for line in d.get("/metrics").body.decode().splitlines() if not line.startswith("#"))
+check("requests in the metrics", True, int(metrics['medusa_worker_requests_served_total{model="a"}']) >= 10)
+check("the state", "1", metrics['medusa_worker_state{model="a",state="ready"}'])
+check("a histogram", metrics['medusa_worker_load_seconds_count{model="a"}'], metrics['medusa_worker_load_seconds_bucket{model="a",le="+Inf"}'])
+
+log = d.engine_log("a")
+check("what the engine printed", True, "a listens on" in log)
+check("the exit code", 0, d.stop())
+finish()

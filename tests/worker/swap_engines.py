@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines with device memory behind medusa-worker: swap_engines.py FOLDER. Three share a GPU that has room for one."""
+import random
+import sys
+import threading
+
+from daemon import ENGINE, Daemon, check, finish, free_ports
+
+folder = sys.argv[1]
+models = "".join(f"""
+  m{i}:
+    cmd: {ENGINE} --name m{i} --device-mb 40
+    medusa: {{memory: 40MB}}
+""" for i in range(3))
+d = Daemon(f"{folder}/swap", f"""
+startPort: {free_ports(8)}
+medusa:
+  gpus: [{{memory: 60MB}}]
+models:{models}""")
+pids = {}
+for i in (0, 1, 2, 0, 1, 2, 2, 0):
+    r = d.chat(f"m{i}")
+    check(f"m{i}: status, and whether its memory is what it was", (200, True), (r.status, r.json.get("memory")))
+    check(f"m{i} is the process that it was", pids.setdefault(i, r.json.get("pid")), r.json.get("pid"))
+states = d.running()
+check("one is ready, two are swapped", ["ready", "swapped", "swapped"], sorted(states.values()))
+
+# Many at once: each gets its answer, from memory that is right.
+wrong = []
+
+
+def ask(number):
+    r = d.chat(f"m{number % 3}", wait=random.random() / 50)
+    if r.status != 200 or r.json.get("memory") is not True:
+        wrong.append((r.status, r.body))
+
+
+for _ in range(4):
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(9)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+check("requests at once", [], wrong)
+check("no engine was started anew", pids, {i: d.chat(f"m{i}").json.get("pid") for i in range(3)})
+check("the exit code", 0, d.stop())
+finish()

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/api_keys.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define KEY_MAX 512u
+
+/* The password of "user:password" in base64. */
+static bool read_basic(const char *text, char key[KEY_MAX])
+{
+	unsigned char bytes[KEY_MAX];
+	size_t size;
+	if (sodium_base642bin(bytes, sizeof(bytes) - 1, text, strlen(text), " ", &size, NULL,
+			      sodium_base64_VARIANT_ORIGINAL))
+		return false;
+	bytes[size] = '\0';
+	const char *colon = memchr(bytes, ':', size);
+	if (!colon)
+		return false;
+	snprintf(key, KEY_MAX, "%s", colon + 1);
+	return true;
+}
+
+static bool read_key(const struct md_http_head *head, char key[KEY_MAX])
+{
+	const char *given = md_http_head_find(head, "Authorization"), *own = md_http_head_find(head, "X-Api-Key");
+	if (given && !strncasecmp(given, "Basic ", 6))
+		return read_basic(given + 6, key);
+	if (given && !strncasecmp(given, "Bearer ", 7))
+		own = given + 7 + strspn(given + 7, " ");
+	if (!own || strlen(own) >= KEY_MAX)
+		return false;
+	snprintf(key, KEY_MAX, "%s", own);
+	return true;
+}
+
+/* The time does not depend on where two keys differ. */
+static bool is_among(const char *key, const struct md_config_texts *keys)
+{
+	size_t size = strlen(key);
+	bool found = false;
+	for (uint32_t i = 0; i < keys->count; i++)
+		found = (strlen(keys->items[i]) == size && !sodium_memcmp(keys->items[i], key, size)) || found;
+	return found;
+}
+
+bool md_keys_wanted(const struct md_worker_config *config)
+{
+	bool wanted = config->api_keys.count != 0;
+	for (uint32_t i = 0; i < config->node.tenant_count; i++)
+		wanted = wanted || config->node.tenants[i].keys.count;
+	return wanted;
+}
+
+bool md_keys_allow(const struct md_worker_config *config, const struct md_http_head *head, uint32_t *tenant)
+{
+	char key[KEY_MAX] = "";
+	*tenant = MD_CONFIG_NONE;
+	if (!md_keys_wanted(config))
+		return true;
+	if (!read_key(head, key))
+		return false;
+	for (uint32_t i = 0; i < config->node.tenant_count; i++)
+		if (is_among(key, &config->node.tenants[i].keys))
+			*tenant = i;
+	return *tenant != MD_CONFIG_NONE || is_among(key, &config->api_keys);
+}

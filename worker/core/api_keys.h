@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may ask: the API key of a request. */
+#ifndef MD_WORKER_CORE_API_KEYS_H
+#define MD_WORKER_CORE_API_KEYS_H
+
+#include "worker/config/config.h"
+#include "worker/http/head.h"
+
+/*
+ * True if the configuration wants no key, or the request has one of its keys: the password of Authorization: Basic, else
+ * the token of Authorization: Bearer, else X-Api-Key; only the first one found counts. *tenant: the index of the tenant
+ * that the key belongs to, or MD_CONFIG_NONE.
+ */
+bool md_keys_allow(const struct md_worker_config *config, const struct md_http_head *head, uint32_t *tenant);
+bool md_keys_wanted(const struct md_worker_config *config);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tells the scheduler what happens, and carries out what it decides. */
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+/* ---- carrying out ---- */
+
+static struct md_worker_job *job_of(struct md_worker *worker, uint64_t id)
+{
+	uint64_t job;
+	return md_map_get(&worker->jobs, id, &job) ? (struct md_worker_job *)(uintptr_t)job : NULL;
+}
+
+static void run(struct md_worker *worker, const struct medusa_sched_action *action)
+{
+	for (uint32_t i = 0; i < action->request_count; i++) {
+		struct md_worker_job *job = job_of(worker, action->requests[i]);
+		if (job)
+			md_job_grant(job, action->batch);
+	}
+}
+
+static void set_timer(struct md_worker *worker, uint64_t at)
+{
+	uint64_t now = md_clock_ns(), wait = at > now ? at - now : 0;
+	struct timeval time = {.tv_sec = (time_t)(wait / 1000000000u),
+			       .tv_usec = (suseconds_t)(wait % 1000000000u / 1000u) + 1};
+	event_add(worker->timer, &time);
+}
+
+static void carry_out(struct md_worker *worker, const struct medusa_sched_action *action)
+{
+	struct md_model *model = action->function < worker->model_count ? &worker->models[action->function] : NULL;
+	struct md_worker_job *job;
+	md_debug("%s, function %u", medusa_sched_action_name(action->type), action->function);
+	switch (action->type) {
+	case MEDUSA_SCHED_ACTION_RUN:
+		run(worker, action);
+		break;
+	case MEDUSA_SCHED_ACTION_SWAP_IN:
+	case MEDUSA_SCHED_ACTION_PRELOAD:
+		md_model_load(model, action->gpu, action->transfer);
+		break;
+	case MEDUSA_SCHED_ACTION_EVICT:
+	case MEDUSA_SCHED_ACTION_OFFLOAD:
+		md_model_unload(model, action->transfer, action->type == MEDUSA_SCHED_ACTION_OFFLOAD);
+		break;
+	case MEDUSA_SCHED_ACTION_REJECT:
+		if ((job = job_of(worker, action->request)))
+			md_job_refuse(job, action->reason);
+		break;
+	case MEDUSA_SCHED_ACTION_ABORT:
+		if ((job = job_of(worker, action->request)))
+			md_job_abort(job, action->reason);
+		break;
+	case MEDUSA_SCHED_ACTION_SET_TIMER:
+		set_timer(worker, action->at);
+		break;
+	}
+}
+
+/* ---- telling ---- */
+
+static void take_step(struct md_worker *worker, const struct medusa_sched_event *event)
+{
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+	int code = medusa_sched_step(worker->sched, event, &actions, &count);
+	if (code) {
+		md_error_log("the scheduler refused the event %s: %s", medusa_sched_event_name(event->type),
+			     medusa_sched_error(worker->sched));
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		carry_out(worker, actions[i]);
+}
+
+/* Actions post further events: the queue grows behind `i`. */
+static void on_step(evutil_socket_t fd, short what, void *context)
+{
+	struct md_worker *worker = context;
+	(void)fd, (void)what;
+	for (size_t i = 0; i < worker->queued; i++) {
+		struct medusa_sched_event event = worker->queue[i];
+		event.now = md_clock_ns();
+		take_step(worker, &event);
+	}
+	worker->queued = 0;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	md_decisions_post(context, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+}
+
+void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event)
+{
+	event.size = sizeof(event);
+	if (!MD_ARRAY_GROW(worker->queue, worker->queued, worker->queue_capacity)) {
+		md_error_log("out of memory for the event %s: the scheduler does not learn of it",
+			     medusa_sched_event_name(event.type));
+		return;
+	}
+	worker->queue[worker->queued++] = event;
+	event_active(worker->step, EV_TIMEOUT, 0);
+}
+
+/* ---- beginning and end ---- */
+
+enum md_status md_decisions_begin(struct md_worker *worker, struct md_error *err)
+{
+	md_map_init(&worker->jobs);
+	worker->step = event_new(worker->base, -1, 0, on_step, worker);
+	worker->timer = evtimer_new(worker->base, on_timer, worker);
+	if (!worker->step || !worker->timer)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the scheduler's events");
+	return MD_OK;
+}
+
+void md_decisions_end(struct md_worker *worker)
+{
+	if (worker->step)
+		event_free(worker->step);
+	if (worker->timer)
+		event_free(worker->timer);
+	medusa_sched_destroy(worker->sched);
+	md_map_finish(&worker->jobs);
+	free(worker->queue);
+}

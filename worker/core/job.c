@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's request on its way: waits for the scheduler, then for its engine, then the engine's answer is passed on. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "worker/core/loading.h"
+#include "worker/core/refusal.h"
+#include "worker/core/reply.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */
+#define BROKEN_MS 250           /* until a connection that broke counts as the engine's failure, and not as its end */
+
+static void post(struct md_worker_job *job, enum medusa_sched_event_type type)
+{
+	md_decisions_post(job->model->worker,
+			  (struct medusa_sched_event){.type = type, .request = job->id, .batch = job->batch});
+}
+
+/* ---- the end ---- */
+
+static void leave_granted(struct md_worker_job *job)
+{
+	for (struct md_worker_job **at = &job->model->granted; *at; at = &(*at)->next) {
+		if (*at != job)
+			continue;
+		*at = job->next;
+		return;
+	}
+}
+
+/* The scheduler has been told, or has said so itself; the client has its answer, or is gone. */
+static void destroy(struct md_worker_job *job)
+{
+	struct md_model *model = job->model;
+	leave_granted(job);
+	md_loading_end(job);
+	md_map_remove(&job->model->worker->jobs, job->id, NULL);
+	md_http_call_cancel(job->call);
+	if (job->broken)
+		event_free(job->broken);
+	model->unfinished--;
+	model->last_end = md_clock_ns();
+	free(job->target);
+	free(job->body);
+	free(job);
+	if (model->unload_at)
+		md_unload_look(model->worker);
+}
+
+/* An engine that is done with it, or can't be: the scheduler is told that it has ended. */
+static void finish(struct md_worker_job *job)
+{
+	post(job, MEDUSA_SCHED_EVENT_DONE);
+	destroy(job);
+}
+
+/* ---- the client ---- */
+
+static void on_gone(void *context)
+{
+	struct md_worker_job *job = context;
+	job->exchange = NULL;
+	post(job, MEDUSA_SCHED_EVENT_CANCEL);
+	if (job->stage == MD_JOB_WAITING)
+		return; /* the scheduler answers with a refusal */
+	finish(job);
+}
+
+static void on_drained(void *context)
+{
+	struct md_worker_job *job = context;
+	if (job->call)
+		md_http_call_pause(job->call, false);
+}
+
+static const struct md_http_exchange_events watching = {.gone = on_gone, .drained = on_drained};
+
+/* ---- the engine's answer ---- */
+
+static void pass_headers(struct md_worker_job *job, const struct md_http_head *head)
+{
+	for (uint32_t i = 0; i < head->count; i++) {
+		const char *name = md_http_head_name(head, i);
+		if (!md_http_head_is_hop(head, name) && strcasecmp(name, "Date") != 0)
+			md_http_answer_header(job->exchange, name, md_http_head_value(head, i));
+	}
+	/* a proxy before us must not collect the events of a stream */
+	if (md_http_head_says(head, "Content-Type", "text/event-stream") || job->stream)
+		md_http_answer_header(job->exchange, "X-Accel-Buffering", "no");
+}
+
+static void on_head(void *context, const struct md_http_head *head)
+{
+	struct md_worker_job *job = context;
+	job->head_sent = true;
+	if (job->head_made && head->status != 200)
+		snprintf(job->why, sizeof(job->why), "answered with %u", head->status);
+	if (!job->exchange || job->head_made)
+		return;
+	md_http_answer_begin(job->exchange, head->status, head->length);
+	pass_headers(job, head);
+	md_http_answer_body(job->exchange);
+}
+
+static void on_body(void *context, const char *bytes, size_t size)
+{
+	struct md_worker_job *job = context;
+	if (!job->first_token) {
+		post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
+		md_metrics_note(&job->model->first_byte, md_clock_ns() - job->arrived);
+	}
+	job->first_token = true;
+	job->bytes += size;
+	bool refused = job->head_made && *job->why; /* what the engine says to that is no event of a stream */
+	if (job->exchange && !refused && md_http_answer_write(job->exchange, bytes, size) > UNSENT_MAX)
+		md_http_call_pause(job->call, true);
+}
+
+/* Something was sent already: the client learns of the failure in the stream, or by the end of the connection. */
+static void break_off(struct md_http_exchange *exchange, bool stream, const char *message)
+{
+	json_t *event = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type", "server_error",
+				  "param", "code", "bad_gateway");
+	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	json_decref(event);
+	if (!stream || !line) {
+		md_http_answer_abort(exchange);
+	} else {
+		md_http_answer_write(exchange, "data: ", 6);
+		md_http_answer_write(exchange, line, strlen(line));
+		md_http_answer_write(exchange, "\n\n", 2);
+		md_http_answer_end(exchange);
+	}
+	free(line);
+}
+
+static void break_off_failed(struct md_worker_job *job)
+{
+	char message[sizeof(job->why) + 32];
+	struct md_http_exchange *exchange = job->exchange;
+	snprintf(message, sizeof(message), "the engine failed: %s", job->why);
+	job->exchange = NULL;
+	if (exchange)
+		break_off(exchange, job->stream, message);
+}
+
+static void on_end(void *context)
+{
+	struct md_worker_job *job = context;
+	struct md_http_exchange *exchange = job->exchange;
+	job->call = NULL;
+	if (job->head_made && *job->why) {
+		break_off_failed(job);
+		exchange = NULL;
+	}
+	job->model->served++;
+	finish(job);
+	if (exchange)
+		md_http_answer_end(exchange);
+}
+
+static void fail(struct md_worker_job *job)
+{
+	if (job->head_sent || job->head_made)
+		break_off_failed(job);
+	else if (job->exchange)
+		md_reply_error(job->exchange, MD_REPLY_UPSTREAM, NULL, "model %s: %s", job->model->id, job->why);
+	job->exchange = NULL;
+	job->model->failures++;
+	finish(job);
+}
+
+/* The engine did not end meanwhile: it lives, and has failed this request. */
+static void on_broken(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	fail(context);
+}
+
+static void on_failed(void *context, const char *why)
+{
+	struct md_worker_job *job = context;
+	struct timeval wait = {.tv_usec = BROKEN_MS * 1000};
+	job->call = NULL;
+	snprintf(job->why, sizeof(job->why), "%s", why);
+	if (!job->head_sent && !job->broken)
+		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
+	if (job->head_sent || !job->broken || event_add(job->broken, &wait))
+		fail(job);
+}
+
+static const struct md_http_call_events calling = {
+    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+
+/* ---- to the engine ---- */
+
+static void put_headers(struct md_worker_job *job, bool keep_keys)
+{
+	const struct md_http_head *head = md_http_exchange_head(job->exchange);
+	const char *forwarded = md_http_head_find(head, "X-Forwarded-For");
+	char peers[512];
+	bool host = false;
+	for (uint32_t i = 0; i < head->count; i++) {
+		const char *name = md_http_head_name(head, i);
+		bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
+		if (md_http_head_is_hop(head, name) || !strcasecmp(name, "Expect") ||
+		    !strcasecmp(name, "X-Forwarded-For") || (key && !keep_keys))
+			continue;
+		host = host || !strcasecmp(name, "Host");
+		md_http_call_header(job->call, name, md_http_head_value(head, i));
+	}
+	if (!host)
+		md_http_call_header(job->call, "Host", job->model->settings.host);
+	snprintf(peers, sizeof(peers), "%s%s%s", forwarded ? forwarded : "", forwarded ? ", " : "",
+		 md_http_exchange_peer(job->exchange));
+	md_http_call_header(job->call, "X-Forwarded-For", peers);
+}
+
+void md_job_forward(struct md_worker_job *job)
+{
+	const struct md_http_head *head = md_http_exchange_head(job->exchange);
+	struct md_model *model = job->model;
+	size_t size = job->body_size;
+	const char *body = job->body ? job->body : md_http_exchange_body(job->exchange, &size);
+	md_loading_end(job);
+	job->stage = MD_JOB_RUNNING;
+	job->sent = md_clock_ns();
+	job->call =
+	    md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target, &calling, job);
+	if (!job->call) {
+		snprintf(job->why, sizeof(job->why), "out of memory for the request");
+		fail(job);
+		return;
+	}
+	put_headers(job, model->worker->passes_keys);
+	md_http_call_send(job->call, body, size, model->connect_s, model->answer_s);
+	post(job, MEDUSA_SCHED_EVENT_STARTED);
+}
+
+void md_job_grant(struct md_worker_job *job, uint64_t batch)
+{
+	struct md_worker_job **at = &job->model->granted;
+	leave_granted(job); /* its last batch may have failed before its engine was ready */
+	job->batch = batch;
+	job->stage = MD_JOB_GRANTED;
+	job->granted = md_clock_ns();
+	if (!job->exchange) {
+		finish(job);
+	} else if (md_engine_state(job->model->engine) == MD_ENGINE_READY) {
+		md_job_forward(job);
+	} else {
+		while (*at)
+			at = &(*at)->next;
+		job->next = NULL;
+		*at = job;
+	}
+}
+
+/* The batch has failed with the engine: the scheduler decides whether it is tried again. */
+bool md_job_return(struct md_worker_job *job)
+{
+	if (job->head_sent) {
+		snprintf(job->why, sizeof(job->why), "the engine %.140s", job->model->last_failure);
+		fail(job);
+		return false;
+	}
+	leave_granted(job);
+	md_http_call_cancel(job->call);
+	job->call = NULL;
+	if (job->broken)
+		event_del(job->broken);
+	job->stage = MD_JOB_WAITING;
+	return true;
+}
+
+/* ---- the beginning ---- */
+
+/* The client is told why; the job is still there, and has no client any more. */
+static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason reason)
+{
+	struct md_model *model = job->model;
+	struct md_http_exchange *exchange = job->exchange;
+	struct md_refusal refusal;
+	md_refusal_make(reason, model->id, model->last_failure, &refusal);
+	model->refused++;
+	job->exchange = NULL;
+	if (exchange && (job->head_made || job->head_sent))
+		break_off(exchange, job->stream, refusal.message);
+	else if (exchange)
+		md_reply_error(exchange, refusal.error, refusal.code, "%s", refusal.message);
+}
+
+void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason)
+{
+	tell_refused(job, reason);
+	destroy(job);
+}
+
+void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason)
+{
+	tell_refused(job, reason);
+	finish(job);
+}
+
+void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char *target, char *body, size_t size,
+		 bool stream)
+{
+	struct md_worker *worker = model->worker;
+	struct md_worker_job *job = calloc(1, sizeof(*job));
+	if (!job || !target || !md_map_put(&worker->jobs, worker->next_job + 1, (uintptr_t)job)) {
+		free(job);
+		free(target);
+		free(body);
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+		return;
+	}
+	*job = (struct md_worker_job){.model = model,
+				      .id = ++worker->next_job,
+				      .exchange = exchange,
+				      .arrived = md_http_exchange_since(exchange),
+				      .target = target,
+				      .body = body,
+				      .body_size = size,
+				      .stream = stream};
+	model->unfinished++;
+	md_http_exchange_watch(exchange, &watching, job);
+	md_loading_begin(job);
+	md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+							      .request = job->id,
+							      .function = model->function});
+}

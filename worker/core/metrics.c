@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/reply.h"
+#include "worker/core/worker.h"
+
+static const double bounds[MD_METRICS_BUCKETS] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+
+void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns)
+{
+	double seconds = (double)ns * 1e-9;
+	unsigned bucket = 0;
+	while (bucket < MD_METRICS_BUCKETS && seconds > bounds[bucket])
+		bucket++;
+	histogram->counts[bucket]++;
+	histogram->sum_s += seconds;
+}
+
+/* ---- the text ---- */
+
+static void put_label(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\n')
+			fputs("\\n", out);
+		else if (*text == '"' || *text == '\\')
+			fprintf(out, "\\%c", *text);
+		else
+			fputc(*text, out);
+	}
+}
+
+static void begin(FILE *out, const char *name, const char *type, const char *help)
+{
+	fprintf(out, "# HELP medusa_worker_%s %s\n# TYPE medusa_worker_%s %s\n", name, help, name, type);
+}
+
+static void put_name(FILE *out, const char *name, const struct md_model *model)
+{
+	fprintf(out, "medusa_worker_%s{model=\"", name);
+	put_label(out, model->id);
+	fputc('"', out);
+}
+
+struct counter {
+	const char *name, *type, *help;
+	uint64_t (*value)(const struct md_model *model);
+};
+
+static uint64_t served(const struct md_model *model)
+{
+	return model->served;
+}
+
+static uint64_t refused(const struct md_model *model)
+{
+	return model->refused;
+}
+
+static uint64_t failures(const struct md_model *model)
+{
+	return model->failures;
+}
+
+static uint64_t starts(const struct md_model *model)
+{
+	return model->starts;
+}
+
+static uint64_t unfinished(const struct md_model *model)
+{
+	return model->unfinished;
+}
+
+static const struct counter counters[] = {
+    {"requests_served_total", "counter", "Requests whose answer has ended.", served},
+    {"requests_refused_total", "counter", "Requests that the scheduler has refused.", refused},
+    {"failures_total", "counter", "Failures of the engine, and of requests in it.", failures},
+    {"loads_total", "counter", "How often the model was started or swapped in.", starts},
+    {"requests", "gauge", "Requests that wait or run.", unfinished},
+};
+
+static void put_counters(FILE *out, const struct md_worker *worker)
+{
+	for (size_t c = 0; c < sizeof(counters) / sizeof(*counters); c++) {
+		begin(out, counters[c].name, counters[c].type, counters[c].help);
+		for (size_t i = 0; i < worker->model_count; i++) {
+			put_name(out, counters[c].name, &worker->models[i]);
+			fprintf(out, "} %" PRIu64 "\n", counters[c].value(&worker->models[i]));
+		}
+	}
+}
+
+static void put_states(FILE *out, const struct md_worker *worker)
+{
+	begin(out, "state", "gauge", "1 for the state that the model's engine is in.");
+	for (size_t i = 0; i < worker->model_count; i++) {
+		enum md_engine_state is = md_engine_state(worker->models[i].engine);
+		for (enum md_engine_state state = MD_ENGINE_STOPPED; state <= MD_ENGINE_STOPPING; state++) {
+			put_name(out, "state", &worker->models[i]);
+			fprintf(out, ",state=\"%s\"} %d\n", md_engine_state_name(state), state == is);
+		}
+	}
+}
+
+static void put_histogram(FILE *out, const struct md_worker *worker, const char *name, const char *help, size_t offset)
+{
+	char bucket[96];
+	begin(out, name, "histogram", help);
+	for (size_t i = 0; i < worker->model_count; i++) {
+		const struct md_model *model = &worker->models[i];
+		const struct md_metrics_histogram *histogram = (const void *)((const char *)model + offset);
+		uint64_t count = 0;
+		snprintf(bucket, sizeof(bucket), "%s_bucket", name);
+		for (unsigned b = 0; b <= MD_METRICS_BUCKETS; b++) {
+			count += histogram->counts[b];
+			put_name(out, bucket, model);
+			if (b < MD_METRICS_BUCKETS)
+				fprintf(out, ",le=\"%g\"} %" PRIu64 "\n", bounds[b], count);
+			else
+				fprintf(out, ",le=\"+Inf\"} %" PRIu64 "\n", count);
+		}
+		snprintf(bucket, sizeof(bucket), "%s_sum", name);
+		put_name(out, bucket, model);
+		fprintf(out, "} %.9g\n", histogram->sum_s);
+		snprintf(bucket, sizeof(bucket), "%s_count", name);
+		put_name(out, bucket, model);
+		fprintf(out, "} %" PRIu64 "\n", count);
+	}
+}
+
+static void put_scheduler(FILE *out, const struct md_worker *worker)
+{
+	struct medusa_sched_stats stats = {.size = sizeof(stats)};
+	if (medusa_sched_stats_get(worker->sched, &stats))
+		return;
+	begin(out, "scheduler_swaps_total", "counter", "Loads that the scheduler has decided for requests.");
+	fprintf(out, "medusa_worker_scheduler_swaps_total %" PRIu64 "\n",
+		stats.swaps_host + stats.swaps_peer + stats.swaps_cold);
+	begin(out, "scheduler_evictions_total", "counter", "Models that had to leave a GPU.");
+	fprintf(out, "medusa_worker_scheduler_evictions_total %" PRIu64 "\n", stats.evictions + stats.offloads);
+}
+
+void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchange)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	if (out) {
+		put_counters(out, worker);
+		put_states(out, worker);
+		put_histogram(out, worker, "time_to_first_byte_seconds",
+			      "From the request to the first byte of the answer.",
+			      offsetof(struct md_model, first_byte));
+		put_histogram(out, worker, "load_seconds", "Starts and swaps of the model's engine.",
+			      offsetof(struct md_model, loads));
+		put_scheduler(out, worker);
+	}
+	if (!out || fclose(out) || !text)
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the metrics");
+	else
+		md_reply_text(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", text);
+	free(text);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unloading that a user asks for: requests that run may end, then the engine is stopped, then the user is told. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "worker/core/reply.h"
+#include "worker/core/worker.h"
+
+struct md_unload {
+	struct md_unload *next;
+	struct md_worker *worker;
+	struct md_http_exchange *exchange;
+	struct md_model *model; /* NULL: all */
+	bool as_json;
+};
+
+static bool is_stopped(const struct md_model *model)
+{
+	return md_engine_state(model->engine) == MD_ENGINE_STOPPED;
+}
+
+static bool is_done(const struct md_unload *unload)
+{
+	const struct md_worker *worker = unload->worker;
+	if (unload->model)
+		return is_stopped(unload->model);
+	for (size_t i = 0; i < worker->model_count; i++)
+		if (worker->models[i].unload_at && !is_stopped(&worker->models[i]))
+			return false;
+	return true;
+}
+
+static void on_gone(void *context)
+{
+	struct md_unload *unload = context, **at = &unload->worker->unloads;
+	while (*at != unload)
+		at = &(*at)->next;
+	*at = unload->next;
+	free(unload);
+}
+
+static void answer_done(struct md_worker *worker)
+{
+	for (struct md_unload *unload, **at = &worker->unloads; (unload = *at);) {
+		if (!is_done(unload)) {
+			at = &unload->next;
+			continue;
+		}
+		*at = unload->next;
+		if (unload->as_json)
+			md_reply_json(unload->exchange, 200, json_pack("{s:s}", "msg", "ok"));
+		else
+			md_reply_text(unload->exchange, 200, "text/plain; charset=utf-8", "OK");
+		free(unload);
+	}
+}
+
+static void stop_due(struct md_worker *worker)
+{
+	uint64_t now = md_clock_ns();
+	for (size_t i = 0; i < worker->model_count; i++) {
+		struct md_model *model = &worker->models[i];
+		enum md_engine_state state = md_engine_state(model->engine);
+		if (model->unload_at && (!model->unfinished || now >= model->unload_at) && state != MD_ENGINE_STOPPED &&
+		    state != MD_ENGINE_STOPPING)
+			md_engine_stop(model->engine);
+	}
+}
+
+void md_unload_look(struct md_worker *worker)
+{
+	stop_due(worker);
+	answer_done(worker);
+	for (size_t i = 0; i < worker->model_count; i++)
+		if (is_stopped(&worker->models[i]))
+			worker->models[i].unload_at = 0;
+}
+
+void md_unload_take(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json)
+{
+	static const struct md_http_exchange_events events = {.gone = on_gone};
+	struct md_unload *unload = calloc(1, sizeof(*unload));
+	if (!unload) {
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+		return;
+	}
+	*unload = (struct md_unload){
+	    .next = worker->unloads, .worker = worker, .exchange = exchange, .model = model, .as_json = as_json};
+	worker->unloads = unload;
+	md_http_exchange_watch(exchange, &events, unload);
+	for (size_t i = 0; i < worker->model_count; i++)
+		if (!model || model == &worker->models[i])
+			worker->models[i].unload_at = md_clock_ns() + worker->models[i].config->unload_ns;
+	md_unload_look(worker);
+}

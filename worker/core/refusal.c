@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/refusal.h"
+
+#include <stdio.h>
+
+struct known {
+	enum medusa_sched_reason reason;
+	enum md_reply_error error;
+	const char *code, *form; /* with the model's name */
+};
+
+static const struct known known[] = {
+    {MEDUSA_SCHED_REASON_NEVER_FITS, MD_REPLY_UNAVAILABLE, "never_fits",
+     "model %.100s needs more memory than any GPU has"},
+    {MEDUSA_SCHED_REASON_QUEUE_FULL, MD_REPLY_BUSY, "queue_full", "model %.100s has too many waiting requests"},
+    {MEDUSA_SCHED_REASON_WAITED_TOO_LONG, MD_REPLY_TIMEOUT, "waited_too_long", "model %.100s was not free in time"},
+    {MEDUSA_SCHED_REASON_UNREGISTERED, MD_REPLY_NOT_FOUND, "model_not_found", "model %.100s is no longer configured"},
+    {MEDUSA_SCHED_REASON_CANCELLED, MD_REPLY_UNAVAILABLE, "cancelled", "the request for model %.100s was cancelled"},
+};
+
+void md_refusal_make(enum medusa_sched_reason reason, const char *model, const char *failure,
+		     struct md_refusal *refusal)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (known[i].reason != reason)
+			continue;
+		refusal->error = known[i].error;
+		refusal->code = known[i].code;
+		snprintf(refusal->message, sizeof(refusal->message), known[i].form, model);
+		return;
+	}
+	if (reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED) {
+		refusal->error = MD_REPLY_UPSTREAM;
+		refusal->code = "engine_failed";
+		snprintf(refusal->message, sizeof(refusal->message), "model %.100s: its engine %.250s", model,
+			 *failure ? failure : "failed");
+		return;
+	}
+	refusal->error = MD_REPLY_UNAVAILABLE;
+	refusal->code = "refused";
+	snprintf(refusal->message, sizeof(refusal->message), "model %.100s: the request was refused (%s)", model,
+		 medusa_sched_reason_name(reason));
+}

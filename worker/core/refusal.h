@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a client is told when the scheduler refuses its request. */
+#ifndef MD_WORKER_CORE_REFUSAL_H
+#define MD_WORKER_CORE_REFUSAL_H
+
+#include "medusa/scheduler.h"
+#include "worker/core/reply.h"
+
+struct md_refusal {
+	enum md_reply_error error;
+	const char *code;
+	char message[400];
+};
+
+/* failure: how the model's engine failed last, "" if it did not. */
+void md_refusal_make(enum medusa_sched_reason reason, const char *model, const char *failure,
+		     struct md_refusal *refusal);
+
+#endif

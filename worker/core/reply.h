@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers that the worker gives by itself: texts, JSON, errors in OpenAI's form. */
+#ifndef MD_WORKER_CORE_REPLY_H
+#define MD_WORKER_CORE_REPLY_H
+
+#include <jansson.h>
+
+#include "worker/http/front.h"
+
+/* Each ends the exchange. */
+void md_reply_text(struct md_http_exchange *exchange, unsigned status, const char *type, const char *text);
+void md_reply_json(struct md_http_exchange *exchange, unsigned status, json_t *value); /* takes the reference */
+
+enum md_reply_error {
+	MD_REPLY_BAD_REQUEST,
+	MD_REPLY_UNAUTHORIZED,
+	MD_REPLY_NOT_FOUND,
+	MD_REPLY_METHOD, /* wrong method */
+	MD_REPLY_CONFLICT,
+	MD_REPLY_BUSY, /* limits: 429, with Retry-After */
+	MD_REPLY_INTERNAL,
+	MD_REPLY_UPSTREAM,    /* the engine failed: 502 */
+	MD_REPLY_UNAVAILABLE, /* 503, with Retry-After */
+	MD_REPLY_TIMEOUT,     /* 504 */
+};
+
+/* {"src": "medusa-worker", "error": {"message", "type", "param": null, "code"}} */
+void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error, const char *code, const char *format,
+		    ...) __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds out what a request is for: a page of the worker's own, or a model. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "worker/core/api_keys.h"
+#include "worker/core/pages.h"
+#include "worker/core/reply.h"
+#include "worker/core/rewrite.h"
+#include "worker/core/target.h"
+#include "worker/core/worker.h"
+
+/* ---- requests for models ---- */
+
+static const char *const model_posts[] = {"/v1/chat/completions",
+					  "/v1/responses",
+					  "/v1/completions",
+					  "/v1/messages",
+					  "/v1/messages/count_tokens",
+					  "/v1/embeddings",
+					  "/v1/rerank",
+					  "/v1/reranking",
+					  "/v1/audio/speech",
+					  "/v1/audio/voices",
+					  "/v1/audio/transcriptions",
+					  "/v1/images/generations",
+					  "/v1/images/edits",
+					  "/rerank",
+					  "/reranking",
+					  "/infill",
+					  "/completion",
+					  "/sdapi/v1/txt2img",
+					  "/sdapi/v1/img2img",
+					  "/tokenize",
+					  "/detokenize",
+					  NULL};
+static const char *const model_gets[] = {"/v1/audio/voices", "/sdapi/v1/loras", "/props", NULL};
+
+static bool is_among(const char *path, const char *const *list)
+{
+	for (; *list; list++)
+		if (!strcmp(path, *list))
+			return true;
+	return false;
+}
+
+static bool is_method(const struct md_http_exchange *exchange, const char *method)
+{
+	return !strcmp(md_http_exchange_head(exchange)->method, method);
+}
+
+/* The target as the engine gets it: its URL's prefix, then what the client asked for. */
+static char *make_target(const struct md_model *model, const char *local)
+{
+	char *made;
+	return asprintf(&made, "%s%s", model->prefix, local) < 0 ? NULL : made;
+}
+
+static void give(struct md_model *model, struct md_http_exchange *exchange, const char *local, char *body, size_t size,
+		 bool stream)
+{
+	if (model->unfinished >= model->config->concurrency) {
+		free(body);
+		md_reply_error(exchange, MD_REPLY_BUSY, "concurrency_limit",
+			       "model %s has %u requests already, which is its concurrencyLimit", model->id,
+			       model->unfinished);
+		return;
+	}
+	md_job_take(model, exchange, make_target(model, local), body, size, stream);
+}
+
+static struct md_model *find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
+{
+	struct md_model *model = *name ? md_models_find(worker, name) : NULL;
+	if (!*name)
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, NULL,
+			       "no model id could be identified: \"model\" is missing");
+	else if (!model)
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found",
+			       "no model is called \"%s\": GET /v1/models lists those that are", name);
+	return model;
+}
+
+static void take_get(struct md_worker *worker, struct md_http_exchange *exchange)
+{
+	const char *target =
+	    md_http_exchange_head(exchange) ? md_http_head_target(md_http_exchange_head(exchange)) : "";
+	char name[256] = "";
+	md_target_value(md_target_query(target), "model", name, sizeof(name));
+	struct md_model *model = find(worker, exchange, name);
+	if (model)
+		give(model, exchange, md_target_local(target), NULL, 0, false);
+}
+
+static void take_post(struct md_worker *worker, struct md_http_exchange *exchange)
+{
+	const char *target = md_http_head_target(md_http_exchange_head(exchange));
+	struct md_rewrite_body read;
+	size_t size, changed_size;
+	const char *body = md_http_exchange_body(exchange, &size);
+	char *changed;
+	md_rewrite_read(body, size, &read);
+	if (!read.json) {
+		md_reply_error(exchange, MD_REPLY_BAD_REQUEST, "invalid_json",
+			       "the body of the request is no JSON object");
+		return;
+	}
+	struct md_model *model = find(worker, exchange, read.model);
+	if (model && md_rewrite_apply(model->config, &read, &changed, &changed_size))
+		give(model, exchange, md_target_local(target), changed, changed_size, read.stream);
+	else if (model)
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+	md_rewrite_finish(&read);
+}
+
+/* ---- /upstream/NAME/rest ---- */
+
+/* The longest beginning of "a/b/c" that is a model's name; *rest is what follows it. */
+static struct md_model *find_prefix(struct md_worker *worker, const char *path, const char **rest)
+{
+	char name[MD_TARGET_MAX];
+	size_t size = strlen(path);
+	while (size) {
+		snprintf(name, sizeof(name), "%.*s", (int)size, path);
+		struct md_model *model = md_models_find(worker, name);
+		*rest = path + size;
+		if (model)
+			return model;
+		while (size && path[size - 1] != '/')
+			size--;
+		size -= size != 0;
+	}
+	return NULL;
+}
+
+/* Where `count` more slashes of a path that is not decoded end. */
+static const char *skip_segments(const char *path, unsigned count)
+{
+	while (count && (path = strchr(path, '/'))) {
+		path++;
+		count--;
+	}
+	return path;
+}
+
+static unsigned count_slashes(const char *text, const char *end)
+{
+	unsigned slashes = 0;
+	for (; text < end; text++)
+		slashes += *text == '/';
+	return slashes;
+}
+
+static void take_upstream(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
+{
+	const char *local = md_target_local(md_http_head_target(md_http_exchange_head(exchange))), *rest;
+	struct md_model *model = find_prefix(worker, path, &rest);
+	if (!model) {
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", path);
+		return;
+	}
+	if (!*rest) {
+		char location[MD_TARGET_MAX];
+		snprintf(location, sizeof(location), "%.*s/%s", (int)strcspn(local, "?"), local,
+			 local + strcspn(local, "?"));
+		bool reads = is_method(exchange, "GET") || is_method(exchange, "HEAD");
+		md_http_answer_begin(exchange, reads ? 301 : 308, 0);
+		md_http_answer_header(exchange, "Location", location);
+		md_http_answer_body(exchange);
+		md_http_answer_end(exchange);
+		return;
+	}
+	if (md_engine_state(model->engine) != MD_ENGINE_READY && md_config_ignores_path(worker->config, rest)) {
+		md_reply_error(exchange, MD_REPLY_CONFLICT, NULL, "model %s is not loaded, and %s does not load it",
+			       model->id, rest);
+		return;
+	}
+	const char *kept = skip_segments(local + strlen("/upstream/"), count_slashes(path, rest) + 1);
+	give(model, exchange, kept ? kept - 1 : "/", NULL, 0, false);
+}
+
+/* ---- all ---- */
+
+static void answer_options(struct md_http_exchange *exchange)
+{
+	const char *wanted = md_http_head_find(md_http_exchange_head(exchange), "Access-Control-Request-Headers");
+	md_http_answer_begin(exchange, 204, 0);
+	md_http_answer_header(exchange, "Access-Control-Allow-Origin", "*");
+	md_http_answer_header(exchange, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE, OPTIONS");
+	md_http_answer_header(exchange, "Access-Control-Allow-Headers",
+			      wanted ? wanted : "Content-Type, Authorization, Accept, X-Requested-With");
+	md_http_answer_header(exchange, "Access-Control-Max-Age", "86400");
+	md_http_answer_body(exchange);
+	md_http_answer_end(exchange);
+}
+
+static bool is_open(const char *path)
+{
+	return !strcmp(path, "/health") || !strcmp(path, "/wol-health") || !strcmp(path, "/favicon.ico");
+}
+
+void md_router_take(void *context, struct md_http_exchange *exchange)
+{
+	struct md_worker *worker = context;
+	const struct md_http_head *head = md_http_exchange_head(exchange);
+	char path[MD_TARGET_MAX];
+	uint32_t tenant;
+	bool reads = is_method(exchange, "GET") || is_method(exchange, "HEAD");
+	if (!md_target_path(md_http_head_target(head), path, sizeof(path)))
+		md_reply_error(exchange, MD_REPLY_BAD_REQUEST, NULL, "the target of the request is no path");
+	else if (is_method(exchange, "OPTIONS"))
+		answer_options(exchange);
+	else if (!is_open(path) && !md_keys_allow(worker->config, head, &tenant))
+		md_reply_error(exchange, MD_REPLY_UNAUTHORIZED, NULL, "a valid API key is wanted");
+	else if (!strncmp(path, "/upstream/", 10))
+		take_upstream(worker, exchange, path + 10);
+	else if (is_among(path, reads ? model_gets : model_posts) && (reads || is_method(exchange, "POST")))
+		(reads ? take_get : take_post)(worker, exchange);
+	else if (!md_pages_take(worker, exchange, path))
+		md_reply_error(exchange, is_among(path, model_posts) ? MD_REPLY_METHOD : MD_REPLY_NOT_FOUND, NULL,
+			       "nothing is served at %s %.200s", head->method, path);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "worker/core/api_keys.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define TICK_S 1
+#define DRAIN_S 30u /* for requests, when the daemon ends */
+
+struct service {
+	struct md_worker worker;
+	struct event *interrupt, *terminate, *tick;
+	unsigned ending_s;
+	bool ending;
+};
+
+/* ---- the end ---- */
+
+static void end_now(struct service *service)
+{
+	event_base_loopbreak(service->worker.base);
+}
+
+static void on_signal(evutil_socket_t signal, short what, void *context)
+{
+	struct service *service = context;
+	(void)what;
+	if (service->ending) {
+		end_now(service);
+		return;
+	}
+	md_info("SIG%s: no new requests; those that run may end", sigabbrev_np((int)signal));
+	service->ending = service->worker.stopping = true;
+	md_http_front_drain(service->worker.front);
+}
+
+/* ---- now and then ---- */
+
+static void on_tick(evutil_socket_t fd, short what, void *context)
+{
+	struct service *service = context;
+	struct md_worker *worker = &service->worker;
+	(void)fd, (void)what;
+	for (size_t i = 0; i < worker->model_count; i++)
+		md_log_file_trim(worker->models[i].log);
+	md_unload_look(worker);
+	if (service->ending && (!md_http_front_connections(worker->front) || ++service->ending_s > DRAIN_S) &&
+	    md_models_stop(worker))
+		end_now(service);
+}
+
+/* ---- beginning and end ---- */
+
+static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
+{
+	static const struct md_http_front_events events = {.request = md_router_take};
+	struct md_worker *worker = &service->worker;
+	struct md_http_limits limits = {.body_bytes = worker->config->node.body_limit};
+	struct timeval tick = {.tv_sec = TICK_S};
+	worker->base = event_base_new();
+	worker->processes = worker->base ? md_engine_processes_create(worker->base) : NULL;
+	if (!worker->processes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
+	worker->began = time(NULL);
+	worker->passes_keys = !md_keys_wanted(worker->config);
+	MD_FORWARD(md_decisions_begin(worker, err));
+	MD_FORWARD(md_models_create(worker, options->state, err));
+	service->interrupt = evsignal_new(worker->base, SIGINT, on_signal, service);
+	service->terminate = evsignal_new(worker->base, SIGTERM, on_signal, service);
+	service->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, service);
+	if (!service->interrupt || !service->terminate || !service->tick || event_add(service->interrupt, NULL) ||
+	    event_add(service->terminate, NULL) || event_add(service->tick, &tick))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
+	return md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err);
+}
+
+static void free_event(struct event *event)
+{
+	if (event)
+		event_free(event);
+}
+
+static void end(struct service *service)
+{
+	struct md_worker *worker = &service->worker;
+	md_http_front_destroy(worker->front);
+	md_models_destroy(worker);
+	md_decisions_end(worker);
+	free_event(service->interrupt);
+	free_event(service->terminate);
+	free_event(service->tick);
+	md_engine_processes_destroy(worker->processes);
+	if (worker->base)
+		event_base_free(worker->base);
+}
+
+enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
+			      struct md_error *err)
+{
+	struct service service = {.worker = {.config = config}};
+	signal(SIGPIPE, SIG_IGN);
+	enum md_status status = begin(&service, options, err);
+	if (status == MD_OK) {
+		unsigned port = md_http_front_port(service.worker.front);
+		const char *colon = strrchr(options->listen, ':');
+		if (port)
+			printf("listening on %.*s:%u\n", (int)(colon - options->listen), options->listen, port);
+		else
+			printf("listening on %s\n", options->listen);
+		fflush(stdout);
+		event_base_dispatch(service.worker.base);
+	}
+	end(&service);
+	return status;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon as a whole: begins to serve a configuration, and ends. */
+#ifndef MD_WORKER_CORE_SERVICE_H
+#define MD_WORKER_CORE_SERVICE_H
+
+#include "worker/config/config.h"
+
+struct md_service_options {
+	const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
+	const char *state;  /* folder for what engines print */
+};
+
+/*
+ * Serves until SIGINT or SIGTERM. Prints to stdout, once it listens, one line: "listening on ADDRESS:PORT". The second
+ * signal ends requests at once.
+ */
+enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
+			      struct md_error *err);
+
+#endif

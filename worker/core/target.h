@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The target of a request: its path, and the values of its query. */
+#ifndef MD_WORKER_CORE_TARGET_H
+#define MD_WORKER_CORE_TARGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MD_TARGET_MAX 8192u /* bytes of a path that is decoded */
+
+/*
+ * The path of a target ("/a%20b?x=1", "http://host/a?x"), decoded; false: it is longer than `size`, is no path, or a
+ * percent sign is not followed by two hexadecimal digits, or they mean a NUL.
+ */
+bool md_target_path(const char *target, char *path, size_t size);
+/* Where the path begins in a target, and where its query does ("" if it has none), both as they were sent. */
+const char *md_target_local(const char *target);
+const char *md_target_query(const char *target);
+/* The first value of a key in "a=b&c=d", decoded; false: it is not there, or as above. */
+bool md_target_value(const char *query, const char *key, char *value, size_t size);
+
+#endif

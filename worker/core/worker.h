@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of the daemon: one loop, its models with their engines, and the requests that have not ended. */
+#ifndef MD_WORKER_CORE_WORKER_H
+#define MD_WORKER_CORE_WORKER_H
+
+#include <event2/event.h>
+
+#include "base/map.h"
+#include "medusa/scheduler.h"
+#include "worker/config/config.h"
+#include "worker/core/engine_log.h"
+#include "worker/core/metrics.h"
+#include "worker/engine/engine.h"
+#include "worker/http/call.h"
+#include "worker/http/front.h"
+
+/*
+ * Who owns what
+ *   worker     the loop, the scheduler, models and requests; all of it is used by one thread
+ *   model      an engine and its function in the scheduler
+ *   job        a request of a client (exchange), numbered; WAITING until the scheduler runs it, GRANTED until its
+ *              engine is ready, RUNNING while the engine answers (call)
+ * The scheduler decides: what happens goes to it as events, in a queue, so that no step begins within another one; what
+ * it answers is carried out, and what that starts is an event when it ends.
+ */
+
+enum md_job_stage { MD_JOB_WAITING, MD_JOB_GRANTED, MD_JOB_RUNNING };
+
+struct md_worker_job {
+	struct md_model *model;
+	uint64_t id, batch;
+	enum md_job_stage stage;
+	struct md_http_exchange *exchange; /* NULL: the client is gone, or has its answer */
+	struct md_http_call *call;
+	struct md_worker_job *next; /* of the model's list of granted ones */
+	char *target;               /* as the engine gets it */
+	char *body;                 /* NULL: the exchange's */
+	size_t body_size;
+	struct event *broken;  /* set when the connection to the engine broke: whether it has ended is not known yet */
+	char why[160];         /* it broke */
+	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
+	bool stream, first_token;
+	bool head_made;                  /* the head of the answer is ours, and says 200 */
+	bool head_sent;                  /* the engine has begun its answer */
+	uint64_t arrived, granted, sent; /* md_clock_ns() */
+	uint64_t bytes;                  /* of the answer */
+};
+
+struct md_model {
+	struct md_worker *worker;
+	const struct md_config_model *config;
+	const char *id;
+	char host[256], prefix[256]; /* of the engine's URL */
+	char swap_name[49];          /* medusa-swap takes 48 characters */
+	char **argv;                 /* of the engine, as it is started */
+	const char **environment;
+	char visible[128]; /* CUDA_VISIBLE_DEVICES=... */
+	struct md_engine *engine;
+	struct md_engine_settings settings;
+	struct md_log_file *log;
+	uint32_t function;                  /* of the scheduler */
+	uint32_t gpu;                       /* where it is, or was last */
+	uint32_t concurrency, unfinished;   /* requests: at most, and that have not ended */
+	unsigned connect_s, answer_s;       /* see md_http_call_send */
+	uint64_t transfer_in, transfer_out; /* 0: none is under way */
+	bool out_whole;                     /* transfer_out wants the process to end */
+	struct md_worker_job *granted;      /* in the order in which they were granted */
+	uint64_t unload_at;                 /* when it is stopped although requests run; 0: it is not to be unloaded */
+	uint64_t last_end;                  /* of a request; ns */
+	/* counted */
+	uint64_t starts, failures, served, refused;
+	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
+	uint64_t load_began;
+	char last_failure[256];
+};
+
+#define MD_WORKER_GPU_BYTES (UINT64_C(1) << 40) /* of a GPU whose memory nobody has stated */
+
+struct md_worker {
+	const struct md_worker_config *config;
+	struct event_base *base;
+	struct md_http_front *front;
+	struct md_engine_processes *processes;
+	struct md_model *models;
+	size_t model_count;
+	char *swap_command, *restore_command;
+	bool names_gpus; /* engines are told which GPU to use */
+	uint64_t gpu_bytes;
+	int64_t began; /* seconds since 1970 */
+	struct medusa_sched *sched;
+	struct md_unload *unloads; /* who waits for models to stop */
+	struct md_map jobs;        /* by number; pointers */
+	uint64_t next_job;         /* the last number that was given */
+	struct medusa_sched_event *queue;
+	size_t queued, queue_capacity;
+	struct event *step, *timer;
+	bool stopping;
+	bool passes_keys; /* the clients' keys are for the engines: the worker itself wants none */
+};
+
+/* ---- decisions.c: the scheduler ---- */
+
+enum md_status md_decisions_begin(struct md_worker *worker, struct md_error *err);
+void md_decisions_end(struct md_worker *worker);
+/* The event happens: the scheduler is told in this turn of the loop, after the caller has returned. `now` is set here. */
+void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event);
+
+/* ---- job.c ---- */
+
+/* A client's request for this model; target and body (NULL: the exchange's) are taken over. */
+void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char *target, char *body, size_t size,
+		 bool stream);
+void md_job_grant(struct md_worker_job *job, uint64_t batch); /* the scheduler runs it */
+void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);
+void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason); /* it runs, and is broken off */
+void md_job_forward(struct md_worker_job *job);                                /* its engine is ready */
+/*
+ * Its engine has failed. True: nothing was sent, and it waits for what the scheduler makes of its batch; false: it has
+ * ended, and the scheduler will learn of that.
+ */
+bool md_job_return(struct md_worker_job *job);
+
+/* ---- model_list.c ---- */
+
+/* directory: for what engines print. */
+enum md_status md_models_create(struct md_worker *worker, const char *directory, struct md_error *err);
+void md_models_destroy(struct md_worker *worker);
+/* Tells all engines to end; true: they have. */
+bool md_models_stop(struct md_worker *worker);
+struct md_model *md_models_find(struct md_worker *worker, const char *name); /* by ID or alias; NULL: none */
+
+/* ---- model_unload.c ---- */
+
+/* Unloads a model (NULL: all) when its requests have ended, or its unloadTimeout has passed; then the answer is sent. */
+void md_unload_take(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json);
+void md_unload_look(struct md_worker *worker); /* a model has stopped, a request has ended, time has passed */
+
+/* ---- router.c ---- */
+
+void md_router_take(void *worker, struct md_http_exchange *exchange);
+
+/* ---- model.c ---- */
+
+extern const struct md_engine_events md_model_events; /* the context is the model */
+void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer);
+void md_model_unload(struct md_model *model, uint64_t transfer, bool whole);
+
+#endif

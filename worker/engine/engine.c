@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine/engine.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "worker/engine/health.h"
+
+#define WORDS_MAX 256u /* of a command that stops */
+
+struct md_engine {
+	struct event_base *base;
+	struct md_engine_processes *processes;
+	const struct md_engine_settings *settings;
+	const struct md_engine_events *events;
+	void *context;
+	int output;
+	enum md_engine_state state;
+	struct md_engine_process *process, *helper; /* helper: medusa-swap, or the command that stops */
+	struct md_engine_health *health;
+	struct event *deadline;
+	bool unwanted;   /* it failed, and is being stopped for that reason */
+	bool was_wanted; /* `settled` is expected when it has stopped */
+	char why[256];   /* of a failure that is told once it has stopped */
+};
+
+static const char *const names[] = {"stopped", "starting", "ready", "leaving", "swapped", "returning", "stopping"};
+
+const char *md_engine_state_name(enum md_engine_state state)
+{
+	return names[state];
+}
+
+enum md_engine_state md_engine_state(const struct md_engine *engine)
+{
+	return engine->state;
+}
+
+/* ---- states ---- */
+
+static void set_deadline(struct md_engine *engine, uint64_t ms)
+{
+	struct timeval wait = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+	event_add(engine->deadline, &wait);
+}
+
+static void enter(struct md_engine *engine, enum md_engine_state state)
+{
+	engine->state = state;
+	if (state != MD_ENGINE_STARTING) {
+		md_engine_health_stop(engine->health);
+		engine->health = NULL;
+	}
+	event_del(engine->deadline);
+	engine->events->changed(engine->context);
+}
+
+static void settle(struct md_engine *engine, enum md_engine_state state)
+{
+	enter(engine, state);
+	engine->events->settled(engine->context);
+}
+
+/* ---- stopping ---- */
+
+static void on_stop_command_ended(void *context, int status)
+{
+	struct md_engine *engine = context;
+	(void)status;
+	engine->helper = NULL;
+}
+
+/* Words of the command with the process's id in them; the caller frees each, and the list. */
+static char **expand(char *const *argv, pid_t pid)
+{
+	char **made = calloc(WORDS_MAX + 1, sizeof(*made));
+	for (size_t i = 0; made && argv[i] && i < WORDS_MAX; i++) {
+		const char *at = strstr(argv[i], "${PID}");
+		int failed = at ? asprintf(&made[i], "%.*s%d%s", (int)(at - argv[i]), argv[i], (int)pid, at + 6)
+				: asprintf(&made[i], "%s", argv[i]);
+		if (failed < 0)
+			made[i] = NULL;
+	}
+	return made;
+}
+
+static void free_words(char **words)
+{
+	for (size_t i = 0; words && words[i]; i++)
+		free(words[i]);
+	free(words);
+}
+
+static bool run_stop_command(struct md_engine *engine)
+{
+	struct md_error err;
+	char **words = expand(engine->settings->stop_argv, md_engine_process_id(engine->process));
+	struct md_engine_command command = {
+	    .argv = words, .extra = engine->settings->environment, .output = engine->output};
+	bool runs = words && words[0] && !engine->helper &&
+		    md_engine_process_start(engine->processes, &command, on_stop_command_ended, engine, &engine->helper,
+					    &err) == MD_OK;
+	free_words(words);
+	return runs;
+}
+
+static void tell_to_end(struct md_engine *engine)
+{
+	enter(engine, MD_ENGINE_STOPPING);
+	if (!engine->settings->stop_argv || !run_stop_command(engine))
+		md_engine_process_signal(engine->process, SIGTERM);
+	set_deadline(engine, engine->settings->stop_ms);
+}
+
+/* What was asked for has failed: the process is ended, and then that is told. */
+static void give_up(struct md_engine *engine, const char *why)
+{
+	snprintf(engine->why, sizeof(engine->why), "%s", why);
+	engine->unwanted = true;
+	tell_to_end(engine);
+}
+
+static void on_ended(void *context, int status)
+{
+	struct md_engine *engine = context;
+	bool stopping = engine->state == MD_ENGINE_STOPPING, unwanted = engine->unwanted, wanted = engine->was_wanted;
+	char why[256], what[96];
+	engine->process = NULL;
+	engine->unwanted = engine->was_wanted = false;
+	md_engine_process_describe(status, what, sizeof(what));
+	if (unwanted)
+		snprintf(why, sizeof(why), "%s", engine->why);
+	else if (engine->state == MD_ENGINE_STARTING)
+		snprintf(why, sizeof(why), "%s before it was ready", what);
+	else
+		snprintf(why, sizeof(why), "%s", what);
+	enter(engine, MD_ENGINE_STOPPED);
+	if (stopping && wanted)
+		engine->events->settled(engine->context);
+	else
+		engine->events->failed(engine->context, why);
+}
+
+void md_engine_stop(struct md_engine *engine)
+{
+	if (engine->state == MD_ENGINE_STOPPED) {
+		engine->events->settled(engine->context);
+		return;
+	}
+	engine->was_wanted = true;
+	engine->unwanted = false;
+	if (engine->state != MD_ENGINE_STOPPING)
+		tell_to_end(engine);
+}
+
+/* ---- starting ---- */
+
+static void on_healthy(void *context)
+{
+	settle(context, MD_ENGINE_READY);
+}
+
+static void start_process(struct md_engine *engine)
+{
+	const struct md_engine_settings *settings = engine->settings;
+	struct md_engine_command command = {
+	    .argv = settings->argv, .extra = settings->environment, .output = engine->output};
+	struct md_error err = {0};
+	if (md_engine_process_start(engine->processes, &command, on_ended, engine, &engine->process, &err) != MD_OK) {
+		engine->events->failed(engine->context, err.message);
+		return;
+	}
+	enter(engine, MD_ENGINE_STARTING);
+	set_deadline(engine, settings->start_ms);
+	if (!settings->check) {
+		settle(engine, MD_ENGINE_READY);
+		return;
+	}
+	engine->health = md_engine_health_start(engine->base, &settings->address, settings->host, settings->check,
+						on_healthy, engine);
+	if (!engine->health)
+		give_up(engine, "out of memory for the check of its health");
+}
+
+/* ---- swapping ---- */
+
+static void on_swap_ended(void *context, int status)
+{
+	struct md_engine *engine = context;
+	bool leaving = engine->state == MD_ENGINE_LEAVING;
+	char what[96], why[160];
+	engine->helper = NULL;
+	if (!leaving && engine->state != MD_ENGINE_RETURNING)
+		return;
+	if (WIFEXITED(status) && !WEXITSTATUS(status)) {
+		settle(engine, leaving ? MD_ENGINE_SWAPPED : MD_ENGINE_READY);
+		return;
+	}
+	md_engine_process_describe(status, what, sizeof(what));
+	snprintf(why, sizeof(why), "medusa-swap %s %s", leaving ? "out" : "in", what);
+	enter(engine, leaving ? MD_ENGINE_READY : MD_ENGINE_SWAPPED);
+	engine->events->failed(engine->context, why);
+}
+
+static bool swap(struct md_engine *engine, const char *verb)
+{
+	const struct md_engine_settings *settings = engine->settings;
+	char deadline[32];
+	snprintf(deadline, sizeof(deadline), "%" PRIu64, settings->swap_ms / 1000 ? settings->swap_ms / 1000 : 1);
+	/* the deadline is for the end of the engine's work, so "in" has none */
+	char *const argv[] = {(char *)settings->swap_command,
+			      (char *)verb,
+			      (char *)settings->swap_name,
+			      strcmp(verb, "out") ? NULL : (char *)"--deadline",
+			      deadline,
+			      NULL};
+	struct md_engine_command command = {.argv = argv, .output = engine->output};
+	struct md_error err;
+	return !engine->helper && md_engine_process_start(engine->processes, &command, on_swap_ended, engine,
+							  &engine->helper, &err) == MD_OK;
+}
+
+void md_engine_start(struct md_engine *engine)
+{
+	if (engine->state != MD_ENGINE_SWAPPED)
+		start_process(engine);
+	else if (swap(engine, "in"))
+		enter(engine, MD_ENGINE_RETURNING);
+	else
+		engine->events->failed(engine->context, "medusa-swap in could not be started");
+}
+
+void md_engine_leave(struct md_engine *engine)
+{
+	if (engine->settings->swap_name && swap(engine, "out"))
+		enter(engine, MD_ENGINE_LEAVING);
+	else
+		md_engine_stop(engine);
+}
+
+/* ---- deadlines ---- */
+
+static void on_deadline(evutil_socket_t fd, short what, void *context)
+{
+	struct md_engine *engine = context;
+	char why[256];
+	(void)fd, (void)what;
+	if (engine->state == MD_ENGINE_STOPPING) {
+		md_engine_process_signal(engine->process, SIGKILL);
+		return;
+	}
+	snprintf(why, sizeof(why), "was not ready within %" PRIu64 " ms: %s", engine->settings->start_ms,
+		 engine->health ? md_engine_health_last(engine->health) : "it was not asked");
+	give_up(engine, why);
+}
+
+/* ---- beginning and end ---- */
+
+struct md_engine *md_engine_create(struct event_base *base, struct md_engine_processes *processes,
+				   const struct md_engine_settings *settings, int output,
+				   const struct md_engine_events *events, void *context)
+{
+	struct md_engine *engine = calloc(1, sizeof(*engine));
+	if (!engine)
+		return NULL;
+	*engine = (struct md_engine){.base = base,
+				     .processes = processes,
+				     .settings = settings,
+				     .events = events,
+				     .context = context,
+				     .output = output,
+				     .deadline = evtimer_new(base, on_deadline, engine)};
+	if (engine->deadline)
+		return engine;
+	free(engine);
+	return NULL;
+}
+
+void md_engine_destroy(struct md_engine *engine)
+{
+	if (!engine)
+		return;
+	md_engine_health_stop(engine->health);
+	if (engine->process)
+		md_engine_process_kill(engine->process);
+	if (engine->helper)
+		md_engine_process_kill(engine->helper);
+	event_free(engine->deadline);
+	free(engine);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One engine: a command that serves HTTP, started, swapped out and in, and stopped, each with a deadline. */
+#ifndef MD_WORKER_ENGINE_ENGINE_H
+#define MD_WORKER_ENGINE_ENGINE_H
+
+#include "worker/engine/process.h"
+#include "worker/http/address.h"
+
+struct md_engine;
+
+enum md_engine_state {
+	MD_ENGINE_STOPPED,
+	MD_ENGINE_STARTING,  /* its process runs, and is not healthy yet */
+	MD_ENGINE_READY,     /* serves */
+	MD_ENGINE_LEAVING,   /* its device memory is being taken away */
+	MD_ENGINE_SWAPPED,   /* its process runs, its device memory is in the host's */
+	MD_ENGINE_RETURNING, /* its device memory comes back */
+	MD_ENGINE_STOPPING,
+};
+
+/* Borrowed, and unchanged while the engine is there. */
+struct md_engine_settings {
+	const char *name;       /* of the model; for messages */
+	const char *swap_name;  /* of the engine, for medusa-swap; NULL: its memory is not taken away, it is stopped */
+	char *const *argv;      /* the command, with medusa-swap run before it if swap_name is set */
+	char *const *stop_argv; /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
+	const char *const *environment; /* "NAME=VALUE", ends with NULL; may be NULL */
+	const char *swap_command;       /* path of medusa-swap; may be NULL if swap_name is */
+	const char *host;               /* the Host header of requests to it */
+	const char *check;              /* path that answers 200 when it is ready; NULL: ready once it runs */
+	struct md_http_address address; /* where it serves */
+	uint64_t start_ms;              /* deadline: from its start until it is healthy */
+	uint64_t stop_ms;               /* from the wish to stop until SIGKILL */
+	uint64_t swap_ms;               /* deadline of out and in */
+};
+
+struct md_engine_events {
+	/* What was asked for is so: READY after md_engine_start, SWAPPED or STOPPED after md_engine_leave. */
+	void (*settled)(void *context);
+	/*
+	 * It is not so, and the engine is in the state that md_engine_state says. `why` is a sentence without its end. Of
+	 * an engine that was READY: it has ended by itself.
+	 */
+	void (*failed)(void *context, const char *why);
+	void (*changed)(void *context); /* the state has changed, for whoever shows it */
+};
+
+/* output: where the command's output goes; borrowed. NULL: out of memory. */
+struct md_engine *md_engine_create(struct event_base *base, struct md_engine_processes *processes,
+				   const struct md_engine_settings *settings, int output,
+				   const struct md_engine_events *events, void *context);
+/* Kills the process if it still runs. NULL is fine. */
+void md_engine_destroy(struct md_engine *engine);
+
+enum md_engine_state md_engine_state(const struct md_engine *engine);
+const char *md_engine_state_name(enum md_engine_state state); /* "stopped" ... */
+
+/* Makes it ready: starts it, or swaps it in. Only if it is STOPPED or SWAPPED; events come later. */
+void md_engine_start(struct md_engine *engine);
+/* Frees its device memory: swaps it out if it can, else stops it. Only if it is READY. */
+void md_engine_leave(struct md_engine *engine);
+/* Ends its process, in any state; what was asked for before has failed. `settled` follows when it has ended. */
+void md_engine_stop(struct md_engine *engine);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine/health.h"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/http/call.h"
+
+#define FIRST_MS 5u
+#define MOST_MS 250u
+#define ANSWER_S 5u
+
+struct md_engine_health {
+	struct event_base *base;
+	struct event *again;
+	struct md_http_call *call;
+	struct md_http_address address;
+	char *host, *target;
+	void (*healthy)(void *context);
+	void *context;
+	unsigned wait_ms, status;
+	char last[160];
+};
+
+static void ask_later(struct md_engine_health *health)
+{
+	struct timeval wait = {.tv_usec = health->wait_ms * 1000};
+	health->wait_ms = health->wait_ms * 2 < MOST_MS ? health->wait_ms * 2 : MOST_MS;
+	event_add(health->again, &wait);
+}
+
+static void on_head(void *context, const struct md_http_head *head)
+{
+	struct md_engine_health *health = context;
+	health->status = head->status;
+}
+
+static void on_body(void *context, const char *bytes, size_t size)
+{
+	(void)context, (void)bytes, (void)size;
+}
+
+static void on_end(void *context)
+{
+	struct md_engine_health *health = context;
+	health->call = NULL;
+	snprintf(health->last, sizeof(health->last), "answered %s with %u", health->target, health->status);
+	if (health->status == 200)
+		health->healthy(health->context);
+	else
+		ask_later(health);
+}
+
+static void on_failed(void *context, const char *why)
+{
+	struct md_engine_health *health = context;
+	health->call = NULL;
+	snprintf(health->last, sizeof(health->last), "%s", why);
+	ask_later(health);
+}
+
+static const struct md_http_call_events events = {.head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+
+static void ask(evutil_socket_t fd, short what, void *context)
+{
+	struct md_engine_health *health = context;
+	(void)fd, (void)what;
+	health->call = md_http_call_begin(health->base, &health->address, "GET", health->target, &events, health);
+	if (!health->call) {
+		ask_later(health);
+		return;
+	}
+	md_http_call_header(health->call, "Host", health->host);
+	md_http_call_send(health->call, "", 0, ANSWER_S, ANSWER_S);
+}
+
+struct md_engine_health *md_engine_health_start(struct event_base *base, const struct md_http_address *address,
+						const char *host, const char *target, void (*healthy)(void *context),
+						void *context)
+{
+	struct md_engine_health *health = calloc(1, sizeof(*health));
+	if (!health)
+		return NULL;
+	*health = (struct md_engine_health){.base = base,
+					    .again = evtimer_new(base, ask, health),
+					    .address = *address,
+					    .host = strdup(host),
+					    .target = strdup(target),
+					    .healthy = healthy,
+					    .context = context,
+					    .wait_ms = FIRST_MS,
+					    .last = "was not asked yet"};
+	if (!health->again || !health->host || !health->target) {
+		md_engine_health_stop(health);
+		return NULL;
+	}
+	event_add(health->again, &(struct timeval){0});
+	return health;
+}
+
+const char *md_engine_health_last(const struct md_engine_health *health)
+{
+	return health->last;
+}
+
+void md_engine_health_stop(struct md_engine_health *health)
+{
+	if (!health)
+		return;
+	md_http_call_cancel(health->call);
+	if (health->again)
+		event_free(health->again);
+	free(health->host);
+	free(health->target);
+	free(health);
+}

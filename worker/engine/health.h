@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks an engine whether it is ready, again and again until it says so. */
+#ifndef MD_WORKER_ENGINE_HEALTH_H
+#define MD_WORKER_ENGINE_HEALTH_H
+
+#include "worker/http/address.h"
+
+struct event_base;
+struct md_engine_health;
+
+/*
+ * GETs the target at once and then after 5, 10, 20 ... ms, at most 250, until the answer is 200; each question takes at
+ * most 5 s. `healthy` is called once, from the loop. host: the Host header. NULL: out of memory.
+ */
+struct md_engine_health *md_engine_health_start(struct event_base *base, const struct md_http_address *address,
+						const char *host, const char *target, void (*healthy)(void *context),
+						void *context);
+/* What the last question got, as a sentence without its end; "was not asked yet". */
+const char *md_engine_health_last(const struct md_engine_health *health);
+void md_engine_health_stop(struct md_engine_health *health); /* also after `healthy`, to free it; NULL is fine */
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/http/call.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/util.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/http/reader.h"
+#include "worker/http/text.h"
+
+#define AT_ONCE 65536u /* bytes of an answer that are read before they are handed on */
+#define CONNECT_S 30u
+
+struct md_http_call {
+	struct bufferevent *wire;
+	struct evbuffer *request;
+	struct md_http_address address;
+	struct md_http_reader reader;
+	const struct md_http_call_events *events;
+	void *context;
+	struct event *begin; /* connects outside of the caller's call */
+	unsigned connect_s, answer_s;
+	bool connected, paused;
+};
+
+static void free_call(struct md_http_call *call)
+{
+	if (call->wire)
+		bufferevent_free(call->wire);
+	if (call->request)
+		evbuffer_free(call->request);
+	if (call->begin)
+		event_free(call->begin);
+	md_http_reader_finish(&call->reader);
+	free(call);
+}
+
+static void fail(struct md_http_call *call, const char *why)
+{
+	const struct md_http_call_events *events = call->events;
+	void *context = call->context;
+	char text[160];
+	snprintf(text, sizeof(text), "%s", why);
+	free_call(call);
+	events->failed(context, text);
+}
+
+/* ---- the answer ---- */
+
+/* 1xx: the answer itself follows. */
+static bool is_interim(const struct md_http_call *call)
+{
+	return call->reader.head.status < 200;
+}
+
+static bool on_head(void *context, const struct md_http_head *head)
+{
+	struct md_http_call *call = context;
+	if (head->status == 101)
+		return md_http_reader_refuse(&call->reader, 502, "the engine wants to change the protocol");
+	if (!is_interim(call))
+		call->events->head(call->context, head);
+	return true;
+}
+
+static bool on_body(void *context, const char *bytes, size_t size)
+{
+	struct md_http_call *call = context;
+	call->events->body(call->context, bytes, size);
+	return true;
+}
+
+static void on_end(void *context)
+{
+	struct md_http_call *call = context;
+	if (is_interim(call))
+		md_http_reader_next(&call->reader);
+}
+
+static const struct md_http_reader_events reading = {.head = on_head, .body = on_body, .end = on_end};
+
+/* The call may be gone on return. */
+static void take(struct md_http_call *call, bool closed)
+{
+	struct evbuffer *input = bufferevent_get_input(call->wire);
+	const struct md_http_call_events *events = call->events;
+	void *context = call->context;
+	size_t size;
+	while (!call->reader.status && !call->reader.ended && (!call->paused || closed) &&
+	       (size = evbuffer_get_contiguous_space(input)) > 0)
+		evbuffer_drain(input,
+			       md_http_reader_feed(&call->reader, (char *)evbuffer_pullup(input, (ssize_t)size), size));
+	if (closed)
+		md_http_reader_close(&call->reader);
+	if (call->reader.ended) {
+		free_call(call);
+		events->end(context);
+	} else if (call->reader.status) {
+		fail(call, call->reader.why);
+	} else if (closed) {
+		fail(call, "the engine closed the connection without an answer");
+	}
+}
+
+static void on_read(struct bufferevent *wire, void *context)
+{
+	(void)wire;
+	take(context, false);
+}
+
+/* ---- the connection ---- */
+
+static void on_connected(struct md_http_call *call)
+{
+	struct timeval most = {.tv_sec = call->answer_s};
+	call->connected = true;
+	md_http_no_delay(bufferevent_getfd(call->wire));
+	bufferevent_set_timeouts(call->wire, call->answer_s ? &most : NULL, NULL);
+	bufferevent_write_buffer(call->wire, call->request);
+	bufferevent_enable(call->wire, EV_READ);
+}
+
+static void on_event(struct bufferevent *wire, short what, void *context)
+{
+	struct md_http_call *call = context;
+	char why[160];
+	(void)wire;
+	if (what & BEV_EVENT_CONNECTED) {
+		on_connected(call);
+	} else if (what & BEV_EVENT_EOF) {
+		take(call, true);
+	} else if (what & BEV_EVENT_TIMEOUT) {
+		snprintf(why, sizeof(why), "the engine did not %s within %u s",
+			 call->connected ? "send anything" : "take the connection",
+			 call->connected ? call->answer_s : call->connect_s);
+		fail(call, why);
+	} else {
+		snprintf(why, sizeof(why),
+			 call->connected ? "the connection to the engine broke: %s" : "connecting: %s",
+			 evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+		fail(call, why);
+	}
+}
+
+static void on_begin(evutil_socket_t fd, short what, void *context)
+{
+	struct md_http_call *call = context;
+	struct timeval most = {.tv_sec = call->connect_s};
+	(void)fd, (void)what;
+	bufferevent_set_timeouts(call->wire, NULL, &most);
+	if (bufferevent_socket_connect(call->wire, &call->address.any, (int)call->address.size))
+		fail(call, "out of memory for a connection, or of descriptors");
+}
+
+/* ---- the request ---- */
+
+static bool prepare(struct md_http_call *call, struct event_base *base)
+{
+	call->request = evbuffer_new();
+	call->wire = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+	call->begin = event_new(base, -1, 0, on_begin, call);
+	return call->request && call->wire && call->begin;
+}
+
+struct md_http_call *md_http_call_begin(struct event_base *base, const struct md_http_address *address,
+					const char *method, const char *target,
+					const struct md_http_call_events *events, void *context)
+{
+	struct md_http_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NULL;
+	call->address = *address;
+	call->events = events;
+	call->context = context;
+	md_http_reader_init(&call->reader, HTTP_RESPONSE, &reading, call);
+	call->reader.no_body = !strcmp(method, "HEAD");
+	if (!prepare(call, base)) {
+		free_call(call);
+		return NULL;
+	}
+	bufferevent_setcb(call->wire, on_read, NULL, on_event, call);
+	bufferevent_setwatermark(call->wire, EV_READ, 0, AT_ONCE);
+	evbuffer_add_printf(call->request, "%s %s HTTP/1.1\r\n", method, target);
+	return call;
+}
+
+void md_http_call_header(struct md_http_call *call, const char *name, const char *value)
+{
+	if (md_http_is_token(name) && md_http_is_clean(value))
+		evbuffer_add_printf(call->request, "%s: %s\r\n", name, value);
+}
+
+void md_http_call_send(struct md_http_call *call, const void *body, size_t size, unsigned connect_s, unsigned answer_s)
+{
+	call->connect_s = connect_s ? connect_s : CONNECT_S;
+	call->answer_s = answer_s;
+	evbuffer_add_printf(call->request, "Connection: close\r\nContent-Length: %zu\r\n\r\n", size);
+	evbuffer_add(call->request, body, size);
+	event_active(call->begin, EV_TIMEOUT, 0);
+}
+
+void md_http_call_pause(struct md_http_call *call, bool paused)
+{
+	if (call->paused == paused)
+		return;
+	call->paused = paused;
+	if (paused) {
+		bufferevent_disable(call->wire, EV_READ);
+		return;
+	}
+	bufferevent_enable(call->wire, EV_READ);
+	if (evbuffer_get_length(bufferevent_get_input(call->wire)))
+		bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
+}
+
+void md_http_call_cancel(struct md_http_call *call)
+{
+	if (call)
+		free_call(call);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP client: one request to an engine on a connection of its own, and its answer as it comes. */
+#ifndef MD_WORKER_HTTP_CALL_H
+#define MD_WORKER_HTTP_CALL_H
+
+#include <event2/event.h>
+
+#include "worker/http/address.h"
+#include "worker/http/head.h"
+
+struct md_http_call;
+
+/*
+ * After `end` or `failed` the call is no longer there. A call must not be cancelled in `head` or `body`; pausing it is
+ * fine.
+ */
+struct md_http_call_events {
+	void (*head)(void *context, const struct md_http_head *head);
+	void (*body)(void *context, const char *bytes, size_t size);
+	void (*end)(void *context);
+	/* The engine could not be reached, broke off, or sent no HTTP. `why` is a sentence without its end. */
+	void (*failed)(void *context, const char *why);
+};
+
+/*
+ * Begins a request: then md_http_call_header any number of times, then md_http_call_send. NULL: out of memory. The
+ * address is copied; events and context are borrowed.
+ */
+struct md_http_call *md_http_call_begin(struct event_base *base, const struct md_http_address *address,
+					const char *method, const char *target,
+					const struct md_http_call_events *events, void *context);
+/* A name or a value with a control character is left out. */
+void md_http_call_header(struct md_http_call *call, const char *name, const char *value);
+/*
+ * The body is copied. Events come later, never from within this call. connect_s: 0: 30 s; answer_s: at most so long to
+ * the head of the answer, and between two of its pieces; 0: any time.
+ */
+void md_http_call_send(struct md_http_call *call, const void *body, size_t size, unsigned connect_s, unsigned answer_s);
+
+void md_http_call_pause(struct md_http_call *call, bool paused); /* no more of the answer is read meanwhile */
+/* Closes the connection, by which the engine sees that nobody waits any more. No event follows. NULL is fine. */
+void md_http_call_cancel(struct md_http_call *call);
+
+#endif

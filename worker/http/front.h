@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP server: listens, reads requests within limits, and writes answers that may come piece by piece. */
+#ifndef MD_WORKER_HTTP_FRONT_H
+#define MD_WORKER_HTTP_FRONT_H
+
+#include <event2/event.h>
+
+#include "base/status.h"
+#include "worker/http/head.h"
+
+struct md_http_front;    /* listens */
+struct md_http_exchange; /* a request, and its answer */
+
+struct md_http_limits {
+	uint32_t connections; /* more are closed at once; 0: 4,096 */
+	size_t body_bytes;    /* of a request; 0: 64 MiB */
+	unsigned head_s; /* from the first byte of a request (of a connection: from its beginning) to its head; 0: 15 */
+	unsigned body_s; /* from the head to the end of the body; 0: 300 */
+	unsigned idle_s; /* between two requests; 0: 75 */
+	unsigned write_s; /* a client that takes nothing of an answer for so long is gone; 0: 600 */
+};
+
+struct md_http_front_events {
+	/* A request is whole. It lives until its answer has ended or `gone` was called. */
+	void (*request)(void *context, struct md_http_exchange *exchange);
+};
+
+/* Called for an exchange while its answer has not ended. */
+struct md_http_exchange_events {
+	void (*gone)(void *context);    /* the client is gone: the exchange ends with this call */
+	void (*drained)(void *context); /* what was written has been sent; NULL: not wanted */
+};
+
+/* listen: ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH; port 0: any free one. The context and events are borrowed. */
+enum md_status md_http_front_create(struct event_base *base, const char *listen, const struct md_http_limits *limits,
+				    const struct md_http_front_events *events, void *context,
+				    struct md_http_front **front, struct md_error *err);
+/* Connections are closed; `gone` is called for each exchange that has not ended. NULL is fine. */
+void md_http_front_destroy(struct md_http_front *front);
+/* No new connections; those that are idle are closed, others when their answer has ended. */
+void md_http_front_drain(struct md_http_front *front);
+unsigned md_http_front_port(const struct md_http_front *front); /* 0: a Unix socket */
+unsigned md_http_front_connections(const struct md_http_front *front);
+
+/* ---- a request ---- */
+
+const struct md_http_head *md_http_exchange_head(const struct md_http_exchange *exchange);
+const char *md_http_exchange_body(const struct md_http_exchange *exchange, size_t *size); /* a NUL follows */
+const char *md_http_exchange_peer(const struct md_http_exchange *exchange); /* the client's address; "unix" */
+uint64_t md_http_exchange_since(const struct md_http_exchange *exchange);   /* md_clock_ns() when it was whole */
+void md_http_exchange_watch(struct md_http_exchange *exchange, const struct md_http_exchange_events *events,
+			    void *context);
+
+/* ---- its answer ---- */
+
+/*
+ * Begins the answer. length: of its body; -1: not known, the body is sent in chunks (HTTP/1.0: up to the end of the
+ * connection). Then any number of headers, then md_http_answer_body once. A name or a value with a control character is
+ * left out.
+ */
+void md_http_answer_begin(struct md_http_exchange *exchange, unsigned status, int64_t length);
+void md_http_answer_header(struct md_http_exchange *exchange, const char *name, const char *value);
+void md_http_answer_body(struct md_http_exchange *exchange); /* headers are done */
+/* Returns how many bytes wait to be sent: who sees many waits for `drained`. */
+size_t md_http_answer_write(struct md_http_exchange *exchange, const void *bytes, size_t size);
+/* The answer is whole; the exchange is no longer there. */
+void md_http_answer_end(struct md_http_exchange *exchange);
+/* The answer can't be finished: the connection is closed, so that the client sees that. The exchange is no longer there. */
+void md_http_answer_abort(struct md_http_exchange *exchange);
+
+#endif
