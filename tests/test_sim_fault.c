@@ -59,6 +59,42 @@ Test(sim_fault, what_copies_from_a_lost_gpu_fails)
 	bench_finish(&bench);
 }
 
+static struct medusa_sched_action abort_of(uint64_t batch, uint64_t request, uint64_t transfer)
+{
+	return (struct medusa_sched_action){
+	    .type = MEDUSA_SCHED_ACTION_ABORT, .batch = batch, .request = request, .transfer = transfer};
+}
+
+/* One request of a batch is stopped and the other goes on; a copy that is stopped takes the run that waits for it along. */
+Test(sim_fault, what_is_aborted_ends)
+{
+	struct bench bench;
+	const uint64_t requests[] = {0, 1};
+	bench_init(&bench);
+	bench_start(&bench);
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_ACTION_PRELOAD, BERT, 0));
+	play(&bench, 1000 * MS);
+	apply(&bench, 1000 * MS, run(&bench, BERT, 0, requests, 2));
+	play(&bench, 1010 * MS);
+	apply(&bench, 1010 * MS, abort_of(1, 0, 0));
+	play(&bench, 1020 * MS);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 0), 1010 * MS);
+	cr_assert_eq(bench.events[bench.count - 1].batch, 1);
+	apply(&bench, 1020 * MS, abort_of(1, 0, 0)); /* again, and what never was: nothing happens */
+	apply(&bench, 1020 * MS, abort_of(9, 1, 0));
+	apply(&bench, 1020 * MS, abort_of(0, 0, 99));
+	swap_and_run(&bench, 1020 * MS, BERT, 1, 2);
+	play(&bench, 1030 * MS);
+	apply(&bench, 1030 * MS, abort_of(0, 0, bench.transfers));
+	play(&bench, UINT64_MAX);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, bench.transfers), 1030 * MS);
+	cr_assert_gt(time_of(&bench, MEDUSA_SCHED_EVENT_DONE, 1), 1020 * MS);
+	cr_assert_eq(count_of(&bench, MEDUSA_SCHED_EVENT_DONE), 2);
+	cr_assert_eq(md_sim_model_used_bytes(bench.model, 1), 0);
+	assert_no_complaint(&bench);
+	bench_finish(&bench);
+}
+
 Test(sim_fault, transfers_and_batches_fail)
 {
 	const struct medusa_sched_event faults[] = {

@@ -416,9 +416,9 @@ static size_t draw_faults(struct medusa_sched_event *faults, uint64_t seed, uint
 		    MEDUSA_SCHED_EVENT_GPU_LOST,        MEDUSA_SCHED_EVENT_GPU_BACK,
 		    MEDUSA_SCHED_EVENT_GPU_BACK,        MEDUSA_SCHED_EVENT_BACKBONE_FAILED,
 		    MEDUSA_SCHED_EVENT_MEMORY_LIMIT,    MEDUSA_SCHED_EVENT_FUNCTION_GONE,
-		    MEDUSA_SCHED_EVENT_CANCEL};
+		    MEDUSA_SCHED_EVENT_CANCEL,          MEDUSA_SCHED_EVENT_GPU_DRAIN};
 		at += draw(&state) % (300 * MS);
-		faults[count] = (struct medusa_sched_event){.type = types[draw(&state) % 11],
+		faults[count] = (struct medusa_sched_event){.type = types[draw(&state) % 12],
 							    .now = at,
 							    .gpu = (uint32_t)draw(&state) % 4,
 							    .backbone = (uint32_t)draw(&state) % 2,
@@ -443,6 +443,8 @@ Test(sim_run, faults_leave_no_request_behind)
 	const struct md_sim_policy *policies = md_sim_policies(&count);
 	struct medusa_sched_event faults[FAULTS];
 	crowd(&scene, true);
+	for (uint32_t i = 0; i < scene.all.count; i += 2)
+		scene.functions[i].spec.abortable = 1; /* those that are cancelled while they run are stopped */
 	for (size_t i = 0; i < count; i++) {
 		for (uint64_t seed = 1; seed <= 3 && !policies[i].early_binding; seed++) {
 			struct md_sim_result result;
@@ -458,6 +460,28 @@ Test(sim_run, faults_leave_no_request_behind)
 			md_sim_result_finish(&result);
 		}
 	}
+	scene_finish(&scene);
+}
+
+/* What was aborted was not served, though the model reports its end. */
+Test(sim_run, an_aborted_request_counts_as_cancelled)
+{
+	const struct medusa_sched_event cancel = {.type = MEDUSA_SCHED_EVENT_CANCEL, .now = 1000 * MS, .request = 0};
+	struct scene scene;
+	struct md_sim_result result;
+	struct md_error err = {0};
+	scene_init(&scene, 1, 10000000000);
+	add_function(&scene, 1000000000, 5000 * MS)->spec.abortable = 1;
+	add_request(&scene, 0, 0);
+	cr_assert_eq(
+	    md_sim_run_faulty(&scene.node, &scene.all, &scene.workload, named("torpor"), &cancel, 1, &result, &err),
+	    MD_OK, "%s", err.message);
+	cr_assert_eq(result.served, 0);
+	cr_assert_eq(result.rejected[MEDUSA_SCHED_REASON_CANCELLED], 1);
+	cr_assert_eq(result.unfinished, 0);
+	cr_assert_eq(result.contradictions, 0);
+	cr_assert_lt(result.end_s, 1.1, "it ends when it is stopped, at %g s", result.end_s);
+	md_sim_result_finish(&result);
 	scene_finish(&scene);
 }
 

@@ -120,8 +120,7 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 		gpu_lost(model, fault->gpu);
 		return;
 	case MEDUSA_SCHED_EVENT_GPU_BACK:
-		if (model->gpus[fault->gpu].present)
-			return;
+		/* it also ends the draining of a GPU that was there all the time */
 		model->gpus[fault->gpu].present = true;
 		break;
 	case MEDUSA_SCHED_EVENT_BACKBONE_FAILED:
