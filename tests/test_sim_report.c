@@ -1,192 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of a simulation: figures worked out by hand, files that readers of their formats accept, hostile names. */
-#include <criterion/criterion.h>
-#include <math.h>
+/* Reports of a simulation: figures worked out by hand, files that readers of their formats accept, refusals. */
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "simulator/report/report.h"
-
-static char folder[64], json_path[96], html_path[96];
-
-static void setup(void)
-{
-	strcpy(folder, "/tmp/medusa-simreport-XXXXXX");
-	cr_assert(mkdtemp(folder), "a folder for the test");
-	snprintf(json_path, sizeof(json_path), "%s/report.json", folder);
-	snprintf(html_path, sizeof(html_path), "%s/report.html", folder);
-}
-
-static void teardown(void)
-{
-	unlink(json_path);
-	unlink(html_path);
-	rmdir(folder);
-}
+#include "tests/sim_results.h"
 
 static void assert_nothing_beside_it(void)
 {
 	unlink(json_path);
 	unlink(html_path);
 	cr_expect(rmdir(folder) == 0, "no temporary file is left in %s", folder);
-}
-
-/* ---- a result made by hand --------------------------------------------------------------------------------------- */
-
-#define POLICIES 2
-#define FUNCTIONS 3
-#define GPUS 2
-
-static struct medusa_sched_gpu gpus[GPUS] = {{.memory_bytes = 32000000000u}, {.memory_bytes = 32000000000u}};
-static char *gpu_names[GPUS] = {"V100", "V100"};
-static double peers[GPUS * GPUS] = {0, 25e9, 25e9, 0};
-static struct md_sim_node node = {.name = "two-gpus",
-				  .source = "made by hand",
-				  .gpus = gpus,
-				  .gpu_names = gpu_names,
-				  .gpu_count = GPUS,
-				  .peer_bytes_per_s = peers,
-				  .gpu_price_per_h = 3};
-static char *models[] = {"resnet", "<b>&\"bert\""};
-static struct md_sim_function function_table[FUNCTIONS] = {
-    {.name = "resnet-0", .model = 0, .spec = {.slo_ns = 100000000}},
-    {.name = "resnet-1", .model = 0, .spec = {.slo_ns = 100000000}},
-    {.name = "bert\xff-0", .model = 1},
-};
-static struct md_sim_functions functions = {
-    .source = "by hand", .functions = function_table, .count = FUNCTIONS, .models = models, .model_count = 2};
-static struct md_sim_workload workload = {.source = "ten requests", .count = 10, .end = 60000000000u};
-static const struct md_sim_policy policies[POLICIES] = {
-    {.name = "torpor", .summary = "As in the paper.", .queueing = "torpor"},
-    {.name = "refuse", .summary = "Refuses \"all\" <of them>.", .early_binding = true},
-};
-
-static const double latencies[FUNCTIONS][4] = {{40, 10, 30, 20}, {150, 50, 100}, {400, 200}};
-static const struct md_sim_function_result served[FUNCTIONS] = {
-    {.requests = 4, .served = 4, .met = 4, .compliant = true, .counted = true, .gpu_s = 1.5, .cost = 0.25},
-    {.requests = 4, .served = 3, .met = 2, .rejected = 1, .counted = true, .gpu_s = 2.25, .cost = 0.5},
-    {.requests = 2, .served = 2, .met = 2, .compliant = true, .gpu_s = 1},
-};
-
-struct made {
-	struct md_sim_report report;
-	struct md_sim_result results[POLICIES];
-	struct md_sim_function_result functions[POLICIES][FUNCTIONS];
-	double busy[POLICIES][GPUS];
-};
-
-static void add(struct md_sim_samples *samples, double value)
-{
-	cr_assert(md_sim_samples_add(samples, value), "memory for a sample");
-}
-
-static void serve(struct md_sim_result *result)
-{
-	memcpy(result->functions, served, sizeof(served));
-	for (size_t f = 0; f < FUNCTIONS; f++)
-		for (size_t i = 0; i < served[f].served; i++) {
-			struct md_sim_function_result *function = &result->functions[f];
-			add(&function->latency_ms, latencies[f][i]);
-			add(&function->ttft_ms, latencies[f][i] / 2);
-			add(&result->latency_ms, latencies[f][i]);
-			add(&result->ttft_ms, latencies[f][i] / 2);
-			add(&result->end_ms, latencies[f][i] * 2);
-			add(&result->wait_ms, 1.5);
-			add(&result->batch, 1);
-		}
-	result->running_functions = FUNCTIONS;
-	result->served = 9;
-	result->met = 8;
-	result->rejected[MEDUSA_SCHED_REASON_WAITED_TOO_LONG] = 1;
-	result->gpu_busy_s[0] = 30;
-	result->gpu_busy_s[1] = 15;
-	result->decide_us_p50 = 1.25;
-	result->decide_us_p99 = 9;
-	result->decide_us_p999 = 99;
-	result->wall_s = 0.5;
-	result->stats = (struct medusa_sched_stats){
-	    .swaps_host = 5, .swaps_peer = 2, .bytes_host = 12340000000u, .bytes_peer = 500000000, .evictions = 4};
-}
-
-static void make(struct made *made)
-{
-	*made = (struct made){.report = {.node = &node,
-					 .functions = &functions,
-					 .workload = &workload,
-					 .seed = 7,
-					 .results = made->results,
-					 .count = POLICIES}};
-	for (size_t p = 0; p < POLICIES; p++)
-		made->results[p] = (struct md_sim_result){.policy = &policies[p],
-							  .functions = made->functions[p],
-							  .function_count = FUNCTIONS,
-							  .requests = 10,
-							  .gpu_busy_s = made->busy[p],
-							  .gpu_count = GPUS,
-							  .end_s = 60};
-	serve(&made->results[0]);
-	made->results[1].rejected[MEDUSA_SCHED_REASON_NEVER_FITS] = 10;
-	for (size_t f = 0; f < FUNCTIONS; f++) {
-		made->functions[1][f].requests = made->functions[1][f].rejected = served[f].requests;
-		made->functions[1][f].counted = served[f].counted;
-	}
-}
-
-static void unmake(struct made *made)
-{
-	for (size_t p = 0; p < POLICIES; p++) {
-		struct md_sim_result *result = &made->results[p];
-		for (size_t f = 0; f < FUNCTIONS; f++) {
-			md_sim_samples_finish(&made->functions[p][f].latency_ms);
-			md_sim_samples_finish(&made->functions[p][f].ttft_ms);
-		}
-		md_sim_samples_finish(&result->latency_ms);
-		md_sim_samples_finish(&result->ttft_ms);
-		md_sim_samples_finish(&result->end_ms);
-		md_sim_samples_finish(&result->wait_ms);
-		md_sim_samples_finish(&result->batch);
-	}
-}
-
-static char *text_of(struct md_sim_report *report)
-{
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
-	md_sim_report_text(report, out);
-	fclose(out);
-	return text;
-}
-
-static void write_both(struct md_sim_report *report)
-{
-	struct md_error err;
-	cr_assert(md_sim_report_json(report, json_path, &err) == MD_OK, "JSON: %s", err.message);
-	cr_assert(md_sim_report_html(report, html_path, &err) == MD_OK, "HTML: %s", err.message);
-}
-
-static void assert_accepted(const char *what)
-{
-	char command[320];
-	snprintf(command, sizeof(command), "python3 tests/sim_report_check.py '%s' '%s'", json_path, html_path);
-	cr_expect(system(command) == 0, "%s: what is wrong stands above", what);
-}
-
-static char *read_file(const char *path)
-{
-	char *text = calloc(1, 1 << 20);
-	FILE *in = fopen(path, "r");
-	cr_assert(in && text, "%s is there", path);
-	cr_assert(fread(text, 1, (1 << 20) - 1, in) > 0, "%s holds something", path);
-	fclose(in);
-	return text;
-}
-
-static void assert_holds(const char *text, const char *wanted)
-{
-	cr_expect(strstr(text, wanted), "there should be: %s", wanted);
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -266,7 +89,9 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "\n"
 			       "Functions within SLO, by model                torpor            refuse\n"
 			       "resnet                               1 of 2 (50.0 %)    0 of 2 (0.0 %)\n"
-			       "<b>&\"bert\"                                         -                 -\n";
+			       "<b>&\"bert\"                                         -                 -\n"
+			       "\n"
+			       "Most requests in time: torpor (80.0 %). Most functions within SLO: torpor (1 of 2).\n";
 
 Test(sim_report, text)
 {
@@ -309,35 +134,6 @@ Test(sim_report, says_what_must_not_be)
 	cr_expect(strstr(text, "\nWRONG: actions that cannot be                      2                 0\n"),
 		  "and another:\n%s", text);
 	free(text);
-	unmake(&made);
-}
-
-/* Whatever the clock of the machine said, nothing of it is in any form. */
-Test(sim_report, without_what_is_real, .init = setup, .fini = teardown)
-{
-	struct made made;
-	make(&made);
-	made.report.no_real = true;
-	char *text = text_of(&made.report);
-	write_both(&made.report);
-	assert_accepted("nothing real");
-	char *json = read_file(json_path), *html = read_file(html_path);
-	made.results[0].decide_us_p50 = made.results[0].decide_us_p99 = made.results[0].decide_us_p999 = 1234.5;
-	made.results[0].wall_s = 6789;
-	char *text_again = text_of(&made.report);
-	write_both(&made.report);
-	char *json_again = read_file(json_path), *html_again = read_file(html_path);
-	cr_expect(!strcmp(text, text_again), "the text says what was measured:\n%s", text_again);
-	cr_expect(!strcmp(json, json_again), "the JSON says what was measured");
-	cr_expect(!strcmp(html, html_again), "the HTML says what was measured");
-	assert_holds(json, "\"real\": null");
-	cr_expect(!strstr(text, "eal time") && !strstr(html, "eal time"), "no empty section is left");
-	free(text);
-	free(text_again);
-	free(json);
-	free(json_again);
-	free(html);
-	free(html_again);
 	unmake(&made);
 }
 
@@ -497,41 +293,6 @@ Test(sim_report, no_number_is_not_a_number, .init = setup, .fini = teardown)
 	unmake(&made);
 }
 
-Test(sim_report, many_policies_and_models, .init = setup, .fini = teardown)
-{
-	enum { MODELS = 100 };
-	static char *many[MODELS];
-	static char names[MODELS][16];
-	static struct md_sim_result results[17];
-	struct md_sim_functions large = functions;
-	struct made made;
-	make(&made);
-	for (size_t i = 0; i < MODELS; i++) {
-		snprintf(names[i], sizeof(names[i]), "model-%zu", i);
-		many[i] = names[i];
-	}
-	large.models = many;
-	large.model_count = MODELS;
-	for (size_t i = 0; i < 17; i++)
-		results[i] = made.results[i % 2];
-	made.report.functions = &large;
-	made.report.results = results;
-	made.report.count = 17;
-	write_both(&made.report);
-	char *html = read_file(html_path), *json = read_file(json_path), *text = text_of(&made.report);
-	assert_holds(html, "(and 36 models more: see the JSON)");
-	assert_holds(text, "(and 36 models more: see the JSON)");
-	assert_holds(json, "\"model-99\"");
-	unsigned dashed = 0;
-	for (const char *at = html; (at = strstr(at, "class=\"line s0 dashed\"")); at++)
-		dashed++;
-	cr_expect(dashed == 4, "the ninth policy is dashed in two legends and two plots, not %u times", dashed);
-	free(html);
-	free(json);
-	free(text);
-	unmake(&made);
-}
-
 /* A report that cannot be written leaves nothing beside what was there. */
 Test(sim_report, refusals, .init = setup, .fini = teardown)
 {
@@ -585,94 +346,4 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 		cr_expect(access(json_path, F_OK) != 0, "case %zu: there is no half report", i);
 	}
 	assert_nothing_beside_it();
-}
-
-/* Whoever writes functions.yaml may name a function or a model anything: no name becomes a part of the page. */
-Test(sim_report, hostile_names, .init = setup, .fini = teardown)
-{
-	static char long_name[5001];
-	static char *odd_models[] = {(char *)"</text></svg><script>alert(1)</script>", long_name};
-	static struct md_sim_function odd[FUNCTIONS];
-	struct md_sim_functions hostile = functions;
-	struct made made;
-	make(&made);
-	memset(long_name, 'x', sizeof(long_name) - 1);
-	memcpy(odd, function_table, sizeof(odd));
-	odd[0].name = (char *)"</th></table><script>document.title='owned'</script><img src=x onerror=alert(1)>";
-	odd[1].name = (char *)"\xe6\x97\xa5\xe6\x9c\xac\xe2\x80\xae\x1b[31m\"quoted\" & 'so'\n\t\\u0000";
-	odd[2].name = long_name;
-	hostile.functions = odd;
-	hostile.models = odd_models;
-	made.report.functions = &hostile;
-	write_both(&made.report);
-	assert_accepted("hostile names");
-	char *json = read_file(json_path), *html = read_file(html_path), *text = text_of(&made.report);
-	cr_expect(!strstr(html, "<script>document.title") && !strstr(html, "<script>alert") && !strstr(html, "<img"),
-		  "no name is an element");
-	assert_holds(html,
-		     "&lt;/th&gt;&lt;/table&gt;&lt;script&gt;document.title='owned'&lt;/script&gt;&lt;img src=x o...");
-	assert_holds(html, "\xe6\x97\xa5\xe6\x9c\xac&#xFFFD;&#xFFFD;[31m&quot;quoted&quot; &amp; 'so'\n\t\\u0000");
-	cr_expect(!strstr(html, long_name), "a very long name is cut in the page");
-	cr_expect(!strstr(text, long_name) && strstr(text, "xxxxxx..."), "and in the text");
-	cr_expect(!strchr(text, 0x1b), "no terminal is commanded");
-	assert_holds(json, long_name);
-	assert_holds(json, "\\u001b[31m\\\"quoted\\\" & 'so'\\n\\u0009\\\\u0000");
-	free(json);
-	free(html);
-	free(text);
-	unmake(&made);
-}
-
-/* Thousands of functions: the worst ones are in the page, which says how many are not. */
-Test(sim_report, many_functions, .init = setup, .fini = teardown)
-{
-	enum { MANY = 1200 };
-	static struct md_sim_function many[MANY];
-	static struct md_sim_function_result results[MANY];
-	static char names[MANY][16];
-	struct md_sim_functions large = functions;
-	struct made made;
-	make(&made);
-	for (size_t i = 0; i < MANY; i++) {
-		snprintf(names[i], sizeof(names[i]), "many-%zu", i);
-		many[i] = (struct md_sim_function){.name = names[i], .spec = {.slo_ns = 1000000}};
-		results[i] = (struct md_sim_function_result){.requests = 2000, .served = i, .met = i, .counted = true};
-	}
-	large.functions = many;
-	large.count = MANY;
-	made.report.functions = &large;
-	made.results[1].functions = results;
-	made.results[1].function_count = MANY;
-	made.results[1].requests = 2000 * MANY;
-	made.report.results = &made.results[1];
-	made.report.count = 1;
-	cr_assert(md_sim_report_html(&made.report, html_path, &(struct md_error){0}) == MD_OK, "written");
-	char *html = read_file(html_path);
-	/* function i has 2000 - i requests that are not in time: 500 to 1199 are left out */
-	assert_holds(html,
-		     "<p>The 500 functions with the most requests that were not in time. Left out: 700 functions, "
-		     "which have 805350 such requests together; the JSON has all (per_function).</p>");
-	assert_holds(html, ">many-0<");
-	assert_holds(html, ">many-499<");
-	cr_expect(!strstr(html, ">many-500<"), "the 501st is left out");
-	cr_expect(strstr(html, ">many-0<") < strstr(html, ">many-1<"), "the worst comes first");
-	assert_holds(html, "<td>0 (never)</td>");
-	free(html);
-	unmake(&made);
-}
-
-/* Bytes that neither HTML nor XML may hold, in what a trace's path may be. */
-Test(sim_report, hostile_bytes, .init = setup, .fini = teardown)
-{
-	struct md_sim_workload odd = workload;
-	struct made made;
-	make(&made);
-	odd.source = "a\xff\x01\x7f</dd><script>]]>&amp;\xc3\xa9.csv";
-	made.report.workload = &odd;
-	write_both(&made.report);
-	assert_accepted("odd bytes");
-	char *html = read_file(html_path);
-	assert_holds(html, "(a&#xFFFD;&#xFFFD;&#xFFFD;&lt;/dd&gt;&lt;script&gt;]]&gt;&amp;amp;\xc3\xa9.csv)");
-	free(html);
-	unmake(&made);
 }

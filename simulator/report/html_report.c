@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "simulator/report/html.h"
 
 /* ---- what was simulated ------------------------------------------------------------------------------------------ */
@@ -95,10 +96,17 @@ static void write_table(struct md_sim_report *report, FILE *out)
 	md_sim_figures_finish(&figures);
 }
 
+static void write_verdict(const struct md_sim_report *report, FILE *out)
+{
+	MD_AUTO_FREE char *verdict = md_sim_report_verdict(report);
+	md_sim_html_element("p class=\"note\"", verdict ? verdict : "Out of memory for the conclusion.", out);
+}
+
 static void write_report(struct md_sim_report *report, FILE *out)
 {
 	md_sim_html_begin(out);
 	write_about(report, out);
+	write_verdict(report, out);
 	write_table(report, out);
 	md_sim_html_plots(report, out);
 	md_sim_html_series(report, out);

@@ -39,6 +39,8 @@ uint64_t md_sim_report_rejected(const struct md_sim_result *result);
 uint32_t md_sim_report_asked(const struct md_sim_result *result);
 /* Functions that had requests, none of which was served. */
 uint32_t md_sim_report_never_served(const struct md_sim_result *result);
+/* Which policies are the best, in a sentence or two, or why that cannot be said; the caller frees it. NULL: out of memory. */
+char *md_sim_report_verdict(const struct md_sim_report *report);
 /* The line that says what of a report is real. */
 const char *md_sim_report_claim(const struct md_sim_report *report);
 double md_sim_report_percent(double part, double whole); /* 0 if whole is 0 */

@@ -124,6 +124,12 @@ static void print_section(const struct md_sim_report *report, const struct md_si
 	md_table_print(&table, 0, out);
 }
 
+static void print_verdict(const struct md_sim_report *report, FILE *out)
+{
+	MD_AUTO_FREE char *verdict = md_sim_report_verdict(report);
+	fprintf(out, "\n%s\n", verdict ? verdict : "(out of memory for the conclusion)");
+}
+
 void md_sim_report_text(struct md_sim_report *report, FILE *out)
 {
 	struct md_sim_figures figures;
@@ -138,6 +144,7 @@ void md_sim_report_text(struct md_sim_report *report, FILE *out)
 		for (size_t at = 0; at < figures.count;)
 			print_section(report, &figures, &at, policies, widths, out);
 	}
+	print_verdict(report, out);
 	if (figures.failed)
 		fprintf(out, "(out of memory for all figures: some are missing)\n");
 	md_sim_figures_finish(&figures);

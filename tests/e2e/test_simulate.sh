@@ -61,6 +61,18 @@ run bursty medusa-simulate --node simulator/nodes/h200-images.yaml --functions s
 assert_exit bursty 0
 assert_contains "$work/bursty.out" "load 0.600 GPU seconds of computing a GPU second"
 
+section "which policy for my requests: the manual page, step by step"
+page=docs/man/medusa-simulate.1
+for file in requests.csv functions.yaml; do fenced $page file $file >"$work/$file"; done
+cp simulator/nodes/h200-x2.yaml "$work"
+(cd "$work" && run newcomer medusa-simulate --node h200-x2.yaml --functions functions.yaml --trace requests.csv --html report.html
+echo $code >newcomer.code)
+assert_equal "exit code" 0 "$(cat "$work/newcomer.code")"
+assert_contains "$work/newcomer.out" "3 requests"
+assert_contains "$work/newcomer.out" "Most requests in time: "
+assert_contains "$work/newcomer.out" " (2 of 2)."
+assert_contains "$work/report.html" "By function"
+
 section "policies"
 run list medusa-simulate --list
 assert_exit list 0
