@@ -49,12 +49,19 @@ struct md_sim_memory_sums {
 	md_sim_sum artifacts, kv, residues, free;
 };
 
+/* Memory that has not changed for a while, and is counted when it does, or when the interval ends. */
+struct md_sim_held {
+	struct md_sim_memory memory;
+	uint64_t since; /* up to when it is in the sums */
+};
+
 struct md_sim_track {
 	uint64_t interval_ns, at; /* at: up to when levels are counted */
 	size_t count;             /* intervals that have begun */
 	uint32_t gpu_count;
 	struct md_sim_sums *sums;          /* MD_SIM_POINTS_MAX */
 	struct md_sim_memory_sums *memory; /* MD_SIM_POINTS_MAX x gpu_count */
+	struct md_sim_held *held;          /* by GPU */
 };
 
 struct md_sim_levels {
@@ -69,8 +76,7 @@ void md_sim_track_finish(struct md_sim_track *track);
 void md_sim_track_pass(struct md_sim_track *track, uint64_t until, const struct md_sim_levels *levels);
 /* The interval in which events are counted now. */
 struct md_sim_sums *md_sim_track_now(struct md_sim_track *track);
-enum md_status md_sim_track_conclude(const struct md_sim_track *track, struct md_sim_series *series,
-				     struct md_error *err);
+enum md_status md_sim_track_conclude(struct md_sim_track *track, struct md_sim_series *series, struct md_error *err);
 
 /* ---- measure.c: requests on their way into a result ---- */
 struct md_sim_measure {

@@ -25,7 +25,8 @@ enum md_status md_sim_track_init(struct md_sim_track *track, uint64_t end_ns, ui
 	*track = (struct md_sim_track){.interval_ns = choose_interval(end_ns), .gpu_count = gpus, .count = 1};
 	track->sums = calloc(MD_SIM_POINTS_MAX, sizeof(*track->sums));
 	track->memory = calloc((size_t)MD_SIM_POINTS_MAX * gpus + 1, sizeof(*track->memory));
-	if (!track->sums || !track->memory)
+	track->held = calloc((size_t)gpus + 1, sizeof(*track->held));
+	if (!track->sums || !track->memory || !track->held)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a time series of %u GPUs", gpus);
 	return MD_OK;
 }
@@ -34,6 +35,7 @@ void md_sim_track_finish(struct md_sim_track *track)
 {
 	free(track->sums);
 	free(track->memory);
+	free(track->held);
 	*track = (struct md_sim_track){0};
 }
 
@@ -87,28 +89,58 @@ static void merge_pairs(struct md_sim_track *track)
 
 /* ---- time passes ---------------------------------------------------------------------------------------------------- */
 
+/* Most events change one GPU's memory or none, so the others are left for later. */
+static void count_held(struct md_sim_track *track, uint32_t gpu)
+{
+	struct md_sim_held *held = &track->held[gpu];
+	struct md_sim_memory_sums *sums = &track->memory[(track->count - 1) * track->gpu_count + gpu];
+	uint64_t ns = track->at - held->since;
+	sums->artifacts += (md_sim_sum)held->memory.artifacts * ns;
+	sums->kv += (md_sim_sum)held->memory.kv * ns;
+	sums->residues += (md_sim_sum)held->memory.residues * ns;
+	sums->free += (md_sim_sum)held->memory.free * ns;
+	held->since = track->at;
+}
+
+static void count_all_held(struct md_sim_track *track)
+{
+	for (uint32_t gpu = 0; gpu < track->gpu_count; gpu++)
+		count_held(track, gpu);
+}
+
+static bool same_memory(const struct md_sim_memory *a, const struct md_sim_memory *b)
+{
+	return a->artifacts == b->artifacts && a->kv == b->kv && a->residues == b->residues && a->free == b->free;
+}
+
+static void hold(struct md_sim_track *track, const struct md_sim_memory *memory)
+{
+	for (uint32_t gpu = 0; gpu < track->gpu_count; gpu++) {
+		if (same_memory(&track->held[gpu].memory, &memory[gpu]))
+			continue;
+		count_held(track, gpu);
+		track->held[gpu].memory = memory[gpu];
+	}
+}
+
 static void add_levels(struct md_sim_track *track, const struct md_sim_levels *levels, uint64_t ns)
 {
 	struct md_sim_sums *sums = md_sim_track_now(track);
-	struct md_sim_memory_sums *memory = &track->memory[(track->count - 1) * track->gpu_count];
 	sums->covered_ns += ns;
 	sums->waiting += (md_sim_sum)levels->waiting * ns;
 	sums->running += (md_sim_sum)levels->running * ns;
 	if (levels->waiting > sums->waiting_most)
 		sums->waiting_most = levels->waiting;
-	for (uint32_t gpu = 0; gpu < track->gpu_count; gpu++) {
-		memory[gpu].artifacts += (md_sim_sum)levels->memory[gpu].artifacts * ns;
-		memory[gpu].kv += (md_sim_sum)levels->memory[gpu].kv * ns;
-		memory[gpu].residues += (md_sim_sum)levels->memory[gpu].residues * ns;
-		memory[gpu].free += (md_sim_sum)levels->memory[gpu].free * ns;
-	}
 }
 
 /* What happens at the border of two intervals belongs to the first, so no interval is empty. */
 void md_sim_track_pass(struct md_sim_track *track, uint64_t until, const struct md_sim_levels *levels)
 {
+	if (track->at < until)
+		hold(track, levels->memory);
 	while (track->at < until) {
 		if (track->at == track->count * track->interval_ns) {
+			count_all_held(track);
 			if (track->count == MD_SIM_POINTS_MAX)
 				merge_pairs(track);
 			else
@@ -156,9 +188,9 @@ static void conclude_point(const struct md_sim_track *track, size_t index, struc
 	}
 }
 
-enum md_status md_sim_track_conclude(const struct md_sim_track *track, struct md_sim_series *series,
-				     struct md_error *err)
+enum md_status md_sim_track_conclude(struct md_sim_track *track, struct md_sim_series *series, struct md_error *err)
 {
+	count_all_held(track);
 	*series = (struct md_sim_series){
 	    .interval_ns = track->interval_ns, .count = track->count, .gpu_count = track->gpu_count};
 	series->points = calloc(track->count, sizeof(*series->points));
