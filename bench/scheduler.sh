@@ -62,7 +62,7 @@ loads() {
 	load day h200-x8 azure-32 diurnal:day=20min "2 8" "0.6 0.85 1.0"
 	load burst h200-x8 azure-32 burst:factor=100 "2 8" "0.6 0.85"
 	load huge h200-x8 huge-and-small poisson "1 2 4" "0.6 0.85 1.0 1.2"
-	load cycle h200-x8 cyclic-7b cyclic "1 2 4" "0.6 0.85"
+	load cycle h200-images cyclic-7b cyclic "1 2 4" "0.6 0.85"
 	load impossible h200-x8 impossible-slo poisson "1 2 4" "0.6 0.85 1.0"
 	load hot h200-x8 hot-and-heavy poisson "1 2 4" "0.6 0.85 1.0 1.2"
 }
@@ -84,7 +84,7 @@ jobs() {
 		job "swapserve.4h.$seed" h100-swapserve swapserve-models poisson swapserve,fifo-lru,medusa --duration 4h --seed "$seed"
 	done
 	job swapserve.scenario.1 h100-swapserve swapserve-models "$work/scenario.csv" swapserve,fifo-lru,medusa
-	if [ -e simulator/functions/lora-images.yaml ]; then loads; fi
+	loads
 	traces azure-llm-2023-conv.csv h200-x2:1 h200-x8:3
 	traces azure-llm-2023-code.csv h200-x2:2 h200-x8:6
 	traces mooncake-conversation.jsonl h200-x2:0.3 h200-x8:2 h200-x8:3

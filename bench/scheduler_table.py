@@ -194,8 +194,6 @@ LOADS = {"images": "adapters of images: 276 functions, 86 base models, bursty (C
 
 def loads():
     found = load("loads.*")
-    if not found:
-        return
     say("## Loads made from a seed")
     say("Simulated. Laws, functions and nodes are described in medusa-simulate(1) and their files; load is GPU seconds of computing for each "
         "second of each GPU, without swaps and without what batches save, so a node may bear somewhat more than 1, or less. Seed: 1. All "
