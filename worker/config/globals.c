@@ -46,7 +46,7 @@ static const struct md_config_key top_keys[] = {
 	   .wanted = "at least 0 is wanted (seconds; 0: 10)"),
     MD_KEY("sendLoadingState", MD_KEY_FLAG, SECTION(send_loading_state), "false"),
     MD_KEY("includeAliasesInList", MD_KEY_FLAG, CONFIG(include_aliases), "false"),
-    MD_KEY("apiKeys", MD_KEY_TEXTS, CONFIG(api_keys), NULL),
+    MD_KEY("apiKeys", MD_KEY_TEXTS, CONFIG(api_keys), NULL, .secret = true),
     MD_KEY("macros", MD_KEY_NODE, SECTION(macros), NULL),
     MD_KEY("hooks", MD_KEY_NODE, SECTION(hooks), NULL),
     MD_KEY("upstream", MD_KEY_NODE, SECTION(upstream), NULL),

@@ -231,12 +231,12 @@ enum md_status md_keys_text(struct md_config_build *build, const struct md_tree 
 	return MD_OK;
 }
 
-static enum md_status read_texts(struct md_config_build *build, const struct md_tree *node,
+static enum md_status read_texts(struct md_config_build *build, const struct md_tree *node, bool secret,
 				 struct md_config_texts *texts)
 {
 	const char **items;
 	if (node->kind != MD_TREE_LIST)
-		return md_tree_refuse(node, build->err, "a list of texts is wanted");
+		return (secret ? md_tree_refuse_place : md_tree_refuse)(node, build->err, "a list of texts is wanted");
 	items = md_config_take(build, node->count, sizeof(*items));
 	if (!items)
 		return MD_ERR_NO_MEMORY;
@@ -325,7 +325,7 @@ static enum md_status read_value(struct md_config_build *build, const struct md_
 	case MD_KEY_CHOICE:
 		return read_choice(build, node, key, out);
 	case MD_KEY_TEXTS:
-		return read_texts(build, node, out);
+		return read_texts(build, node, key->secret, out);
 	default:
 		return read_json(build, node, out);
 	}

@@ -55,6 +55,7 @@ struct md_config_key {
 	const char *const *choices; /* NULL-terminated */
 	const char *wanted;         /* said about a value out of bounds; NULL: made of the bounds */
 	const char *note;           /* said when the key is given: it has no effect */
+	bool secret;                /* the value stands in no message */
 };
 
 struct md_config_keys {

@@ -61,7 +61,7 @@ const struct md_config_keys md_config_policy_keys = MD_KEYS("medusa.policies.", 
 
 static const struct md_config_key tenant_keys[] = {
     MD_KEY("name", MD_KEY_TEXT, TENANT(name), NULL),
-    MD_KEY("keys", MD_KEY_TEXTS, TENANT(keys), NULL),
+    MD_KEY("keys", MD_KEY_TEXTS, TENANT(keys), NULL, .secret = true),
     MD_KEY("weight", MD_KEY_REAL, TENANT(weight), "1", .high = 1000000,
 	   .wanted = "a number from 0 to 1000000 is wanted"),
     MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0"),
