@@ -115,3 +115,20 @@ Test(rate, same_arrivals_same_bits)
 	double a = md_rate_per_s(&one, 1ull << 62), b = md_rate_per_s(&other, 1ull << 62);
 	cr_assert_eq(memcmp(&a, &b, sizeof(a)), 0);
 }
+
+/* Calls every 10 s: after one, the next is far away; just before the next, it is near. Uneven calls tell nothing. */
+Test(rate, next_call_of_even_intervals)
+{
+	struct md_rate even = {0}, uneven = {0};
+	uint64_t now = 0;
+	for (uint64_t i = 0; i < 50; i++, now += 10 * SECOND) {
+		md_rate_arrival(&even, now);
+		md_rate_arrival(&uneven, now + i % 2 * 8 * SECOND);
+	}
+	now -= 10 * SECOND;
+	assert_about(md_rate_next_per_s(&even, now), 0.1, 1e-9);
+	assert_about(md_rate_next_per_s(&even, now + 5 * SECOND), 0.2, 1e-9);
+	assert_about(md_rate_next_per_s(&even, now + 99 * SECOND / 10), 0.8, 1e-9);
+	now += 9 * SECOND;
+	assert_about(md_rate_next_per_s(&uneven, now), md_rate_per_s(&uneven, now), 1e-12);
+}

@@ -482,6 +482,7 @@ Test(scheduler_preloading, gives_way_to_requests)
 	script_wait(&n, 3 * SECOND);
 	expect(&n, "");
 	script_copied(&n, 4);
+	script_wait(&n, SECOND);
 	cr_assert(strstr(n.log, "preload"), "%s", n.log);
 	script_end(&n);
 }

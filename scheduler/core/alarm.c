@@ -132,12 +132,7 @@ static bool attend(struct medusa_sched *s, uint32_t request)
 
 void md_alarms_ring(struct medusa_sched *s)
 {
-	while (s->request_alarms.count && s->request_alarms.items[0].key.minor <= s->now) {
-		uint32_t request = s->request_alarms.items[0].index;
-		md_priority_remove(&s->request_alarms, request);
-		if (!attend(s, request))
-			set(&s->request_alarms, request, s->now + SOON);
-	}
+	/* a lost transfer fails batches, whose requests wait again, some of them beyond their deadline: they come next */
 	while (s->transfer_alarms.count && s->transfer_alarms.items[0].key.minor <= s->now) {
 		uint32_t transfer = s->transfer_alarms.items[0].index;
 		md_priority_remove(&s->transfer_alarms, transfer);
@@ -145,5 +140,11 @@ void md_alarms_ring(struct medusa_sched *s)
 			md_alarm_transfer(s, transfer);
 		else
 			set(&s->transfer_alarms, transfer, s->now + SOON);
+	}
+	while (s->request_alarms.count && s->request_alarms.items[0].key.minor <= s->now) {
+		uint32_t request = s->request_alarms.items[0].index;
+		md_priority_remove(&s->request_alarms, request);
+		if (!attend(s, request))
+			set(&s->request_alarms, request, s->now + SOON);
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creation of a scheduler, and the backbones and functions that it knows. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,6 +191,7 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	options.residency_per_switch = options.residency_per_switch > 0 ? options.residency_per_switch : 1;
 	s->options = options;
 	s->torpor.alpha = 1;
+	s->first_class.limit = INFINITY;
 	*sched = s;
 	return MEDUSA_SCHED_OK;
 }

@@ -202,11 +202,15 @@ struct medusa_sched {
 		uint64_t ended, met;
 		uint32_t updates;
 	} torpor;
-	struct { /* queueing "medusa": recent requests of functions that are not given up */
-		double ended, missed;
-		uint32_t calm; /* seconds in a row with few misses */
+	struct {                      /* queueing "medusa": recent requests of functions that are not given up */
+		double ended, missed; /* since the last decision */
+		double limit;         /* GPU seconds per second that they may ask for */
 	} first_class;
 	void *preload_memory; /* owned by the preloading policy */
+	struct { /* preloading "medusa": which function is looked at next, and what the last plan was for */
+		uint32_t next, left;
+		uint64_t seen;
+	} preload;
 
 	struct medusa_sched_action *actions;
 	/* the actions of the step that has ended, as its caller sees them */

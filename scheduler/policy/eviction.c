@@ -111,7 +111,10 @@ static double medusa_value(struct medusa_sched *s, uint32_t artifact, uint32_t g
 	double stayed = (double)(s->now - md_copy_at(s, artifact, gpu)->since);
 	double takes = (double)md_reload_ns(s, artifact, gpu);
 	/* the root of the rate: one late request of fifty makes a function miss its goal, however often it is called */
-	double value = takes * sqrt(md_artifact_rate(s, artifact)) * urgency(s, artifact);
+	const struct md_function *f = owner(s, artifact);
+	/* functions called at even intervals are worth most before their next call: in turns, LRU is the worst choice */
+	double rate = f ? md_rate_next_per_s(&f->rate, s->now) : md_artifact_rate(s, artifact);
+	double value = takes * sqrt(rate) * urgency(s, artifact);
 	bool fresh = stayed < s->options.residency_per_switch * takes;
 	bool awaited = queue_length(s, artifact) > 0;
 	return value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1);

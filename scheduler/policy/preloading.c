@@ -287,9 +287,121 @@ static void xlora_plan(struct medusa_sched *s)
 	plan_standbys(s);
 }
 
+/* ---- medusa: bounded work, and only when the node is idle and something has changed ------------------------------- */
+
+#define SMALL 16 /* so many functions are planned for together; more are looked at in turn */
+#define LOOK 128 /* functions that one step looks at */
+#define BEST 4   /* of them, so many are loaded */
+
+struct wish {
+	double value; /* seconds of loading that are saved each second, for a byte */
+	uint32_t function, gpu;
+};
+
+/* The GPU that lacks the least of the function, if that fits into idle memory. NONE: none, or some GPU has it all. */
+static uint32_t cheapest_gpu(const struct medusa_sched *s, uint32_t function, uint64_t *missing)
+{
+	uint32_t best = NONE;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		const struct md_gpu *g = &s->gpus[gpu];
+		if (!g->present)
+			continue;
+		if (md_all_there(s, function, gpu))
+			return NONE;
+		uint64_t bytes = md_missing_bytes(s, function, gpu);
+		if (g->claim_count || md_free_bytes(s, gpu) < (int64_t)(bytes + g->limit / IDLE_PART))
+			continue;
+		if (best == NONE || bytes < *missing) {
+			best = gpu;
+			*missing = bytes;
+		}
+	}
+	return best;
+}
+
+static void keep_best(struct wish *wishes, struct wish wish)
+{
+	for (uint32_t i = 0; i < BEST; i++) {
+		struct wish other = wishes[i];
+		if (wish.value > other.value) {
+			wishes[i] = wish;
+			wish = other;
+		}
+	}
+}
+
+static void wish_for(struct medusa_sched *s, struct plan *plan, struct wish wish)
+{
+	static const enum medusa_sched_class order[] = {MEDUSA_SCHED_CLASS_LIBRARY, MEDUSA_SCHED_CLASS_BACKBONE,
+							MEDUSA_SCHED_CLASS_WEIGHTS, MEDUSA_SCHED_CLASS_CONTEXT};
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		uint32_t artifact = s->functions[wish.function].artifacts[order[i]];
+		if (artifact == NONE)
+			continue;
+		uint32_t gpu = order[i] == MEDUSA_SCHED_CLASS_LIBRARY ? NONE : wish.gpu;
+		plan->placements[plan->count++] = (struct md_knapsack_placement){artifact, gpu};
+	}
+}
+
+/* Looks at some functions, from where the last call stopped, and plans for the best of them. */
+static void plan_some(struct medusa_sched *s)
+{
+	struct wish wishes[BEST] = {{0}};
+	for (uint32_t i = 0; i < LOOK && i < s->function_count; i++) {
+		uint32_t function = s->preload.next++ % s->function_count;
+		const struct md_function *f = &s->functions[function];
+		double rate = f->gone ? 0 : md_rate_per_s(&f->rate, s->now);
+		uint64_t missing = 0;
+		uint32_t gpu = rate > 0 ? cheapest_gpu(s, function, &missing) : NONE;
+		if (gpu == NONE)
+			continue;
+		double saves = (double)md_start_ns(s, function, gpu, NONE) * rate;
+		keep_best(wishes, (struct wish){saves / (double)(missing + 1), function, gpu});
+	}
+	struct plan *plan = malloc(sizeof(*plan) + BEST * MD_FUNCTION_ARTIFACTS * sizeof(plan->placements[0]));
+	s->preload_memory = plan;
+	if (!plan)
+		return;
+	plan->count = plan->next = 0;
+	for (uint32_t i = 0; i < BEST && wishes[i].value > 0; i++)
+		wish_for(s, plan, wishes[i]);
+}
+
+static bool loading(const struct medusa_sched *s)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (s->gpus[gpu].transfers)
+			return true;
+	}
+	return false;
+}
+
+/* What a plan depends on: calls, and what has come and gone; once around after the last change, nothing is planned. */
+static bool changed(struct medusa_sched *s)
+{
+	uint64_t now = s->generation + s->dispatches + s->function_count;
+	if (now != s->preload.seen)
+		s->preload.left = s->function_count / LOOK + 1;
+	s->preload.seen = now;
+	if (!s->preload.left)
+		return false;
+	s->preload.left--;
+	return true;
+}
+
 static void medusa_plan(struct medusa_sched *s)
 {
-	plan_with(s, md_knapsack_bundles);
+	/* while requests wait, or something is on its way, nothing may be sent: a plan would be made for nothing */
+	if (s->waiting || loading(s) || !changed(s))
+		return;
+	if (s->function_count <= SMALL) {
+		plan_with(s, md_knapsack_bundles);
+		return;
+	}
+	free(s->preload_memory);
+	s->preload_memory = NULL;
+	if (any_room(s))
+		plan_some(s);
 }
 
 /* ---- piece by piece ---------------------------------------------------------------------------------------------- */
@@ -312,6 +424,21 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
 }
 
+/* The fastest linked GPU that holds the artifact, or NONE; links that the node lacks have no speed. */
+static uint32_t nearest_peer(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	uint32_t best = NONE;
+	double fastest = 0;
+	for (uint32_t peer = 0; gpu != NONE && s->artifacts[artifact].copies && peer < s->gpu_count; peer++) {
+		double speed = peer == gpu ? 0 : s->peers[(size_t)peer * s->gpu_count + gpu];
+		if (speed > fastest && md_copy_at(s, artifact, peer)->state == MD_THERE) {
+			best = peer;
+			fastest = speed;
+		}
+	}
+	return best;
+}
+
 void md_preload_next(struct medusa_sched *s)
 {
 	struct plan *plan = s->preload_memory;
@@ -322,7 +449,7 @@ void md_preload_next(struct medusa_sched *s)
 			return;
 		plan->next++;
 		if (still_wanted(s, next.artifact, next.place) &&
-		    !md_send_for(s, next.artifact, next.place, NONE, true))
+		    !md_send_for(s, next.artifact, next.place, nearest_peer(s, next.artifact, next.place), true))
 			return;
 	}
 }
@@ -333,6 +460,7 @@ static const struct md_preloading xlora = {"xlora",
 					   "standby backbones (xLoRA, sections 4.1 and 4.4)",
 					   xlora_plan};
 static const struct md_preloading medusa = {
-    "medusa", "ours: the same problem by bundles at the prices of its dual, then exchanges", medusa_plan};
+    "medusa", "ours: when idle; few functions together by bundles at the prices of the dual, many a few at a time",
+    medusa_plan};
 
 const struct md_preloading *const md_preloadings[] = {&medusa, &none, &xlora, NULL};

@@ -155,15 +155,20 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
  * Orders by the latest start that is still in time, in three classes: requests of functions that shall reach their
  * percentile; of functions that are given up for now; requests that are late, by arrival. Earliest deadline first is
  * optimal until there is overload, and the worst order from then on. So when the first class misses more than it may,
- * functions leave it that take most of the GPUs' time, first those that have recently missed too much anyway; so that
- * most functions stay. When there is no overload, they come back one by one. Past results fade within about a minute.
+ * functions leave it that take most of the GPUs' time and are far from their goal anyway, so that most functions stay,
+ * until it asks for less than before. They come back as soon as the first class would still ask for less than what the
+ * node has been seen to bear.
  * Every OLDEST-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
 #define MEDUSA_PERIOD 1000000000ull
 #define OLDEST 16
 #define LONG_WAIT 5000000000ull
-#define KEEP 0.9 /* how much of the results of the first class is kept each second */
+#define EVIDENCE 20
+#define MISSES 0.03
+#define LOWER 0.9
+#define RAISE 1.02
+#define MOVES 4 /* functions that one step moves, and one */
 
 /* GPU time until the first token, including the copy if no GPU has the weights. */
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
@@ -191,26 +196,44 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
 }
 
-/* GPU seconds per second that giving the function up would save; twice that if it misses too much already. */
+/* GPU seconds per second that the function asks for until its goals are reached: as measured if those are its ends. */
 static double burden(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	bool misses = f->recent_n > 1 && f->recent_met < f->spec.slo_percentile * f->recent_n;
-	return md_rate_per_s(&f->rate, s->now) * (double)takes_ns(s, function) * 1e-9 * (misses ? 2 : 1);
+	bool measured = f->served && f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION;
+	double takes = measured ? f->service_s / (double)f->served : (double)takes_ns(s, function) * 1e-9;
+	return md_rate_per_s(&f->rate, s->now) * takes;
+}
+
+/* What the first class asks for. */
+static double kept_burden(const struct medusa_sched *s)
+{
+	double sum = 0;
+	for (uint32_t f = 0; f < s->function_count; f++)
+		sum += s->functions[f].high && !s->functions[f].gone ? burden(s, f) : 0;
+	return sum;
+}
+
+/* How far the function is from its goal: requests that must be in time in a row to reach it; 0: it reaches it. */
+static double deficit(const struct md_function *f)
+{
+	double p = f->spec.slo_percentile, lacking = p * (double)f->ended - (double)f->met;
+	return lacking <= 0 || p >= 1 ? 0 : lacking / (1 - p);
 }
 
 /*
- * The function with the greatest burden in the high group, or with the least in the low group. NONE: none of them is
- * called.
+ * The function whose leaving the high group costs least for what it saves: the greatest burden, more so if it is far
+ * from its goal anyway. Or the one in the low group of which the opposite is true. NONE: there is none.
  */
 static uint32_t choose_moved(const struct medusa_sched *s, bool high)
 {
 	uint32_t best = NONE;
 	double least = 0;
 	for (uint32_t f = 0; f < s->function_count; f++) {
-		if (s->functions[f].high != high || s->functions[f].gone || !s->functions[f].spec.slo_ns)
+		const struct md_function *function = &s->functions[f];
+		if (function->high != high || function->gone || !function->spec.slo_ns)
 			continue;
-		double score = burden(s, f) * (high ? -1 : 1);
+		double score = burden(s, f) * (1 + deficit(function)) * (high ? -1 : 1);
 		if (best == NONE || score < least) {
 			best = f;
 			least = score;
@@ -219,31 +242,58 @@ static uint32_t choose_moved(const struct medusa_sched *s, bool high)
 	return best;
 }
 
-static void move(struct medusa_sched *s, bool high)
+static void move(struct medusa_sched *s, uint32_t function)
 {
-	uint32_t function = choose_moved(s, high);
-	if (function == NONE)
-		return;
-	s->functions[function].high = !high;
+	s->functions[function].high = !s->functions[function].high;
 	if (md_priority_has(&s->ready, function))
 		md_function_changed(s, function);
 }
 
+/* Functions leave the first class until what it asks for is within the limit; at least one. */
+static void give_up(struct medusa_sched *s, double kept)
+{
+	for (uint32_t i = 0; i <= MOVES; i++) {
+		uint32_t function = choose_moved(s, true);
+		if (function == NONE || (i && kept <= s->first_class.limit))
+			return;
+		kept -= burden(s, function);
+		move(s, function);
+	}
+}
+
+/* Functions come back as long as the first class would still ask for less than the limit. */
+static void take_back(struct medusa_sched *s, double kept)
+{
+	for (uint32_t i = 0; i <= MOVES; i++) {
+		uint32_t function = choose_moved(s, false);
+		if (function == NONE)
+			return;
+		kept += burden(s, function);
+		if (kept > s->first_class.limit)
+			return;
+		move(s, function);
+	}
+}
+
+/*
+ * The limit is what the node has been seen to bear, in the units of burden(): lowered when the first class misses too
+ * much, raised when it misses nothing. Each decision waits for so many new results, however long that takes, so that
+ * rare and frequent calls are judged alike.
+ */
 static void medusa_tick(struct medusa_sched *s)
 {
-	/* both numbers fade alike: if no request of the first class ended for long, nothing is known about it */
-	double missed = s->first_class.ended > 1 ? s->first_class.missed / s->first_class.ended : 0;
-	bool known = s->first_class.ended > 20;
-	if (known && missed > 0.01) {
-		for (uint32_t i = 0; i <= s->function_count / 256; i++)
-			move(s, true);
-		s->first_class.calm = 0;
-	} else if (missed < 0.0025 && ++s->first_class.calm >= 3) {
-		move(s, false);
-		s->first_class.calm = 0;
+	double ended = s->first_class.ended, missed = s->first_class.missed;
+	double kept = kept_burden(s);
+	if (ended >= EVIDENCE && missed > MISSES * ended) {
+		s->first_class.limit = kept * LOWER;
+		give_up(s, kept);
+	} else {
+		if (ended >= EVIDENCE && s->first_class.limit < kept * RAISE)
+			s->first_class.limit = kept * RAISE;
+		take_back(s, kept);
 	}
-	s->first_class.ended *= KEEP;
-	s->first_class.missed *= KEEP;
+	if (ended >= EVIDENCE)
+		s->first_class.ended = s->first_class.missed = 0;
 }
 
 static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, 0};
