@@ -189,8 +189,12 @@ static inline void reality_drop_waiting(struct reality *r, uint64_t transfer)
 static inline void reality_transfer_ends(struct reality *r, uint64_t transfer, bool failed)
 {
 	struct open *o = reality_find(r, transfer), ended;
-	if (!o)
+	if (!o) {
+		/* it is said again: runs may have begun to wait for it since it failed */
+		if (failed)
+			reality_drop_waiting(r, transfer);
 		return;
+	}
 	ended = *o;
 	if (failed)
 		r->failed[r->failed_count++ % REALITY_MOST] = transfer;
