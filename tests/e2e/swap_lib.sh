@@ -58,7 +58,7 @@ await_end() { # process id of a child, the engine's name
 		sleep 0.05
 	done
 	fail "$2 to end" "it runs on after a minute; $(medusa-swap status "$2" 2>&1)"
-	for pid in $(pgrep -f -- "--name $2 "); do
+	for pid in $(pgrep -P "$1"); do # medusa-swap run, and its processes
 		pkill -KILL -P "$pid"
 		kill -KILL "$pid"
 	done
