@@ -105,6 +105,11 @@ struct md_sim_workload {
 	 * more than 1. 0: not known.
 	 */
 	double load;
+	/* what goes wrong, by time, as struct md_sim_model_options describes it; with early binding there are none */
+	struct medusa_sched_event *faults;
+	size_t fault_count;
+	size_t mapped;  /* requests that the trace gave to no function, so that the mapping did */
+	bool reordered; /* the trace was not sorted by time, and is now */
 };
 
 /* The end of a combination's name if its contexts are captured at each cold start. */
@@ -126,6 +131,10 @@ struct md_sim_policy {
 	bool no_sharing; /* each function has its own backbone (xLoRA-NBS) */
 	/* cold starts without Medusa: creating a context takes as long as a capture (functions.yaml: capture_ns) */
 	bool no_artifacts;
+	/* of struct medusa_sched_options; 0: its default */
+	uint64_t max_wait_ns, preload_period_ns, transfer_timeout_ns, run_timeout_ns;
+	uint32_t max_queue, retries;
+	double residency_per_switch;
 	uint32_t slots; /* at most so many batches at once on a GPU; 0: as many as the node's GPUs have slots */
 };
 

@@ -97,6 +97,18 @@ Test(sim_workload, own_form_names_functions)
 	md_sim_workload_finish(&workload);
 }
 
+Test(sim_workload, a_byte_order_mark_and_any_order_are_taken)
+{
+	struct md_sim_workload workload =
+	    parse("\xef\xbb\xbf" OWN "2,f-1,,\r\n1,f-0,,\r\n", 3, (struct md_sim_workload_options){0});
+	assert_request(&workload, 0, 1000 * MS, 0, 0, 0);
+	cr_assert(workload.reordered && !workload.mapped);
+	md_sim_workload_finish(&workload);
+	workload = parse("\xef\xbb\xbf" AZURE "2024-03-01 12:00:00,2,3\n", 3, (struct md_sim_workload_options){0});
+	cr_assert(!workload.reordered && workload.mapped == 1);
+	md_sim_workload_finish(&workload);
+}
+
 Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 {
 	static const struct {
@@ -104,6 +116,8 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	} cases[] = {
 	    {"", "trace:1: there are no requests"},
 	    {AZURE, "trace:1: there are no requests"},
+	    {"\xef\xbb\xbf", "trace:1: there are no requests"},
+	    {"\xef\xbb", "trace:1: neither TIMESTAMP,"},
 	    {"time,tokens\n1,2\n", "trace:1: neither TIMESTAMP,"},
 	    {AZURE "2023-11-16 18:17:03,1\n", "trace:2: line: three columns"},
 	    {AZURE "2023-11-16 18:17:03,1,2\n\n2023-11-16 18:17,1,2\n", "trace:4: TIMESTAMP: a time such as"},

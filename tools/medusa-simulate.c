@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "simulator/config/fields.h"
 #include "simulator/simulator.h"
+#include "simulator/workload/fault_file.h"
 #include "tools/options.h"
 #include "tools/stop.h"
 
@@ -18,6 +19,8 @@
 static const char *node_path, *functions_path, *trace, *policy_names = "torpor,fifo-lru,medusa", *mapping_text,
 						       *seed_text, *speed_text, *load_text, *gpus_text, *duration_text,
 						       *count_text, *json_path, *html_path;
+static const char *kinds[5], *max_wait_text, *max_queue_text, *retries_text, *preload_period_text, *batch_text,
+    *delay_text, *transfer_timeout_text, *run_timeout_text, *faults_path;
 static bool no_real, quiet, list;
 
 static const struct md_option options[] = {
@@ -31,6 +34,35 @@ static const struct md_option options[] = {
      .argument = "NAME,...",
      .help = "Policies to compare (torpor,fifo-lru,medusa).",
      .value = &policy_names},
+    {.name = "queueing", .argument = "NAME", .help = "Queueing, instead of the policies' own.", .value = &kinds[0]},
+    {.name = "placement", .argument = "NAME", .help = "Placement, likewise.", .value = &kinds[1]},
+    {.name = "eviction", .argument = "NAME", .help = "Eviction, likewise.", .value = &kinds[2]},
+    {.name = "batching", .argument = "NAME", .help = "Batching, likewise.", .value = &kinds[3]},
+    {.name = "preloading", .argument = "NAME", .help = "Preloading, likewise.", .value = &kinds[4]},
+    {.name = "fixed-batch", .argument = "N", .help = "Batching fixed: requests in a batch.", .value = &batch_text},
+    {.name = "fixed-delay", .argument = "TIME", .help = "Batching fixed: longest wait for them.", .value = &delay_text},
+    {.name = "preload-period",
+     .argument = "TIME",
+     .help = "How often to plan preloads (1s).",
+     .value = &preload_period_text},
+    {.name = "max-wait",
+     .argument = "TIME",
+     .help = "Refuse what waited longer for its start (600s).",
+     .value = &max_wait_text},
+    {.name = "max-queue",
+     .argument = "N",
+     .help = "Refuse more requests waiting for one function.",
+     .value = &max_queue_text},
+    {.name = "retries",
+     .argument = "N",
+     .help = "Try a request again after its batch failed (0).",
+     .value = &retries_text},
+    {.name = "transfer-timeout",
+     .argument = "TIME",
+     .help = "Take a transfer as lost after it.",
+     .value = &transfer_timeout_text},
+    {.name = "run-timeout", .argument = "TIME", .help = "Take a run as lost after it.", .value = &run_timeout_text},
+    {.name = "faults", .argument = "FILE", .help = "What goes wrong, when and where (CSV).", .value = &faults_path},
     {.name = "count", .argument = "N", .help = "Number of functions; takes the models in turn.", .value = &count_text},
     {.name = "mapping",
      .argument = "HOW",
@@ -74,6 +106,8 @@ struct run {
 	struct md_sim_workload_options arrivals;
 	struct md_sim_workload workload;
 	const struct md_sim_policy *policies[POLICIES_MAX];
+	struct md_sim_policy changed[POLICIES_MAX]; /* policies that the command line changes */
+	char names[POLICIES_MAX][32], summaries[POLICIES_MAX][512];
 	struct md_sim_result results[POLICIES_MAX];
 	size_t policy_count, result_count;
 	uint32_t count, gpus; /* numbers of functions and GPUs; 0: as the files have them */
@@ -159,6 +193,128 @@ static int take_policies(struct run *run)
 	return -1;
 }
 
+/* ---- changes of policies ---- */
+
+static const char *const kind_names[5] = {"queueing", "placement", "eviction", "batching", "preloading"};
+
+static const char **kind_of(struct md_sim_policy *policy, int kind)
+{
+	const char **fields[5] = {&policy->queueing, &policy->placement, &policy->eviction, &policy->batching,
+				  &policy->preloading};
+	return fields[kind];
+}
+
+static int check_kinds(void)
+{
+	for (int kind = 0; kind < 5; kind++) {
+		size_t count, i = 0;
+		const struct medusa_sched_policy *known = medusa_sched_policies((enum medusa_sched_kind)kind, &count);
+		while (kinds[kind] && i < count && strcmp(known[i].name, kinds[kind]))
+			i++;
+		if (kinds[kind] && i == count)
+			return md_options_usage_error(&command, "--%s: there is no '%s'; docs/scheduler.md lists them",
+						      kind_names[kind], kinds[kind]);
+	}
+	return -1;
+}
+
+static int take_time(const char *name, const char *text, uint64_t *ns)
+{
+	const char *wrong = text ? md_units_time(text, ns) : NULL;
+	if (text && (wrong || !*ns))
+		return md_options_usage_error(&command, "--%s %s: %s", name, text, wrong ? wrong : "more than 0");
+	return -1;
+}
+
+/* The values that all policies of the run share; 0: not given. */
+static int take_tuning(struct md_sim_policy *tuning)
+{
+	uint64_t queue = 0, retries = 0, batch = 0;
+	int result;
+	if ((result = take_integer("max-queue", max_queue_text, UINT32_MAX, &queue)) >= 0 ||
+	    (result = take_integer("retries", retries_text, 1000, &retries)) >= 0 ||
+	    (result = take_integer("fixed-batch", batch_text, 65536, &batch)) >= 0 ||
+	    (result = take_time("fixed-delay", delay_text, &tuning->fixed_delay_ns)) >= 0 ||
+	    (result = take_time("preload-period", preload_period_text, &tuning->preload_period_ns)) >= 0 ||
+	    (result = take_time("transfer-timeout", transfer_timeout_text, &tuning->transfer_timeout_ns)) >= 0 ||
+	    (result = take_time("run-timeout", run_timeout_text, &tuning->run_timeout_ns)) >= 0 ||
+	    (result = take_time("max-wait", max_wait_text, &tuning->max_wait_ns)) >= 0)
+		return result;
+	if ((max_queue_text && !queue) || (batch_text && !batch))
+		return md_options_usage_error(&command, "--%s 0: more than 0",
+					      batch_text && !batch ? "fixed-batch" : "max-queue");
+	tuning->max_queue = (uint32_t)queue;
+	tuning->retries = (uint32_t)retries;
+	tuning->fixed_batch = (uint32_t)batch;
+	return -1;
+}
+
+/* The name gets a star if the policy is no longer what its name says, and the summary says what was changed. */
+static void rename_policy(struct run *run, size_t at, bool other)
+{
+	struct md_sim_policy *policy = &run->changed[at];
+	char *summary = run->summaries[at];
+	size_t used = 0, room = sizeof(run->summaries[at]);
+	snprintf(run->names[at], sizeof(run->names[at]), "%s%s", policy->name, other ? "*" : "");
+	for (int kind = 0; kind < 5; kind++)
+		if (kinds[kind])
+			used += (size_t)snprintf(summary + used, room - used, "With %s %.20s. ", kind_names[kind],
+						 kinds[kind]);
+	snprintf(summary + used, room - used, "%s", policy->summary);
+	policy->name = run->names[at];
+	policy->summary = summary;
+}
+
+static int change_policy(struct run *run, size_t at, const struct md_sim_policy *tuning)
+{
+	struct md_sim_policy *policy = &run->changed[at];
+	bool other = false, any = tuning->max_wait_ns || tuning->preload_period_ns || tuning->transfer_timeout_ns ||
+				  tuning->run_timeout_ns || tuning->max_queue || retries_text;
+	*policy = *run->policies[at];
+	for (int kind = 0; kind < 5; kind++) {
+		other |= kinds[kind] != NULL;
+		if (kinds[kind])
+			*kind_of(policy, kind) = kinds[kind];
+	}
+	if (policy->early_binding && (other || any || faults_path || batch_text || delay_text))
+		return md_options_usage_error(
+		    &command, "--policy %s: options of the scheduler and faults have no effect on it", policy->name);
+	other |= batch_text || delay_text;
+	policy->fixed_batch = tuning->fixed_batch ? tuning->fixed_batch : policy->fixed_batch;
+	policy->fixed_delay_ns = delay_text ? tuning->fixed_delay_ns : policy->fixed_delay_ns;
+	policy->max_wait_ns = tuning->max_wait_ns;
+	policy->preload_period_ns = tuning->preload_period_ns;
+	policy->transfer_timeout_ns = tuning->transfer_timeout_ns;
+	policy->run_timeout_ns = tuning->run_timeout_ns;
+	policy->max_queue = tuning->max_queue;
+	policy->retries = tuning->retries;
+	if ((batch_text || delay_text) && strcmp(policy->batching, "fixed"))
+		return md_options_usage_error(&command, "--%s has no effect on %s, whose batching is %s",
+					      batch_text ? "fixed-batch" : "fixed-delay", policy->name,
+					      policy->batching);
+	if (preload_period_text && strcmp(policy->preloading, "none") == 0)
+		return md_options_usage_error(&command, "--preload-period has no effect on %s, which preloads nothing",
+					      policy->name);
+	if (strcmp(policy->batching, "fixed") == 0 && !policy->fixed_batch)
+		return md_options_usage_error(&command, "--batching fixed: --fixed-batch is needed for %s",
+					      policy->name);
+	rename_policy(run, at, other);
+	run->policies[at] = policy;
+	return -1;
+}
+
+static int change_policies(struct run *run)
+{
+	struct md_sim_policy tuning = {0};
+	int result;
+	if ((result = check_kinds()) >= 0 || (result = take_tuning(&tuning)) >= 0)
+		return result;
+	for (size_t i = 0; i < run->policy_count; i++)
+		if ((result = change_policy(run, i, &tuning)) >= 0)
+			return result;
+	return -1;
+}
+
 /* ---- progress ---- */
 
 struct progress {
@@ -191,7 +347,10 @@ static enum md_status read_inputs(struct run *run, struct md_error *err)
 	MD_FORWARD(md_sim_functions_read(functions_path, &run->functions, err));
 	MD_FORWARD(md_sim_functions_resize(&run->functions, run->count ? run->count : run->functions.count,
 					   run->arrivals.seed, err));
-	return md_sim_workload_read(trace, &run->functions, &run->arrivals, &run->workload, err);
+	MD_FORWARD(md_sim_workload_read(trace, &run->functions, &run->arrivals, &run->workload, err));
+	if (faults_path)
+		MD_FORWARD(md_sim_faults_read(faults_path, &run->node, &run->functions, &run->workload, err));
+	return MD_OK;
 }
 
 static enum md_status simulate(struct run *run, struct md_error *err)
@@ -257,11 +416,26 @@ static int print_policies(void)
 	return md_options_flush(&command);
 }
 
+/* What the user may not expect of the inputs; nothing is ignored in silence. */
+static void say_unused(const struct run *run)
+{
+	const struct md_sim_workload *workload = &run->workload;
+	if (workload->reordered)
+		md_options_say(&command, "%s: not sorted by time; its requests were sorted", trace);
+	if (mapping_text && !workload->mapped)
+		md_options_say(&command, "--mapping has no effect: %s says whose each request is", trace);
+	if (workload->fault_count && workload->faults[workload->fault_count - 1].now > workload->end)
+		md_options_say(&command, "%s: some faults come after the last request", faults_path);
+}
+
 static int run_all(struct run *run)
 {
 	struct md_error err = {0};
 	int result;
-	if (read_inputs(run, &err) != MD_OK || simulate(run, &err) != MD_OK)
+	if (read_inputs(run, &err) != MD_OK)
+		return md_options_report(&command, &err);
+	say_unused(run);
+	if (simulate(run, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	result = report(run);
 	return result == MD_EXIT_OK ? md_options_flush(&command) : result;
@@ -280,7 +454,8 @@ int main(int argc, char *argv[])
 		return print_policies();
 	if (!node_path || !functions_path || !trace)
 		return md_options_usage_error(&command, "--node, --functions and --trace are needed");
-	if ((result = take_numbers(&run)) >= 0 || (result = take_policies(&run)) >= 0)
+	if ((result = take_numbers(&run)) >= 0 || (result = take_policies(&run)) >= 0 ||
+	    (result = change_policies(&run)) >= 0)
 		return result;
 	result = run_all(&run);
 	for (size_t i = 0; i < run.result_count; i++)

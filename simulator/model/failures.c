@@ -127,6 +127,9 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 		forward(model, fault);
 		backbone_failed(model, fault->gpu, fault->backbone);
 		return;
+	case MEDUSA_SCHED_EVENT_MEMORY_REPORT:
+		model->report_lag = fault->bytes;
+		return;
 	case MEDUSA_SCHED_EVENT_MEMORY_LIMIT:
 		model->gpus[fault->gpu].limit = fault->bytes;
 		break;
@@ -156,12 +159,15 @@ static bool report_add(struct md_sim_model *model, struct report report)
 
 void md_sim_model_measure(struct md_sim_model *model)
 {
+	uint64_t at = model->now + model->report_lag;
+	/* a report does not overtake the one before it, also when the lag has become shorter */
+	model->reported = at > model->reported ? at : model->reported;
 	for (uint32_t gpu = 0; gpu < model->node->gpu_count; gpu++) {
 		if (!report_add(model, (struct report){gpu, model->gpus[gpu].used, model->now})) {
 			model->failed = true;
 			return;
 		}
-		md_sim_model_plan(model, model->now + model->node->report_lag_ns, AGENDA_REPORT, 0, 0);
+		md_sim_model_plan(model, model->reported, AGENDA_REPORT, 0, 0);
 	}
 	md_sim_model_plan(model, model->now + model->node->report_every_ns, AGENDA_MEASURE, 0, 0);
 }

@@ -104,6 +104,7 @@ struct md_sim_model {
 	size_t event_head, event_count, event_capacity;
 	struct report *reports;
 	size_t report_head, report_count, report_capacity;
+	uint64_t report_lag, reported; /* ns; when the last report arrives */
 	uint64_t complaints;
 	char complaint[256];
 };

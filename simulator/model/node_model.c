@@ -118,6 +118,7 @@ enum md_status md_sim_model_create(const struct md_sim_model_options *options, s
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node model");
 	model->options = *options;
 	model->node = options->node;
+	model->report_lag = model->node->report_lag_ns;
 	model->functions = options->functions;
 	model->free_transfer = model->free_batch = NONE;
 	if (!allocate(model) || !md_sim_model_links(model) || !md_sim_model_blocks(model)) {

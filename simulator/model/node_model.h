@@ -57,7 +57,8 @@ struct md_sim_model_options {
 	bool bound; /* early binding: everything is in place, and more batches may run than the GPU has slots */
 	/*
 	 * What goes wrong, by time (.now). GPU_LOST, GPU_BACK, BACKBONE_FAILED happen; TRANSFER_FAILED and BATCH_FAILED
-	 * (.gpu) hit the oldest one there, if any; the others are handed on as they are.
+	 * (.gpu) hit the oldest one there, if any; MEMORY_REPORT sets the lag of reports to .bytes ns; the others are
+	 * handed on as they are.
 	 */
 	const struct medusa_sched_event *faults;
 	size_t fault_count;

@@ -53,6 +53,13 @@ static struct medusa_sched_options options_of(const struct md_sim_policy *policy
 	    .preloading = policy->preloading,
 	    .fixed_batch = policy->fixed_batch,
 	    .fixed_delay_ns = policy->fixed_delay_ns,
+	    .max_wait_ns = policy->max_wait_ns,
+	    .max_queue = policy->max_queue,
+	    .retries = policy->retries,
+	    .preload_period_ns = policy->preload_period_ns,
+	    .residency_per_switch = policy->residency_per_switch,
+	    .transfer_timeout_ns = policy->transfer_timeout_ns,
+	    .run_timeout_ns = policy->run_timeout_ns,
 	};
 }
 
@@ -249,13 +256,15 @@ static void pass_time(struct run *run, uint64_t until)
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
 	const struct md_sim_workload *workload = run->workload;
+	/* whoever sets a longer wait waits longer */
+	uint64_t patience = PATIENCE_NS + (run->policy->max_wait_ns < NEVER / 4 ? run->policy->max_wait_ns : NEVER / 4);
 	for (uint64_t turns = 0; run->measure.ended_count < workload->count; turns++) {
 		uint64_t due, arrival = run->arrived < workload->count ? workload->requests[run->arrived].at : NEVER;
 		if (!md_sim_model_due(run->model, &due))
 			due = NEVER;
 		uint64_t next = least(due, least(arrival, run->timer));
-		if (next == NEVER || (arrival == NEVER && next > run->measure.last_end + PATIENCE_NS &&
-				      next > workload->requests[workload->count - 1].at + PATIENCE_NS))
+		if (next == NEVER || (arrival == NEVER && next > run->measure.last_end + patience &&
+				      next > workload->requests[workload->count - 1].at + patience))
 			break;
 		pass_time(run, next);
 		if (due == next)
@@ -381,7 +390,11 @@ enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_fu
 			  const struct md_sim_workload *workload, const struct md_sim_policy *policy, uint64_t seed,
 			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err)
 {
-	struct run run = {.node = node, .workload = workload, .policy = policy};
+	struct run run = {.node = node,
+			  .workload = workload,
+			  .policy = policy,
+			  .faults = workload->faults,
+			  .fault_count = workload->fault_count};
 	return run_all(&run, functions, seed, progress, result, err);
 }
 

@@ -102,6 +102,8 @@ static enum md_status finish_requests(struct md_sim_builder *builder, uint64_t b
 {
 	struct md_sim_workload *out = &builder->out;
 	double speed;
+	out->reordered = !builder->sorted;
+	out->mapped = builder->mapped;
 	md_sim_builder_sort(builder);
 	for (size_t i = 0; i < out->count; i++)
 		out->requests[i].at -= base;
@@ -142,6 +144,8 @@ static enum md_status read_lines(struct md_sim_builder *builder, const char *tex
 {
 	const char *end = text + bytes, *next;
 	*form = NULL;
+	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the byte order mark that some programs write */
+		text += 3;
 	for (uint32_t number = 1; text < end; text = next, number++) {
 		const char *stop = memchr(text, '\n', (size_t)(end - text));
 		struct md_sim_row row = {0};

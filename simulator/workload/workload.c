@@ -147,5 +147,6 @@ void md_sim_workload_finish(struct md_sim_workload *workload)
 {
 	free(workload->requests);
 	free(workload->source);
+	free(workload->faults);
 	*workload = (struct md_sim_workload){0};
 }

@@ -73,6 +73,35 @@ assert_contains "$work/newcomer.out" "Most requests in time: "
 assert_contains "$work/newcomer.out" " (2 of 2)."
 assert_contains "$work/report.html" "By function"
 
+section "policies that are changed, and options of the scheduler"
+simulate changed mmpp --policy fifo-lru,torpor --queueing fifo --eviction lru --max-wait 5s --max-queue 3 --retries 1
+assert_exit changed 0
+assert_contains "$work/changed.out" "torpor*: With queueing fifo."
+simulate bundle mmpp --policy torpor-fifo --no-real --json "$work/bundle.json"
+simulate same mmpp --policy torpor --queueing fifo --no-real --json "$work/same.json"
+assert_exit same 0
+python3 - "$work/bundle.json" "$work/same.json" >"$work/same.out" 2>&1 <<'END'
+import json, sys
+bundle, same = (json.load(open(path))["policies"][0] for path in sys.argv[1:])
+print(bundle["per_function"] == same["per_function"], bundle["name"], same["name"])
+END
+assert_equal "a bundle, and the same by kinds" "True torpor-fifo torpor*" "$(cat "$work/same.out")"
+
+section "faults"
+printf 'seconds,fault,gpu,value\n10,gpu-lost,0,\n30,gpu-back,0,\n' >"$work/faults.csv"
+simulate faults mmpp --policy torpor --faults "$work/faults.csv" --no-real
+assert_exit faults 0
+simulate sound mmpp --policy torpor --no-real
+checks=$((checks + 1))
+cmp -s "$work/faults.out" "$work/sound.out" && fail "other results with a lost GPU" "the same"
+
+section "what has no effect is said"
+printf 'seconds,function,context,generated\n2,Bert-qa-0,10,1\n1,Bert-qa-0,10,1\n' >"$work/unsorted.csv"
+simulate unsorted "$work/unsorted.csv" --policy torpor --mapping zipf
+assert_exit unsorted 0
+assert_contains "$work/unsorted.err" "$work/unsorted.csv: not sorted by time; its requests were sorted"
+assert_contains "$work/unsorted.err" "mapping has no effect: $work/unsorted.csv says whose each request is"
+
 section "policies"
 run list medusa-simulate --list
 assert_exit list 0
@@ -97,6 +126,14 @@ wrong "--duration 10: a time with a unit" --duration 10
 wrong "--load 0: more than 0" --load 0
 wrong "--load and --speed: one of them" --load 1 --speed 2
 wrong "--gpus 0: there is nothing to simulate" --gpus 0
+wrong "--queueing: there is no 'best'" --queueing best
+wrong "--max-wait 5: a time with a unit" --max-wait 5
+wrong "--max-queue 0: more than 0" --max-queue 0
+wrong "--retries -1: a whole number" --retries -1
+wrong "--preload-period has no effect on torpor" --policy torpor --preload-period 2s
+wrong "--fixed-batch has no effect on torpor" --policy torpor --fixed-batch 2
+wrong "--batching fixed: --fixed-batch is needed for torpor" --policy torpor --batching fixed
+wrong "--policy native: options of the scheduler and faults have no effect on it" --policy native --retries 2
 wrong "--mapping random: round-robin or zipf" --mapping random
 wrong "files are named by" more.yaml
 run half medusa-simulate --node $node
@@ -112,6 +149,8 @@ bad() { # message, options...
 }
 sed 's/host_speed: .*/host_speed: fast/' $node >"$work/node.yaml"
 bad "node 4 x V100-32GB (Torpor): 5 GPUs of 4: its GPUs differ" --gpus 5
+printf 'seconds,fault,gpu,value\n10,gpu-lost,7,\n' >"$work/faults.csv"
+bad "$work/faults.csv:2: gpu: '7': a GPU of the node is expected" --faults "$work/faults.csv"
 bad "bursty:cow=2: cow=2: the law has no such value" --trace bursty:cow=2
 line=$(grep -n host_speed "$work/node.yaml" | cut -d: -f1)
 bad "$work/node.yaml:$line: host_speed: 'fast': a speed with a unit is expected" --node "$work/node.yaml"
