@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite, with the seconds it took, and a closing count.
+# JOBS=N: so many scripts at once.
 # ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
 cd "$(dirname "$0")/.."
@@ -73,6 +74,34 @@ for suite in "$build"/tests/test_*; do
 	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log" $((SECONDS - began))
 done
+# Scripts wait more than they compute, so as many run at once as there are cores (JOBS=1: one after the other). These
+# build in the tree, or want it unchanged, and run alone in the end.
+alone=" test_install test_lint test_packages test_wheel "
+jobs=${JOBS:-$(nproc)}
+
+run_script() { # name: leaves its code and its seconds beside its log
+	local name=$1 began=$SECONDS code
+	timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
+	code=$?
+	[ $code != 0 ] || finished "$logs/$name.log" || code="0, but it ended without its count of checks"
+	printf '%s\n%s\n' "$code" $((SECONDS - began)) >"$logs/$name.end"
+}
+
+report_script() { # name
+	local lines
+	mapfile -t lines <"$logs/$1.end"
+	report "$1" "${lines[0]}" "$logs/$1.log" "${lines[1]}"
+}
+
+declare -A running=() # process id -> name
+await_script() {
+	local pid
+	wait -n -p pid "${!running[@]}"
+	report_script "${running[$pid]}"
+	unset "running[$pid]"
+}
+
+last=()
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
@@ -81,11 +110,20 @@ for script in tests/e2e/test_*.sh; do
 		report "$name" 77 "$logs/$name.log"
 		continue
 	fi
-	began=$SECONDS
-	timeout 3600 bash "$script" >"$logs/$name.log" 2>&1
-	code=$?
-	[ $code != 0 ] || finished "$logs/$name.log" || code="0, but it ended without its count of checks"
-	report "$name" "$code" "$logs/$name.log" $((SECONDS - began))
+	if [[ $alone == *" $name "* ]]; then
+		last+=("$name")
+		continue
+	fi
+	[ ${#running[@]} -lt "$jobs" ] || await_script
+	run_script "$name" &
+	running[$!]=$name
+done
+while [ ${#running[@]} -gt 0 ]; do
+	await_script
+done
+for name in "${last[@]}"; do
+	run_script "$name"
+	report_script "$name"
 done
 for pattern in "${unused[@]}"; do
 	echo "  FAIL  ONLY=$pattern: no suite has this name"
