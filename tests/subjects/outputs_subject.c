@@ -247,8 +247,11 @@ static void set_up(void)
 	medusa_bind("state", state, BYTES, MEDUSA_BIND_STATE);
 }
 
-/* Everything of the engine's own goes; what is held then is the library's. */
-static void tear_down(const struct graph *graphs, size_t free_before)
+/*
+ * Everything of the engine's own goes; what is held then is the library's. hostcuda keeps nothing for itself. What is
+ * free when the engine begins says nothing: the library may have begun before.
+ */
+static void tear_down(const struct graph *graphs)
 {
 	CUdeviceptr all[] = {weights, input, state, pool, table};
 	CUdeviceptr address = 0;
@@ -262,11 +265,10 @@ static void tear_down(const struct graph *graphs, size_t free_before)
 	if (module)
 		TRY(cuModuleUnload, module);
 	TRY(cuMemGetInfo_v2, &now, &total);
-	fprintf(stderr, "held=%lld images=%u\n", (long long)free_before - (long long)now, mapped_images());
+	fprintf(stderr, "held=%zu images=%u\n", total - now, mapped_images());
 	medusa_release();
 	TRY(cuMemGetInfo_v2, &now, &total);
-	fprintf(stderr, "held after release=%lld images=%u\n", (long long)free_before - (long long)now,
-		mapped_images());
+	fprintf(stderr, "held after release=%zu images=%u\n", total - now, mapped_images());
 	fprintf(stderr, "output after release: %d\n", medusa_graph_output_get(label(), 1, 0, &address, &size));
 }
 
@@ -308,10 +310,8 @@ static void say_ready(void)
 static int live(const char *path)
 {
 	struct graph graphs[GRAPHS + 1] = {0};
-	size_t free_before = 0, total = 0;
 	load_driver();
 	open_context();
-	TRY(cuMemGetInfo_v2, &free_before, &total);
 	if (*setting("SUBJECT_LOOKS", ""))
 		return 0;
 	image = read_file(path);
@@ -342,7 +342,7 @@ static int live(const char *path)
 	}
 	if (getenv("SUBJECT_READY"))
 		say_ready();
-	tear_down(graphs, free_before);
+	tear_down(graphs);
 	free(image);
 	return 0;
 }

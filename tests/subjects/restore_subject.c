@@ -171,19 +171,19 @@ static void set_up(void)
 }
 
 /* What nobody was handed goes back by itself, in the background. */
-static void print_held_by_refused(size_t free_before)
+static void print_held_by_refused(void)
 {
 	size_t now = 0, total = 0;
 	for (int i = 0; i < 30000; i++) {
 		TRY(cuMemGetInfo_v2, &now, &total);
-		if (now == free_before)
+		if (now == total)
 			break;
 		usleep(10000);
 	}
-	fprintf(stderr, "held by what was refused=%lld\n", (long long)free_before - (long long)now);
+	fprintf(stderr, "held by what was refused=%zu\n", total - now);
 }
 
-static void print_stats(size_t free_before)
+static void print_stats(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)};
 	size_t now = 0, total = 0;
@@ -195,10 +195,10 @@ static void print_stats(size_t free_before)
 			stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
 			(unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
 	if (!stats.graphs_restored && medusa_mode() == MEDUSA_MODE_RESTORE)
-		print_held_by_refused(free_before);
+		print_held_by_refused();
 	medusa_release();
 	TRY(cuMemGetInfo_v2, &now, &total);
-	fprintf(stderr, "held=%lld\n", (long long)free_before - (long long)now);
+	fprintf(stderr, "held=%zu\n", total - now);
 }
 
 /* As libraries do that register a module before they load it. */
@@ -243,13 +243,11 @@ static void fork_child(void)
 int main(int argc, char **argv)
 {
 	CUcontext context;
-	size_t free_before = 0, total = 0;
 	if (argc < 2)
 		return 2;
 	load_driver();
 	image = read_file(argv[1]);
 	open_context();
-	TRY(cuMemGetInfo_v2, &free_before, &total);
 	if (getenv("SUBJECT_UNLOADS_AT_EXIT"))
 		atexit(unload_at_exit);
 	if (getenv("SUBJECT_LOADS_FIRST"))
@@ -281,7 +279,7 @@ int main(int argc, char **argv)
 		TRY(cuDevicePrimaryCtxRetain, &context, 0);
 		TRY(cuCtxSetCurrent, context);
 	}
-	print_stats(free_before);
+	print_stats();
 	free(image);
 	return 0;
 }
