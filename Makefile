@@ -86,6 +86,7 @@ ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))
 SIMULATOR := $(call layers,simulator)
+HTTP := $(call sources,http)
 WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
@@ -156,7 +157,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, and what judges it, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 

@@ -8,10 +8,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "worker/http/address.h"
-#include "worker/http/call.h"
-#include "worker/http/front.h"
-#include "worker/http/reader.h"
+#include "http/address.h"
+#include "http/call.h"
+#include "http/front.h"
+#include "http/reader.h"
 
 /* ---- the reader ---- */
 

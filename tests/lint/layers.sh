@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
-# restore, swap} < tools; base < scheduler < simulator < worker < tools. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap} < tools; base < scheduler < simulator < worker < tools; base < http < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -34,9 +34,10 @@ for engine_side in capture analyze restore swap; do
 done
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
-check worker base format scheduler simulator swap medusa
-check tools base scheduler simulator worker driver format kvprofile api capture analyze restore swap medusa
+check http base
+check worker base format http scheduler simulator swap medusa
+check tools base http scheduler simulator worker driver format kvprofile api capture analyze restore swap medusa
 check include medusa
 check hostcuda base driver
-check models base driver format medusa hostcuda
+check models base driver format http medusa hostcuda
 exit $failed

@@ -4,7 +4,7 @@
 #define MD_WORKER_CORE_API_KEYS_H
 
 #include "worker/config/config.h"
-#include "worker/http/head.h"
+#include "http/head.h"
 
 /*
  * True if the configuration wants no key, or the request has one of its keys: the password of Authorization: Basic, else

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "worker/http/front.h"
+#include "http/front.h"
 
 /* Each ends the exchange. */
 void md_reply_text(struct md_http_exchange *exchange, unsigned status, const char *type, const char *text);

@@ -11,8 +11,8 @@
 #include "worker/core/engine_log.h"
 #include "worker/core/metrics.h"
 #include "worker/engine/engine.h"
-#include "worker/http/call.h"
-#include "worker/http/front.h"
+#include "http/call.h"
+#include "http/front.h"
 
 /*
  * Who owns what

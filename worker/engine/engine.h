@@ -4,7 +4,7 @@
 #define MD_WORKER_ENGINE_ENGINE_H
 
 #include "worker/engine/process.h"
-#include "worker/http/address.h"
+#include "http/address.h"
 
 struct md_engine;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/http/call.h"
+#include "http/call.h"
 
 #define FIRST_MS 5u
 #define MOST_MS 250u

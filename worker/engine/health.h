@@ -3,7 +3,7 @@
 #ifndef MD_WORKER_ENGINE_HEALTH_H
 #define MD_WORKER_ENGINE_HEALTH_H
 
-#include "worker/http/address.h"
+#include "http/address.h"
 
 struct event_base;
 struct md_engine_health;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/http/address.h"
+#include "http/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/http/reader.h"
-#include "worker/http/text.h"
+#include "http/reader.h"
+#include "http/text.h"
 
 #include <stdio.h>
 #include <string.h>

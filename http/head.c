@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/http/head.h"
+#include "http/head.h"
 
 #include <string.h>
 #include <strings.h>

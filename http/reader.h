@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads HTTP/1 messages from bytes as they come, with libhttp_parser; what the peer sends is bounded and checked. */
-#ifndef MD_WORKER_HTTP_READER_H
-#define MD_WORKER_HTTP_READER_H
+#ifndef MD_HTTP_READER_H
+#define MD_HTTP_READER_H
 
 #include <http_parser.h>
 
-#include "worker/http/head.h"
+#include "http/head.h"
 
 struct md_http_reader;
 

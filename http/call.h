@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP client: one request to an engine on a connection of its own, and its answer as it comes. */
-#ifndef MD_WORKER_HTTP_CALL_H
-#define MD_WORKER_HTTP_CALL_H
+#ifndef MD_HTTP_CALL_H
+#define MD_HTTP_CALL_H
 
 #include <event2/event.h>
 
-#include "worker/http/address.h"
-#include "worker/http/head.h"
+#include "http/address.h"
+#include "http/head.h"
 
 struct md_http_call;
 

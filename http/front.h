@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP server: listens, reads requests within limits, and writes answers that may come piece by piece. */
-#ifndef MD_WORKER_HTTP_FRONT_H
-#define MD_WORKER_HTTP_FRONT_H
+#ifndef MD_HTTP_FRONT_H
+#define MD_HTTP_FRONT_H
 
 #include <event2/event.h>
 
 #include "base/status.h"
-#include "worker/http/head.h"
+#include "http/head.h"
 
 struct md_http_front;    /* listens */
 struct md_http_exchange; /* a request, and its answer */

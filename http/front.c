@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/http/front.h"
+#include "http/front.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "worker/http/address.h"
-#include "worker/http/reader.h"
-#include "worker/http/text.h"
+#include "http/address.h"
+#include "http/reader.h"
+#include "http/text.h"
 
 #define AHEAD 65536u /* bytes of a next request that are read while an answer is under way */
 #define SECOND 1000000000ull

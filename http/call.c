@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/http/call.h"
+#include "http/call.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/http/reader.h"
-#include "worker/http/text.h"
+#include "http/reader.h"
+#include "http/text.h"
 
 #define AT_ONCE 65536u /* bytes of an answer that are read before they are handed on */
 #define CONNECT_S 30u
