@@ -19,6 +19,7 @@
 /*
  * Lines, in the actions' order; batches and transfers are numbered as they appear, from 1:
  *   run b1 f0 gpu0 [7 8]                 requests 7 and 8 of function 0
+ *   join b1 f0 gpu0 [9]                  so does request 9 from now on
  *   swap t1 weights f0 gpu0 host         source: host, peer1, cold, made; a backbone: "backbone 0"
  *   preload t2 library f0 host cold      into host memory
  *   evict weights f0 gpu0                at once; evict t3 ...: until EVICTED; offload likewise
@@ -128,8 +129,8 @@ static inline uint32_t script_number(uint64_t *ids, uint32_t *count, uint32_t ca
 
 static inline void script_run(struct script *n, const struct medusa_sched_action *a)
 {
-	script_log(n, "run b%u f%u gpu%u [", script_number(n->batches, &n->batch_count, 512, a->batch), a->function,
-		   a->gpu);
+	script_log(n, "%s b%u f%u gpu%u [", medusa_sched_action_name(a->type),
+		   script_number(n->batches, &n->batch_count, 512, a->batch), a->function, a->gpu);
 	for (uint32_t i = 0; i < a->request_count; i++)
 		script_log(n, "%s%llu", i ? " " : "", (unsigned long long)a->requests[i]);
 	script_log(n, "]\n");
@@ -191,7 +192,7 @@ static inline void script_actions(struct script *n, const struct medusa_sched_ac
 	};
 	for (size_t i = 0; i < count; i++) {
 		const struct medusa_sched_action *a = actions[i];
-		if (a->type == MEDUSA_SCHED_ACTION_RUN)
+		if (a->type == MEDUSA_SCHED_ACTION_RUN || a->type == MEDUSA_SCHED_ACTION_JOIN)
 			script_run(n, a);
 		else if (a->type == MEDUSA_SCHED_ACTION_REJECT)
 			script_log(n, "reject %llu %s\n", (unsigned long long)a->request,

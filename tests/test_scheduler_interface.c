@@ -252,7 +252,7 @@ Test(scheduler_interface, finds_its_policies_by_name)
 
 Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 {
-	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_ACTION_RUN, MEDUSA_SCHED_ACTION_ABORT);
+	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_ACTION_RUN, MEDUSA_SCHED_ACTION_JOIN);
 	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_CLASS_BACKBONE, MEDUSA_SCHED_CLASS_LIBRARY);
 	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_RUNNING);
 	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);

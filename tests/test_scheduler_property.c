@@ -37,7 +37,8 @@ struct world {
 	struct medusa_sched *sched;
 	uint32_t gpus, functions, backbones;
 	uint64_t limit[8], given[8]; /* bytes that the actions so far have put on each GPU, by this side's own count */
-	bool lost[8];
+	bool lost[8], drained[8];
+	bool changed; /* some function was */
 	struct pending pending[PENDING];
 	size_t pending_count;
 	struct reality reality;
@@ -54,6 +55,7 @@ struct world {
 };
 
 static struct world world;
+static uint64_t joins; /* requests, in all worlds */
 
 static void pend(struct pending pending)
 {
@@ -78,6 +80,30 @@ static void check_wait(uint64_t request, const char *what)
 static bool lost(void)
 {
 	return draw(1000) < world.lossy;
+}
+
+/* Requests join a batch that runs: all that it needs is there, and it has not failed or been stopped. */
+static void check_join(const struct medusa_sched_action *a)
+{
+	uint32_t there = 0;
+	bool found = false;
+	cr_assert(world.specs[a->function].continuous, "function %u does not take requests while it runs", a->function);
+	cr_assert_eq(a->transfer_count, 0, "requests join a batch that is loading");
+	for (size_t i = 0; i < world.reality.running_count; i++) {
+		const struct running *r = &world.reality.running[i];
+		if (r->batch != a->batch)
+			continue;
+		cr_assert(r->function == a->function && r->gpu == a->gpu, "a join names another batch");
+		found |= world.batch_of[r->request] == a->batch;
+		there++;
+	}
+	/* what has ended unheard is still in the scheduler's books */
+	cr_assert(found || world.lossy, "requests join a batch that does not run");
+	cr_assert(!world.drained[a->gpu], "requests join a batch on GPU %u, which is drained", a->gpu);
+	cr_assert(there + a->request_count <= world.specs[a->function].max_batch || world.changed ||
+		      !world.specs[a->function].max_batch,
+		  "%u requests run in a batch of %u", there + a->request_count, world.specs[a->function].max_batch);
+	joins += a->request_count;
 }
 
 static void run_batch(const struct medusa_sched_action *a)
@@ -152,6 +178,10 @@ static void take_actions(const struct medusa_sched_action *const *actions, size_
 	for (size_t i = 0; i < count; i++) {
 		const struct medusa_sched_action *a = actions[i];
 		switch (a->type) {
+		case MEDUSA_SCHED_ACTION_JOIN:
+			check_join(a);
+			run_batch(a);
+			break;
 		case MEDUSA_SCHED_ACTION_RUN:
 			run_batch(a);
 			break;
@@ -348,6 +378,7 @@ static void change_function(void)
 	uint32_t f = (uint32_t)draw(world.functions);
 	struct medusa_sched_function changed = world.specs[f];
 	changed.slo_ns = draw(4) ? 1 + draw(SECOND) : 0;
+	world.changed = true;
 	changed.max_batch = (uint32_t)draw(16);
 	changed.max_parallel = (uint32_t)draw(4);
 	changed.keep_alive_ns = draw(3) ? 0 : draw(20 * SECOND);
@@ -366,6 +397,7 @@ static void mishap(void)
 	case 0:
 		e.type = world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_BACK : MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
+		world.drained[gpu] = false;
 		break;
 	case 1:
 		e.type = MEDUSA_SCHED_EVENT_MEMORY_REPORT; /* up to ten seconds old */
@@ -411,6 +443,7 @@ static void mishap(void)
 	case 11:
 		e.type = draw(2) && !world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_DRAIN : MEDUSA_SCHED_EVENT_GPU_BACK;
 		world.lost[gpu] = world.lost[gpu] && e.type != MEDUSA_SCHED_EVENT_GPU_BACK;
+		world.drained[gpu] = e.type == MEDUSA_SCHED_EVENT_GPU_DRAIN;
 		break;
 	case 12:
 		tell_resident();
@@ -540,7 +573,8 @@ static void add_functions(void)
 						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
 						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
 								      : MEDUSA_SCHED_GOAL_COMPLETION,
-						  .abortable = draw(2) != 0};
+						  .abortable = draw(2) != 0,
+						  .continuous = draw(3) == 0};
 		f.residue_bytes = draw(2) ? f.context_bytes / 2 : 0;
 		if (medusa_sched_add_function(world.sched, &f, &index))
 			continue;
@@ -623,4 +657,5 @@ Test(scheduler_property, books_balance_and_every_request_ends, .timeout = 3000)
 	uint64_t total = more ? strtoull(more, NULL, 10) : 1000000, each = 10000;
 	for (uint64_t seed = 1; seed <= total / each; seed++)
 		play(seed, each);
+	cr_assert_gt(joins, total / 200, "only %llu requests have joined a batch", (unsigned long long)joins);
 }

@@ -139,12 +139,17 @@ struct medusa_sched_function {
 	uint64_t swap_ns;       /* T(1) while its weights come from host memory, undisturbed; 0: computed */
 	uint64_t swap_peer_ns;  /* ... from a peer GPU; 0: computed */
 	uint64_t keep_alive_ns; /* without a call for so long, its own artifacts leave GPUs and host; 0: they stay */
-	uint32_t max_batch;     /* 0: 1 */
+	uint32_t max_batch;     /* 0: 1, or with `continuous`: unlimited */
 	uint32_t max_parallel;  /* its batches at the same time; 0: 1 */
 	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
 	double slo_percentile; /* part of the requests that must meet the objective; 0: 0.98 */
 	int abortable;         /* a request of it can be stopped while it runs, see MEDUSA_SCHED_ACTION_ABORT */
+	/*
+	 * Its engine batches by itself: requests join a batch that runs, up to max_batch at one time, whatever the batching
+	 * policy says, see MEDUSA_SCHED_ACTION_JOIN. It has one batch on a GPU; max_parallel counts GPUs.
+	 */
+	int continuous;
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,
@@ -159,8 +164,8 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
 
 /*
  * Changes what a function promises and how long it takes: SLO, times, kv_bytes, limits, keep_alive_ns, abortable; for
- * requests that wait, too. What the books are kept in (backbone, bytes on GPUs and in host memory, in_host) must be as
- * before. What follows from the change is answered by the next step.
+ * requests that wait, too. What the books are kept in (backbone, bytes on GPUs and in host memory, in_host), and
+ * `continuous`, must be as before. What follows from the change is answered by the next step.
  */
 int medusa_sched_change_function(struct medusa_sched *sched, uint32_t function,
 				 const struct medusa_sched_function *changed);
@@ -273,6 +278,16 @@ enum medusa_sched_action_type {
 	 * waited for it are lost as above, nothing new counts on it, and its bytes stay reserved until the answer.
 	 */
 	MEDUSA_SCHED_ACTION_ABORT,
+	/*
+	 * batch, function, gpu, requests: further requests for a batch that runs, of a `continuous` function whose artifacts
+	 * are all there. They get first tokens and ends as those of its run do, and run and abort times count from now; the
+	 * batch ends with the last of its requests, and MEDUSA_SCHED_EVENT_BATCH_FAILED fails all of them.
+	 *
+	 * A batch takes nobody while something of it is on its way, drains or is missing, after a time-out until the answer
+	 * to its MEDUSA_SCHED_ACTION_ABORT, while its GPU drains, and when another function has waited for memory or a slot
+	 * of that GPU for 5 s (or max_wait_ns / 16, if that is less): then it runs out, and that function has its turn.
+	 */
+	MEDUSA_SCHED_ACTION_JOIN,
 };
 
 enum medusa_sched_source {
@@ -309,7 +324,7 @@ struct medusa_sched_action {
 	uint64_t transfer;
 	uint64_t bytes; /* bytes that become used, or free */
 	uint64_t request;
-	const uint64_t *requests; /* of a run; valid until the next call */
+	const uint64_t *requests; /* of a run or join; valid until the next call */
 	uint32_t request_count;
 	uint64_t at;
 	/*
@@ -385,6 +400,7 @@ struct medusa_sched_stats {
 	uint64_t memory_bytes; /* of the scheduler itself */
 	uint64_t aborts;       /* asked for */
 	uint64_t timeouts;     /* of runs and of transfers into memory */
+	uint64_t joins;        /* requests that joined a batch that ran */
 };
 
 #define MEDUSA_SCHED_BUCKETS 52

@@ -48,7 +48,7 @@ void md_actions_list(struct medusa_sched *s)
 	size_t offset = 0, transfers = 0;
 	for (size_t i = 0; i < s->action_count; i++) {
 		s->action_list[i] = &s->actions[i];
-		if (s->actions[i].type != MEDUSA_SCHED_ACTION_RUN)
+		if (s->actions[i].type != MEDUSA_SCHED_ACTION_RUN && s->actions[i].type != MEDUSA_SCHED_ACTION_JOIN)
 			continue;
 		s->actions[i].requests = s->run_requests + offset;
 		offset += s->actions[i].request_count;

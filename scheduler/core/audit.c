@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/join.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -160,10 +161,14 @@ static int audit_requests(struct medusa_sched *s)
 		waiting += md_waiting(s, f);
 		running += s->functions[f].running;
 		const struct md_function *function = &s->functions[f];
-		bool queued =
-		    md_priority_has(&s->ready, f) || md_priority_has(&s->holding, f) || function->claim != NONE;
-		if (md_waiting(s, f) && !queued && function->batches < function->spec.max_parallel)
+		bool queued = md_priority_has(&s->ready, f) || md_priority_has(&s->holding, f) ||
+			      md_priority_has(&s->joins, f) || function->claim != NONE;
+		bool started = function->batches >= function->spec.max_parallel ||
+			       (function->spec.continuous && function->batches >= s->gpu_count);
+		if (md_waiting(s, f) && !queued && (!started || md_joinable(s, f, NONE)))
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u waits, and stands nowhere", f);
+		if (md_priority_has(&s->joins, f) && !(md_waiting(s, f) && md_joinable(s, f, NONE)))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u has nothing that could join", f);
 	}
 	for (uint32_t b = 0; b < s->backbone_count; b++) {
 		uint32_t users = 0;
@@ -193,8 +198,33 @@ static int audit_requests(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
+/* A function's own list has all its batches, and not two of an engine that batches by itself on one GPU. */
+static int audit_list(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t listed = 0, live = 0;
+	for (uint32_t b = s->functions[function].first_batch; b != NONE; b = s->batches[b].own_older) {
+		uint32_t first = md_join_batch(s, function, s->batches[b].gpu);
+		listed += s->batches[b].live && s->batches[b].function == function;
+		if (first != NONE && first != b && !s->batches[b].hung)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u has two batches on gpu %u", function,
+				       s->batches[b].gpu);
+	}
+	for (uint32_t b = 0; b < s->batch_count; b++)
+		live += s->batches[b].live && s->batches[b].function == function;
+	if (listed != live)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u lists %u batches, %u counted", function,
+			       listed, live);
+	return MEDUSA_SCHED_OK;
+}
+
 static int audit_batches(struct medusa_sched *s)
 {
+	uint32_t continuous = 0;
+	for (uint32_t b = 0; b < s->batch_count; b++)
+		continuous += s->batches[b].live && s->functions[s->batches[b].function].spec.continuous;
+	if (continuous != s->continuous)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%u batches can be joined in the books, %u counted",
+			       s->continuous, continuous);
 	for (uint32_t f = 0; f < s->function_count; f++) {
 		uint32_t batches = 0;
 		for (uint32_t b = 0; b < s->batch_count; b++)
@@ -202,6 +232,9 @@ static int audit_batches(struct medusa_sched *s)
 		if (batches != s->functions[f].batches)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u: %u batches in the books, %u counted",
 				       f, s->functions[f].batches, batches);
+		int code = audit_list(s, f);
+		if (code)
+			return code;
 	}
 	for (uint32_t b = 0; b < s->batch_count; b++) {
 		const struct md_batch *batch = &s->batches[b];

@@ -33,12 +33,15 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 	if (index == NONE)
 		return NONE;
 	struct md_gpu *g = &s->gpus[gpu];
+	struct md_function *f = &s->functions[function];
 	s->batches[index] = (struct md_batch){
 	    .id = ++s->generation << 32 | index,
 	    .function = function,
 	    .gpu = gpu,
 	    .older = NONE,
 	    .newer = g->first_batch,
+	    .own_older = f->first_batch,
+	    .own_newer = NONE,
 	    .requests = {NONE, NONE, 0},
 	    .strays = {NONE, NONE, 0},
 	    .started = s->now,
@@ -50,7 +53,11 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 	g->running++;
 	g->prefilling++;
 	s->free_slots--;
-	s->functions[function].batches++;
+	if (f->first_batch != NONE)
+		s->batches[f->first_batch].own_newer = index;
+	f->first_batch = index;
+	f->batches++;
+	s->continuous += f->spec.continuous != 0;
 	md_pin(s, function, gpu);
 	return index;
 }
@@ -73,6 +80,7 @@ void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint
 	r->started = true;
 	r->state = MD_RUNNING;
 	r->batch = batch;
+	r->began = s->now;
 	r->expires = md_run_expires(s, request, start_ns);
 	md_alarm_request(s, request);
 	md_list_append(s, &b->requests, request);
@@ -80,6 +88,24 @@ void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint
 	s->gpus[b->gpu].kv += r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
 	s->functions[b->function].running++;
+}
+
+uint32_t md_count_that_fit(const struct medusa_sched *s, uint32_t function, uint32_t most, int64_t room,
+			   uint64_t *kv_bytes)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t count = 0;
+	*kv_bytes = 0;
+	uint32_t in_time = f->waiting.head, late = f->late.head;
+	for (; count < most; count++) {
+		uint32_t r = md_sooner(s, in_time, late);
+		uint64_t more = r == NONE ? 0 : *kv_bytes + s->requests[r].kv_bytes;
+		if (r == NONE || (int64_t)more > room)
+			break;
+		*kv_bytes = more;
+		*(r == late ? &late : &in_time) = s->requests[r].next;
+	}
+	return count;
 }
 
 void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
@@ -130,7 +156,26 @@ static int64_t aborting_bytes(const struct medusa_sched *s, uint32_t gpu)
 	return bytes;
 }
 
-/* Batches are listed with the youngest first, requests in a batch with the youngest last. */
+/*
+ * The request on the GPU that began last and can be aborted, or NONE. Batches are listed with the youngest first,
+ * requests in a batch with the youngest last; but those that join a batch are younger than it.
+ */
+static uint32_t youngest_abortable(const struct medusa_sched *s, uint32_t gpu)
+{
+	uint32_t youngest = NONE;
+	for (uint32_t b = s->gpus[gpu].first_batch; b != NONE; b = s->batches[b].newer) {
+		if (!s->functions[s->batches[b].function].spec.abortable)
+			continue;
+		for (uint32_t r = s->batches[b].requests.tail; r != NONE; r = s->requests[r].previous) {
+			const struct md_request *request = &s->requests[r];
+			if (!request->aborting && request->kv_bytes &&
+			    (youngest == NONE || request->began > s->requests[youngest].began))
+				youngest = r;
+		}
+	}
+	return youngest;
+}
+
 void md_batches_shrink(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
@@ -138,28 +183,37 @@ void md_batches_shrink(struct medusa_sched *s, uint32_t gpu)
 	g->grown = md_free_bytes(s, gpu) < 0;
 	if (room < 0)
 		room += aborting_bytes(s, gpu);
-	for (uint32_t b = g->first_batch; b != NONE && room < 0; b = s->batches[b].newer) {
-		if (!s->functions[s->batches[b].function].spec.abortable)
-			continue;
-		for (uint32_t r = s->batches[b].requests.tail; r != NONE && room < 0; r = s->requests[r].previous) {
-			if (s->requests[r].aborting || !s->requests[r].kv_bytes ||
-			    !md_abort_request(s, r, MEDUSA_SCHED_REASON_NO_ROOM))
-				continue;
-			room += (int64_t)s->requests[r].kv_bytes;
-		}
+	while (room < 0) {
+		uint32_t r = youngest_abortable(s, gpu);
+		if (r == NONE || !md_abort_request(s, r, MEDUSA_SCHED_REASON_NO_ROOM))
+			return;
+		room += (int64_t)s->requests[r].kv_bytes;
 	}
+}
+
+/* Takes the batch out of its GPU's list and its function's. */
+static void unlist(struct medusa_sched *s, const struct md_batch *b)
+{
+	if (b->older != NONE)
+		s->batches[b->older].newer = b->newer;
+	else
+		s->gpus[b->gpu].first_batch = b->newer;
+	if (b->newer != NONE)
+		s->batches[b->newer].older = b->older;
+	if (b->own_newer != NONE)
+		s->batches[b->own_newer].own_older = b->own_older;
+	else
+		s->functions[b->function].first_batch = b->own_older;
+	if (b->own_older != NONE)
+		s->batches[b->own_older].own_newer = b->own_newer;
 }
 
 void md_batch_end(struct medusa_sched *s, uint32_t batch)
 {
 	struct md_batch *b = &s->batches[batch];
 	struct md_gpu *g = &s->gpus[b->gpu];
-	if (b->older != NONE)
-		s->batches[b->older].newer = b->newer;
-	else
-		g->first_batch = b->newer;
-	if (b->newer != NONE)
-		s->batches[b->newer].older = b->older;
+	unlist(s, b);
+	s->continuous -= s->functions[b->function].spec.continuous != 0;
 	g->running--;
 	g->prefilling -= !b->first_token;
 	s->look_again |= !g->prefilling;
@@ -182,8 +236,11 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 void md_batch_settle(struct medusa_sched *s, uint32_t batch)
 {
 	struct md_batch *b = &s->batches[batch];
-	if (b->requests.count)
+	if (b->requests.count) {
+		if (s->functions[b->function].spec.continuous)
+			md_function_changed(s, b->function); /* another one may join it */
 		return;
+	}
 	if (!b->strays.count) {
 		md_batch_end(s, batch);
 		return;

@@ -8,6 +8,9 @@
 uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu); /* NONE: out of memory */
 /* The live batch of this number, or NONE; *never: no action has ever named it. */
 uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never);
+/* How many of `most` waiting requests have room for their KV caches in `room` bytes, and what these take. */
+uint32_t md_count_that_fit(const struct medusa_sched *s, uint32_t function, uint32_t most, int64_t room,
+			   uint64_t *kv_bytes);
 /* Moves up to count waiting requests into the batch, those in time before late ones; their KV memory must be free. */
 void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count);
 /* A request that is in no list runs in the batch from now on; its first token is expected in start_ns (0: it has one). */

@@ -67,7 +67,8 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
 	    s->request_capacity * sizeof(*s->requests) + s->batch_capacity * sizeof(*s->batches) +
 	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
-	    (s->ready.capacity + s->holding.capacity + s->request_alarms.capacity + s->transfer_alarms.capacity) *
+	    (s->ready.capacity + s->joins.capacity + s->holding.capacity + s->request_alarms.capacity +
+	     s->transfer_alarms.capacity) *
 		(sizeof(struct md_priority_item) + sizeof(uint32_t)) +
 	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
 	    s->run_request_capacity * sizeof(*s->run_requests) + s->run_transfer_capacity * sizeof(*s->run_transfers);

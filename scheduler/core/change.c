@@ -20,6 +20,7 @@ static int check_same(struct medusa_sched *s, const struct medusa_sched_function
 	    {"library_bytes", old->library_bytes == new->library_bytes},
 	    {"residue_bytes", old->residue_bytes == new->residue_bytes},
 	    {"in_host", !old->in_host == !new->in_host},
+	    {"continuous", !old->continuous == !new->continuous},
 	};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (!fields[i].same)

@@ -12,6 +12,7 @@
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
+#include "scheduler/core/join.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -19,6 +20,7 @@
 #include "scheduler/policy/policies.h"
 
 #define SKIP 16              /* at most this many functions that cannot start now are passed over in one step */
+#define JOINS 64             /* likewise, functions whose requests cannot join now */
 #define STUCK_RETRY 5000000u /* ns until a function that fits nowhere at the moment is tried again */
 
 /* ---- who may run ------------------------------------------------------------------------------------------------ */
@@ -29,12 +31,61 @@ void md_function_ready(struct medusa_sched *s, uint32_t function)
 	md_priority_put_ranked(&s->ready, function, rank, s->queueing->key(s, function));
 }
 
+static void put_joining(struct medusa_sched *s, uint32_t function)
+{
+	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
+	md_priority_put_ranked(&s->joins, function, rank, s->queueing->key(s, function));
+}
+
+/*
+ * A continuous function has one batch on a GPU. It starts no other while one with room is loading, because that one
+ * takes its requests sooner.
+ */
+static bool may_start(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	if (f->batches >= f->spec.max_parallel)
+		return false;
+	return !f->spec.continuous || (f->batches < s->gpu_count && !md_join_loads(s, function));
+}
+
+/* How many requests begin together; 0: more are waited for. Engines that batch by themselves take all that there are. */
+static uint32_t batch_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
+{
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	return spec->continuous ? spec->max_batch : s->batching->size(s, function, until);
+}
+
+/* Puts it where it belongs, if it waits and claims no memory. */
+static void stand(struct medusa_sched *s, uint32_t function)
+{
+	uint64_t until = s->now + 1;
+	if (md_joinable(s, function, NONE))
+		put_joining(s, function);
+	if (!may_start(s, function))
+		return;
+	if (batch_size(s, function, &until))
+		md_function_ready(s, function);
+	else
+		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
+}
+
+/* The function stands nowhere, until stand() or claim(). */
+static void step_aside(struct medusa_sched *s, uint32_t function)
+{
+	md_priority_remove(&s->ready, function);
+	md_priority_remove(&s->joins, function);
+	md_priority_remove(&s->holding, function);
+}
+
 void md_function_changed(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
 	if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
 		md_sort_late(s, function);
-	if (!md_waiting(s, function))
+	/* a claim of room for a further batch is of no use while one that runs has room */
+	bool joins = md_joinable(s, function, NONE);
+	if (!md_waiting(s, function) || (joins && f->claim != NONE && !md_joinable(s, function, f->claim)))
 		md_claim_drop(s, function);
 	if (f->gone && !f->batches)
 		md_sweep(s, function);
@@ -43,15 +94,9 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		md_priority_remove(&s->idle, function);
 	else if (!md_priority_has(&s->idle, function))
 		md_priority_put(&s->idle, function, (struct md_key){0, s->now + f->spec.keep_alive_ns});
-	md_priority_remove(&s->ready, function);
-	md_priority_remove(&s->holding, function);
-	if (!md_waiting(s, function) || f->batches >= f->spec.max_parallel || f->claim != NONE)
-		return;
-	uint64_t until = s->now + 1;
-	if (s->batching->size(s, function, &until))
-		md_function_ready(s, function);
-	else
-		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
+	step_aside(s, function);
+	if (md_waiting(s, function) && f->claim == NONE)
+		stand(s, function);
 }
 
 /* ---- claims ----------------------------------------------------------------------------------------------------- */
@@ -84,6 +129,7 @@ static bool claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	memmove(g->claims + at + 1, g->claims + at, (g->claim_count - at) * sizeof(*g->claims));
 	g->claims[at] = function;
 	g->claim_count++;
+	step_aside(s, function);
 	s->functions[function].claim = gpu;
 	s->functions[function].claimed_at = s->now;
 	if (s->eviction->drains && at == 0)
@@ -133,25 +179,6 @@ static void sort_claims(struct medusa_sched *s, uint32_t gpu)
 /* ---- starting a batch ------------------------------------------------------------------------------------------- */
 
 enum outcome { RAN, NO_SLOT, CLAIMED, STUCK };
-
-/* How many of `most` requests have room for their KV cache. */
-static uint32_t count_that_fit(const struct medusa_sched *s, uint32_t function, uint32_t most, int64_t room,
-			       uint64_t *kv_bytes)
-{
-	const struct md_function *f = &s->functions[function];
-	uint32_t count = 0;
-	*kv_bytes = 0;
-	uint32_t in_time = f->waiting.head, late = f->late.head;
-	for (; count < most; count++) {
-		uint32_t r = md_sooner(s, in_time, late);
-		uint64_t more = r == NONE ? 0 : *kv_bytes + s->requests[r].kv_bytes;
-		if (r == NONE || (int64_t)more > room)
-			break;
-		*kv_bytes = more;
-		*(r == late ? &late : &in_time) = s->requests[r].next;
-	}
-	return count;
-}
 
 static bool library_ready(struct medusa_sched *s, uint32_t function)
 {
@@ -216,15 +243,15 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_choice choice)
 {
 	uint64_t until = 0, missing = md_missing_bytes(s, function, choice.gpu), kv_bytes;
-	uint32_t most = s->batching->size(s, function, &until);
+	uint32_t most = batch_size(s, function, &until);
 	most = most ? most : 1;
 	if (!library_ready(s, function))
 		return STUCK;
-	count_that_fit(s, function, most, INT64_MAX, &kv_bytes);
+	md_count_that_fit(s, function, most, INT64_MAX, &kv_bytes);
 	if (!md_make_room(s, choice.gpu, missing + kv_bytes, function))
 		md_make_room(s, choice.gpu, needed_bytes(s, function, choice.gpu), function);
 	int64_t room = md_free_bytes(s, choice.gpu) - (int64_t)missing;
-	uint32_t count = room < 0 ? 0 : count_that_fit(s, function, most, room, &kv_bytes);
+	uint32_t count = room < 0 ? 0 : md_count_that_fit(s, function, most, room, &kv_bytes);
 	if (count)
 		return run(s, function, choice.gpu, choice.peer, count);
 	if (s->functions[function].claim != NONE)
@@ -232,13 +259,52 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 	return claim(s, function, choice.gpu) ? CLAIMED : STUCK;
 }
 
+/*
+ * A GPU that has memory for the function and no slot, because all are taken by engines that requests may join for ever.
+ * NONE: there is none, or the function need not wait for that, or another one has claimed it already.
+ */
+static uint32_t slot_to_claim(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t best = NONE;
+	for (uint32_t gpu = 0; s->continuous && gpu < s->gpu_count; gpu++) {
+		if (!could_fit(s, function, gpu) || !md_fits(s, function, gpu))
+			continue;
+		if (md_slot_free(s, gpu))
+			return NONE; /* it waits for its turn there */
+		bool endless = !s->gpus[gpu].claim_count;
+		for (uint32_t b = s->gpus[gpu].first_batch; endless && b != NONE; b = s->batches[b].newer)
+			endless = s->functions[s->batches[b].function].spec.continuous;
+		best = endless && best == NONE ? gpu : best;
+	}
+	return best;
+}
+
+static enum outcome wait_for_slot(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = slot_to_claim(s, function);
+	return gpu != NONE && claim(s, function, gpu) ? CLAIMED : NO_SLOT;
+}
+
+/* No other GPU takes a further batch of the function, whose batch has room for requests: what is it that is missing? */
+static enum outcome wait_for_join(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = NONE;
+	enum md_join joined = md_join(s, function, &gpu);
+	if (joined == MD_JOIN_LACKS_MEMORY)
+		return claim(s, function, gpu) ? CLAIMED : STUCK;
+	return joined == MD_JOINED ? RAN : NO_SLOT;
+}
+
 /* No GPU with a free slot can take the function: finds out whether a slot or memory is missing. */
 static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t best = NONE;
 	bool fits = false;
+	if (md_joinable(s, function, NONE))
+		return wait_for_join(s, function);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (!could_fit(s, function, gpu))
+		fits |= md_join_batch(s, function, gpu) != NONE; /* it waits for that one's next end */
+		if (!could_fit(s, function, gpu) || md_join_batch(s, function, gpu) != NONE)
 			continue;
 		fits |= md_fits(s, function, gpu);
 		const struct md_gpu *g = &s->gpus[gpu], *b = best == NONE ? NULL : &s->gpus[best];
@@ -246,11 +312,31 @@ static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 			best = gpu;
 	}
 	if (fits)
-		return NO_SLOT;
+		return wait_for_slot(s, function);
 	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
 }
 
 /* ---- a pass ----------------------------------------------------------------------------------------------------- */
+
+static void drain_for_first(struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	if (s->eviction->drains && g->claim_count)
+		md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
+}
+
+/* The first claim of the GPU is for requests that wait to join a batch there; CLAIMED: they still do. */
+static enum outcome serve_joining_claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	uint32_t there = gpu;
+	enum md_join joined = md_join(s, function, &there);
+	if (joined == MD_JOIN_LACKS_MEMORY)
+		return CLAIMED;
+	md_claim_drop(s, function);
+	md_function_changed(s, function);
+	drain_for_first(s, gpu);
+	return joined == MD_JOINED ? RAN : NO_SLOT;
+}
 
 static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 {
@@ -264,6 +350,11 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 			continue;
 		}
 		struct md_choice choice = {gpu, NONE};
+		if (md_join_batch(s, function, gpu) != NONE) {
+			if (serve_joining_claim(s, function, gpu) == CLAIMED)
+				return;
+			continue;
+		}
 		if (!md_slot_free(s, gpu) || !md_fits(s, function, gpu)) {
 			md_make_room(s, gpu, needed_bytes(s, function, gpu), function);
 			choice = s->placement->choose(s, function);
@@ -275,8 +366,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 		if (start(s, function, choice) != RAN)
 			return;
 		md_function_changed(s, function);
-		if (s->eviction->drains && g->claim_count)
-			md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
+		drain_for_first(s, gpu);
 	}
 }
 
@@ -284,20 +374,21 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
  * Keys may change as time passes: the key of the first one is computed again until it stays first, and so is that of
  * the one that has waited longest.
  */
-static uint32_t first_ready(struct medusa_sched *s)
+static uint32_t first_of(struct medusa_sched *s, const struct md_priority *queue,
+			 void (*put)(struct medusa_sched *s, uint32_t function))
 {
 	uint32_t oldest = s->oldest_waiting == NONE ? NONE : s->requests[s->oldest_waiting].function;
-	if (oldest != NONE && md_priority_has(&s->ready, oldest))
-		md_function_ready(s, oldest);
+	if (oldest != NONE && md_priority_has(queue, oldest))
+		put(s, oldest);
 	for (;;) {
-		struct md_priority_item first = s->ready.items[0];
+		struct md_priority_item first = queue->items[0];
 		if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
 			md_sort_late(s, first.index);
 		struct md_key key = s->queueing->key(s, first.index);
 		if (key.major == first.key.major && key.minor == first.key.minor)
 			return first.index;
-		md_function_ready(s, first.index);
-		if (s->ready.items[0].index == first.index)
+		put(s, first.index);
+		if (queue->items[0].index == first.index)
 			return first.index;
 	}
 }
@@ -321,13 +412,31 @@ static void rank_ready(struct medusa_sched *s, uint32_t from)
 		md_function_ready(s, functions[i]);
 }
 
+/* Requests join engines that run, which needs no slot. */
+static void serve_joins(struct medusa_sched *s)
+{
+	uint32_t passed = 0;
+	while (s->joins.count && passed < JOINS) {
+		uint32_t function = first_of(s, &s->joins, put_joining), gpu = NONE;
+		md_priority_remove(&s->joins, function);
+		enum md_join joined = md_join(s, function, &gpu);
+		if (joined == MD_JOINED)
+			md_function_changed(s, function);
+		else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) || !claim(s, function, gpu))
+			s->blocked[passed++] = function;
+	}
+	while (passed > 0)
+		put_joining(s, s->blocked[--passed]);
+}
+
 static void serve_ready(struct medusa_sched *s)
 {
 	uint32_t passed = 0, limit = s->placement->bound ? s->function_count : SKIP;
 	if (s->free_slots)
 		rank_ready(s, 0);
-	while (s->free_slots && s->ready.count && passed < limit) {
-		uint32_t function = first_ready(s);
+	/* without a free slot, there may still be one to claim */
+	while ((s->free_slots || s->continuous) && s->ready.count && passed < limit) {
+		uint32_t function = first_of(s, &s->ready, md_function_ready);
 		md_priority_remove(&s->ready, function);
 		struct md_choice choice = s->placement->choose(s, function);
 		enum outcome outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
@@ -374,6 +483,8 @@ void md_dispatch(struct medusa_sched *s)
 		if (s->gpus[gpu].claim_count)
 			serve_claims(s, gpu);
 	}
+	if (s->joins.count)
+		serve_joins(s);
 	serve_ready(s);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
 		waits |= s->gpus[gpu].claim_count > 0;

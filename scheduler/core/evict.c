@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/evict.h"
+#include "scheduler/core/join.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -76,6 +77,12 @@ static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 	return true;
 }
 
+bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu)
+{
+	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
+	return s->now - s->functions[s->gpus[gpu].claims[0]].claimed_at >= patience;
+}
+
 /*
  * Functions that claim memory here come first. After a while nothing else starts, so that the memory they need becomes
  * idle.
@@ -85,8 +92,7 @@ static bool claims_allow(const struct medusa_sched *s, uint32_t function, uint32
 	const struct md_gpu *g = &s->gpus[gpu];
 	if (!g->claim_count || s->functions[function].claim == gpu)
 		return true;
-	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
-	return !more_memory && s->now - s->functions[g->claims[0]].claimed_at < patience;
+	return !more_memory && !md_claim_is_old(s, gpu);
 }
 
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
@@ -95,7 +101,7 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	uint64_t needed = md_missing_bytes(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	if (!md_gpu_open(s, gpu) || g->grown || !usable(s, function, gpu) ||
+	if (!md_gpu_open(s, gpu) || g->grown || !usable(s, function, gpu) || md_join_batch(s, function, gpu) != NONE ||
 	    !claims_allow(s, function, gpu, needed > 0))
 		return false;
 	int64_t bytes = (int64_t)(needed + kv), free = md_free_bytes(s, gpu);

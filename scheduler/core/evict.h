@@ -5,7 +5,9 @@
 
 #include "scheduler/core/state.h"
 
-/* True if the function could have memory on the GPU, now or after evictions. */
+/* True if the first of the GPU's claims, which there must be, has waited so long that nothing else starts there. */
+bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu);
+/* True if a batch of the function could have memory on the GPU, now or after evictions; of a continuous one: another. */
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* True if it could on an empty GPU. */
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes);

@@ -22,6 +22,8 @@ MD_EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type typ
 		return "set timer";
 	case MEDUSA_SCHED_ACTION_ABORT:
 		return "abort";
+	case MEDUSA_SCHED_ACTION_JOIN:
+		return "join";
 	}
 	return "unknown action";
 }

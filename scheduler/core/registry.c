@@ -162,6 +162,7 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	s->peers = calloc((size_t)node.gpu_count * node.gpu_count, sizeof(*s->peers));
 	md_map_init(&s->request_ids);
 	md_priority_init(&s->ready);
+	md_priority_init(&s->joins);
 	md_priority_init(&s->holding);
 	md_priority_init(&s->idle);
 	md_priority_init(&s->request_alarms);
@@ -204,6 +205,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 		free(s->gpus[i].claims);
 	md_map_finish(&s->request_ids);
 	md_priority_finish(&s->ready);
+	md_priority_finish(&s->joins);
 	md_priority_finish(&s->holding);
 	md_priority_finish(&s->idle);
 	md_priority_finish(&s->request_alarms);
@@ -308,7 +310,7 @@ static bool function_reserve(struct medusa_sched *s)
 	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
 	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
 	    !md_latencies_reserve(s, room) || !md_priority_reserve(&s->holding, room) ||
-	    !md_priority_reserve(&s->idle, room))
+	    !md_priority_reserve(&s->joins, room) || !md_priority_reserve(&s->idle, room))
 		return false;
 	s->function_capacity = room;
 	return true;
@@ -350,7 +352,7 @@ int md_function_take(struct medusa_sched *s, const struct medusa_sched_function 
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
 			       "fields that this library does not know are set");
-	spec->max_batch = spec->max_batch ? spec->max_batch : 1;
+	spec->max_batch = spec->max_batch ? spec->max_batch : spec->continuous ? UINT32_MAX : 1;
 	spec->max_parallel = spec->max_parallel ? spec->max_parallel : 1;
 	int code = check_function(s, spec);
 	if (code)
@@ -394,6 +396,7 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 	    .next_user = NONE,
 	    .waiting = {NONE, NONE, 0},
 	    .late = {NONE, NONE, 0},
+	    .first_batch = NONE,
 	    .claim = NONE,
 	    .home = home,
 	    .heavy = md_function_heavy(s, &spec),

@@ -177,7 +177,8 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	struct md_function *f = &s->functions[r->function];
 	if (f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
 		md_request_count(s, request, in_time(s, request));
-	f->service_s += (double)(s->now - s->batches[r->batch].started) * 1e-9;
+	uint64_t started = s->batches[r->batch].started;
+	f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
 	f->served++;
 	s->stats.served++;
 	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);

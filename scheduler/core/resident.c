@@ -6,7 +6,9 @@
 #include "scheduler/core/alarm.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
+#include "scheduler/core/join.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/transfer.h"
@@ -137,12 +139,14 @@ static int check_running(struct medusa_sched *s, const struct medusa_sched_event
 	return MEDUSA_SCHED_OK;
 }
 
-/* What a restarted node loop finds running is one batch for each function and GPU. */
+/* What a restarted node loop finds running is one batch for each function and GPU, and joins what runs already. */
 static uint32_t batch_for(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	for (uint32_t b = s->gpus[gpu].first_batch; b != NONE; b = s->batches[b].newer)
 		if (s->batches[b].found && s->batches[b].function == function && !s->batches[b].hung)
 			return b;
+	if (md_join_batch(s, function, gpu) != NONE)
+		return md_join_batch(s, function, gpu);
 	if (s->gpus[gpu].running >= s->gpus[gpu].slots)
 		return NONE;
 	uint32_t batch = md_batch_create(s, function, gpu);
@@ -194,5 +198,6 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	s->stats.arrivals++;
 	s->stats.runs++;
 	say_run(s, request);
+	md_function_changed(s, e->function);
 	return MEDUSA_SCHED_OK;
 }

@@ -65,6 +65,7 @@ enum md_request_state { MD_WAITING, MD_RUNNING, MD_STRAY }; /* abort.h says what
 struct md_request {
 	uint64_t id, arrived, kv_bytes, tokens;
 	uint64_t deadline;        /* ns; UINT64_MAX: none */
+	uint64_t began;           /* ns; RUNNING, STRAY: when it came into its batch */
 	uint64_t expires;         /* RUNNING, STRAY: when its end is late */
 	int32_t rank;             /* its priority; INT32_MAX when it has waited long */
 	uint32_t function, batch; /* batch: slot, when RUNNING */
@@ -91,7 +92,8 @@ struct md_function {
 	uint32_t next_user;                        /* of its backbone */
 	struct md_list waiting, late;
 	uint32_t running, batches;
-	uint32_t claim; /* GPU on which it claims memory, or NONE */
+	uint32_t first_batch; /* its live batches, the youngest first, hung ones too */
+	uint32_t claim;       /* GPU on which it claims memory, or NONE */
 	uint64_t claimed_at;
 	uint32_t home; /* of placement "early": its GPU */
 	bool gone, heavy;
@@ -108,7 +110,8 @@ struct md_batch {
 	uint64_t id;
 	uint32_t function, gpu;
 	uint32_t next_free;
-	uint32_t older, newer; /* on its GPU */
+	uint32_t older, newer;         /* on its GPU */
+	uint32_t own_older, own_newer; /* of its function; newer ones are before it */
 	struct md_list requests, strays;
 	uint64_t kv_bytes, started;
 	bool live, first_token; /* first_token: some request has its first token */
@@ -179,13 +182,15 @@ struct medusa_sched {
 	uint64_t generation;
 
 	struct md_priority ready;   /* functions that may run now */
+	struct md_priority joins;   /* functions that wait and have a batch with room for another request */
 	struct md_priority holding; /* functions whose batch still fills, by the time when it must start */
 	struct md_priority idle;    /* functions that are not called, by the time when they are unloaded */
 	struct md_priority request_alarms, transfer_alarms; /* alarm.h */
 	bool priorities;                                    /* some request has had a priority other than 0 */
 	uint32_t *blocked;                                  /* used during a dispatch */
 	uint32_t free_slots;
-	bool look_again; /* a GPU no longer computes a first token: batches that fill may start */
+	uint32_t continuous; /* live batches of continuous functions */
+	bool look_again;     /* a GPU no longer computes a first token: batches that fill may start */
 
 	const struct md_queueing *queueing;
 	const struct md_placement *placement;

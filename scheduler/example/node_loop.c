@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node loop around libmedusa-sched, as a worker needs it: runs that wait for their copies, clients that go, a copy that
- * hangs, KV caches that grow, and a restart that finds a model on the GPU. Two functions take turns on a GPU that has room
+ * A node loop around libmedusa-sched, as a worker needs it: runs that wait for their copies, requests that join a run,
+ * clients that go, a copy that hangs, KV caches that grow, and a restart that finds a model on the GPU. Two functions take turns on a GPU that has room
  * for one of them. The GPU is simulated. docs/scheduler.md has the contract of each event and action.
  */
 #include <inttypes.h>
@@ -163,6 +163,7 @@ static void carry_out(const struct medusa_sched_action *action)
 		say_artifact(action);
 		break;
 	case MEDUSA_SCHED_ACTION_RUN:
+	case MEDUSA_SCHED_ACTION_JOIN: /* the engine, which runs, is given further requests */
 		for (uint32_t i = 0; i < action->request_count; i++)
 			printf(" request %" PRIu64 " of %s, after %" PRIu32 " copies", action->requests[i],
 			       functions[action->function], action->transfer_count);
@@ -231,7 +232,8 @@ static void create(void)
 						       .t0_ns = 30 * MS,
 						       .token_ns = 7 * MS,
 						       .slo_ns = 2000 * MS,
-						       .abortable = 1};
+						       .abortable = 1,
+						       .continuous = 1};
 	uint32_t index;
 	stop_on_error(medusa_sched_create(&node, &options, &sched));
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
@@ -262,6 +264,7 @@ int main(void)
 	arrives(1000 * MS, 2, 1);
 	will_happen(1550 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_CANCEL, .request = 2});
 	arrives(2000 * MS, 3, 0);
+	arrives(7550 * MS, 4, 0);
 	will_happen(9000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_GPU_DRAIN, .gpu = 0});
 	while (queued) {
 		struct medusa_sched_event event = next_event();

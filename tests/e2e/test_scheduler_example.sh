@@ -47,14 +47,19 @@ cat >"$work/expected.out" <<'END'
  7481.0 ms  transfer done
  7511.0 ms  first token: request 3
  7541.0 ms  KV changed: request 3
+ 7550.0 ms  arrival: request 4
+            join request 4 of chat, after 0 copies
+ 7580.0 ms  first token: request 4
  7581.0 ms  done: request 3
+ 7610.0 ms  KV changed: request 4
+ 7650.0 ms  done: request 4
  8000.0 ms  timer
  9000.0 ms  GPU drain
             offload context of chat, 1000 MB
             offload weights of chat, 12000 MB
 END
 
-section "two functions on one GPU, a client that goes, a copy that hangs, and a restart"
+section "two functions on one GPU, a request that joins another, a client that goes, a copy that hangs, and a restart"
 for name in first second; do
 	run $name "$example"
 	assert_exit $name 0

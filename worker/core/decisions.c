@@ -41,6 +41,7 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 	md_debug("%s, function %u", medusa_sched_action_name(action->type), action->function);
 	switch (action->type) {
 	case MEDUSA_SCHED_ACTION_RUN:
+	case MEDUSA_SCHED_ACTION_JOIN: /* the engine batches by itself */
 		run(worker, action);
 		break;
 	case MEDUSA_SCHED_ACTION_SWAP_IN:

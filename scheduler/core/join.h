@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines that batch by themselves: requests of a continuous function join its batch that runs. */
+#ifndef MD_SCHEDULER_CORE_JOIN_H
+#define MD_SCHEDULER_CORE_JOIN_H
+
+#include "scheduler/core/state.h"
+
+enum md_join {
+	MD_JOINED,
+	MD_JOIN_LACKS_MEMORY, /* for the KV cache of the first request */
+	MD_JOIN_NOT_NOW,      /* no batch takes anybody: full, loading, draining, hanging, or others have their turn */
+};
+
+/* The batch of a continuous function on this GPU, unless it hangs. NONE: there is none, or it is another function. */
+uint32_t md_join_batch(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
+/* Whether it has a batch (on this GPU; NONE: on any) that may take another request, as soon as GPU and memory allow. */
+bool md_joinable(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
+/* Whether artifacts of a batch that may take another request are still on their way. */
+bool md_join_loads(const struct medusa_sched *s, uint32_t function);
+/*
+ * Lets waiting requests join: as many as the batch takes, or one if there are several batches. *gpu: the only GPU that
+ * comes into question, or NONE; and the one where memory is lacking.
+ */
+enum md_join md_join(struct medusa_sched *s, uint32_t function, uint32_t *gpu);
+
+#endif
