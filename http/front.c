@@ -395,7 +395,11 @@ void md_http_front_drain(struct md_http_front *front)
 	evconnlistener_disable(front->listener);
 	for (struct md_http_exchange *next, *x = front->oldest; x; x = next) {
 		next = x->newer;
-		if (x->state == WAITING)
+		if (x->state != WAITING)
+			continue;
+		if (evbuffer_get_length(bufferevent_get_output(x->wire)))
+			close_when_sent(x); /* the last answer is still on its way */
+		else
 			close_connection(x);
 	}
 }

@@ -10,7 +10,7 @@
 #include "tools/options.h"
 #include "worker/core/service.h"
 
-static const char *config_path, *config_folder, *listen_text, *state_path;
+static const char *config_path, *config_folder, *listen_text, *state_path, *control_path;
 static bool check;
 
 static const struct md_option options[] = {
@@ -24,6 +24,10 @@ static const struct md_option options[] = {
      .argument = "DIR",
      .help = "Where to keep what engines print ($XDG_STATE_HOME/medusa-worker).",
      .value = &state_path},
+    {.name = "control",
+     .argument = "PATH",
+     .help = "Unix socket for medusa-workerctl ($XDG_RUNTIME_DIR/medusa/worker.sock).",
+     .value = &control_path},
     {.name = "check", .help = "Only read the configuration, and say what has no effect.", .flag = &check},
 };
 
@@ -79,7 +83,8 @@ static int serve(const struct md_worker_config *config)
 	struct md_service_options service = {.listen = listen_text            ? listen_text
 						       : *config->node.listen ? config->node.listen
 									      : "127.0.0.1:8080",
-					     .state = state};
+					     .state = state,
+					     .control = control_path};
 	if (find_state(state, &err) != MD_OK || md_service_run(config, &service, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	return MD_EXIT_OK;

@@ -85,12 +85,13 @@ class Daemon:
     def __init__(self, folder, config, *options, env=None):
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
+        self.control = f"{folder}/control"
         with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
             file.write(config)
         with open(f"{folder}/err", "ab") as err:
             self.process = subprocess.Popen(
                 ["medusa-worker", "--config", f"{folder}/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/state",
-                 *options], stdout=subprocess.PIPE, stderr=err, text=True, env={**os.environ, **(env or {})})
+                 "--control", self.control, *options], stdout=subprocess.PIPE, stderr=err, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
         self.port = int(line.rsplit(":", 1)[1]) if line.startswith("listening on ") else 0
 
@@ -121,6 +122,18 @@ class Daemon:
 
     def engine_log(self, model):
         return self.get(f"/logs/{model}").body.decode()
+
+    def ctl(self, *words):
+        """medusa-workerctl, when it has ended."""
+        return subprocess.run(["medusa-workerctl", *words, "--socket", self.control], capture_output=True, text=True, timeout=PATIENCE)
+
+    def tell(self, *words):
+        """What medusa-workerctl prints with --json."""
+        done = self.ctl(*words, "--json")
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            return {"exit": done.returncode, "stderr": done.stderr}
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)

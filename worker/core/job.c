@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
@@ -55,11 +56,48 @@ static void destroy(struct md_worker_job *job)
 		md_unload_look(model->worker);
 }
 
+struct md_worker_job **md_job_list(const struct md_worker *worker, size_t *count)
+{
+	struct md_worker_job **jobs = NULL;
+	size_t cursor = 0, room = 0;
+	uint64_t id, at;
+	*count = 0;
+	while (md_map_next(&worker->jobs, &cursor, &id, &at))
+		if (MD_ARRAY_GROW(jobs, *count, room))
+			jobs[(*count)++] = (struct md_worker_job *)(uintptr_t)at;
+	return jobs;
+}
+
+void md_job_end_all(struct md_worker *worker)
+{
+	size_t count;
+	struct md_worker_job **jobs = md_job_list(worker, &count);
+	for (size_t i = 0; i < count; i++)
+		destroy(jobs[i]);
+	free(jobs);
+}
+
 /* An engine that is done with it, or can't be: the scheduler is told that it has ended. */
 static void finish(struct md_worker_job *job)
 {
 	post(job, MEDUSA_SCHED_EVENT_DONE);
 	destroy(job);
+}
+
+/* ---- loading without a request ---- */
+
+static void tell_loaded(struct md_worker_job *job, const char *why)
+{
+	void (*loaded)(void *context, const char *why) = job->loaded;
+	job->loaded = NULL;
+	if (loaded)
+		loaded(job->waiter, why);
+}
+
+void md_job_forget(void *context)
+{
+	struct md_worker_job *job = context;
+	job->loaded = NULL;
 }
 
 /* ---- the client ---- */
@@ -173,6 +211,7 @@ static void fail(struct md_worker_job *job)
 		break_off_failed(job);
 	else if (job->exchange)
 		md_reply_error(job->exchange, MD_REPLY_UPSTREAM, NULL, "model %s: %s", job->model->id, job->why);
+	tell_loaded(job, job->why);
 	job->exchange = NULL;
 	job->model->failures++;
 	finish(job);
@@ -224,7 +263,14 @@ static void put_headers(struct md_worker_job *job, bool keep_keys)
 	md_http_call_header(job->call, "X-Forwarded-For", peers);
 }
 
-void md_job_forward(struct md_worker_job *job)
+/* The engine is ready, which is all that was wanted. */
+static void end_load(struct md_worker_job *job)
+{
+	tell_loaded(job, NULL);
+	finish(job);
+}
+
+static void send_request(struct md_worker_job *job)
 {
 	const struct md_http_head *head = md_http_exchange_head(job->exchange);
 	struct md_model *model = job->model;
@@ -245,6 +291,14 @@ void md_job_forward(struct md_worker_job *job)
 	post(job, MEDUSA_SCHED_EVENT_STARTED);
 }
 
+void md_job_forward(struct md_worker_job *job)
+{
+	if (job->load)
+		end_load(job);
+	else
+		send_request(job);
+}
+
 void md_job_grant(struct md_worker_job *job, uint64_t batch)
 {
 	struct md_worker_job **at = &job->model->granted;
@@ -252,7 +306,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch)
 	job->batch = batch;
 	job->stage = MD_JOB_GRANTED;
 	job->granted = md_clock_ns();
-	if (!job->exchange) {
+	if (!job->exchange && !job->load) {
 		finish(job);
 	} else if (md_engine_state(job->model->engine) == MD_ENGINE_READY) {
 		md_job_forward(job);
@@ -290,8 +344,11 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	struct md_http_exchange *exchange = job->exchange;
 	struct md_refusal refusal;
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
+	if (job->dismissed)
+		md_refusal_make_drained(model->id, &refusal);
 	model->refused++;
 	job->exchange = NULL;
+	tell_loaded(job, refusal.message);
 	if (exchange && (job->head_made || job->head_sent))
 		break_off(exchange, job->stream, refusal.message);
 	else if (exchange)
@@ -308,6 +365,42 @@ void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
 	tell_refused(job, reason);
 	finish(job);
+}
+
+void md_job_dismiss(struct md_worker_job *job)
+{
+	if (job->stage == MD_JOB_RUNNING || (job->dismissed && job->stage == MD_JOB_WAITING))
+		return; /* it runs, or the scheduler has been told already */
+	job->dismissed = true;
+	post(job, MEDUSA_SCHED_EVENT_CANCEL);
+	if (job->stage == MD_JOB_GRANTED)
+		md_job_abort(job, MEDUSA_SCHED_REASON_CANCELLED);
+}
+
+static void post_arrival(struct md_worker_job *job)
+{
+	job->model->unfinished++;
+	md_decisions_post(job->model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+									  .request = job->id,
+									  .function = job->model->function});
+}
+
+struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context)
+{
+	struct md_worker *worker = model->worker;
+	struct md_worker_job *job = calloc(1, sizeof(*job));
+	if (!job || !md_map_put(&worker->jobs, worker->next_job + 1, (uintptr_t)job)) {
+		free(job);
+		return NULL;
+	}
+	*job = (struct md_worker_job){.model = model,
+				      .id = ++worker->next_job,
+				      .arrived = md_clock_ns(),
+				      .load = true,
+				      .loaded = done,
+				      .waiter = context};
+	post_arrival(job);
+	return job;
 }
 
 void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char *target, char *body, size_t size,
@@ -330,10 +423,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .body = body,
 				      .body_size = size,
 				      .stream = stream};
-	model->unfinished++;
 	md_http_exchange_watch(exchange, &watching, job);
 	md_loading_begin(job);
-	md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
-							      .request = job->id,
-							      .function = model->function});
+	post_arrival(job);
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "worker/core/worker.h"
 
@@ -99,17 +98,11 @@ static void on_settled(void *context)
 /* Requests that were granted or run end here, or wait for what the scheduler makes of them. */
 static void return_jobs(struct md_model *model)
 {
-	struct md_worker *worker = model->worker;
-	size_t cursor = 0, count = 0, room = 0;
-	uint64_t id, at;
-	struct md_worker_job **jobs = NULL;
-	while (md_map_next(&worker->jobs, &cursor, &id, &at)) {
-		struct md_worker_job *job = (struct md_worker_job *)(uintptr_t)at;
-		if (job->model == model && job->stage != MD_JOB_WAITING && MD_ARRAY_GROW(jobs, count, room))
-			jobs[count++] = job;
-	}
+	size_t count;
+	struct md_worker_job **jobs = md_job_list(model->worker, &count);
 	for (size_t i = 0; i < count; i++)
-		md_job_return(jobs[i]);
+		if (jobs[i]->model == model && jobs[i]->stage != MD_JOB_WAITING)
+			md_job_return(jobs[i]);
 	free(jobs);
 }
 

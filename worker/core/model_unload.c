@@ -3,15 +3,14 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "worker/core/reply.h"
 #include "worker/core/worker.h"
 
 struct md_unload {
 	struct md_unload *next;
 	struct md_worker *worker;
-	struct md_http_exchange *exchange;
 	struct md_model *model; /* NULL: all */
-	bool as_json;
+	void (*done)(void *context);
+	void *context;
 };
 
 static bool is_stopped(const struct md_model *model)
@@ -30,7 +29,7 @@ static bool is_done(const struct md_unload *unload)
 	return true;
 }
 
-static void on_gone(void *context)
+void md_unload_forget(void *context)
 {
 	struct md_unload *unload = context, **at = &unload->worker->unloads;
 	while (*at != unload)
@@ -39,7 +38,7 @@ static void on_gone(void *context)
 	free(unload);
 }
 
-static void answer_done(struct md_worker *worker)
+static void tell_done(struct md_worker *worker)
 {
 	for (struct md_unload *unload, **at = &worker->unloads; (unload = *at);) {
 		if (!is_done(unload)) {
@@ -47,10 +46,7 @@ static void answer_done(struct md_worker *worker)
 			continue;
 		}
 		*at = unload->next;
-		if (unload->as_json)
-			md_reply_json(unload->exchange, 200, json_pack("{s:s}", "msg", "ok"));
-		else
-			md_reply_text(unload->exchange, 200, "text/plain; charset=utf-8", "OK");
+		unload->done(unload->context);
 		free(unload);
 	}
 }
@@ -70,26 +66,23 @@ static void stop_due(struct md_worker *worker)
 void md_unload_look(struct md_worker *worker)
 {
 	stop_due(worker);
-	answer_done(worker);
+	tell_done(worker);
 	for (size_t i = 0; i < worker->model_count; i++)
 		if (is_stopped(&worker->models[i]))
 			worker->models[i].unload_at = 0;
 }
 
-void md_unload_take(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json)
+struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *model, void (*done)(void *context),
+				  void *context)
 {
-	static const struct md_http_exchange_events events = {.gone = on_gone};
 	struct md_unload *unload = calloc(1, sizeof(*unload));
-	if (!unload) {
-		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
-		return;
-	}
+	if (!unload)
+		return NULL;
 	*unload = (struct md_unload){
-	    .next = worker->unloads, .worker = worker, .exchange = exchange, .model = model, .as_json = as_json};
+	    .next = worker->unloads, .worker = worker, .model = model, .done = done, .context = context};
 	worker->unloads = unload;
-	md_http_exchange_watch(exchange, &events, unload);
 	for (size_t i = 0; i < worker->model_count; i++)
 		if (!model || model == &worker->models[i])
 			worker->models[i].unload_at = md_clock_ns() + worker->models[i].config->unload_ns;
-	md_unload_look(worker);
+	return unload;
 }

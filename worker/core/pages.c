@@ -81,6 +81,47 @@ static void show_log(struct md_worker *worker, struct md_http_exchange *exchange
 
 /* ---- unloading ---- */
 
+/* A client that waits until models are unloaded. */
+struct waiting {
+	struct md_http_exchange *exchange;
+	struct md_unload *unload;
+	bool as_json;
+};
+
+static void on_unloaded(void *context)
+{
+	struct waiting *waiting = context;
+	if (waiting->as_json)
+		md_reply_json(waiting->exchange, 200, json_pack("{s:s}", "msg", "ok"));
+	else
+		md_reply_text(waiting->exchange, 200, "text/plain; charset=utf-8", "OK");
+	free(waiting);
+}
+
+static void on_gone(void *context)
+{
+	struct waiting *waiting = context;
+	md_unload_forget(waiting->unload);
+	free(waiting);
+}
+
+static void unload(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json)
+{
+	static const struct md_http_exchange_events events = {.gone = on_gone};
+	struct waiting *waiting = calloc(1, sizeof(*waiting));
+	if (waiting)
+		waiting->unload = md_unload_begin(worker, model, on_unloaded, waiting);
+	if (!waiting || !waiting->unload) {
+		free(waiting);
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+		return;
+	}
+	waiting->exchange = exchange;
+	waiting->as_json = as_json;
+	md_http_exchange_watch(exchange, &events, waiting);
+	md_unload_look(worker);
+}
+
 /* rest: "", or "/NAME". */
 static bool take_unload(struct md_worker *worker, struct md_http_exchange *exchange, const char *rest)
 {
@@ -91,7 +132,7 @@ static bool take_unload(struct md_worker *worker, struct md_http_exchange *excha
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"",
 			       rest + 1);
 	else
-		md_unload_take(worker, exchange, model, !model);
+		unload(worker, exchange, model, !model);
 	return true;
 }
 
@@ -109,11 +150,12 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 	else if (!strcmp(path, "/running"))
 		list_running(worker, exchange);
 	else if (!strcmp(path, "/health") || !strcmp(path, "/wol-health"))
-		md_reply_text(exchange, 200, "text/plain; charset=utf-8", "OK");
+		md_reply_text(exchange, md_drain_is_on(worker->drain) ? 503 : 200, "text/plain; charset=utf-8",
+			      md_drain_is_on(worker->drain) ? "draining" : "OK");
 	else if (!strcmp(path, "/metrics"))
 		md_metrics_answer(worker, exchange);
 	else if (!strcmp(path, "/unload"))
-		md_unload_take(worker, exchange, NULL, false);
+		unload(worker, exchange, NULL, false);
 	else if (!strncmp(path, "/logs/", 6))
 		show_log(worker, exchange, path + 6);
 	else

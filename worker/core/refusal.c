@@ -41,3 +41,11 @@ void md_refusal_make(enum medusa_sched_reason reason, const char *model, const c
 	snprintf(refusal->message, sizeof(refusal->message), "model %.100s: the request was refused (%s)", model,
 		 medusa_sched_reason_name(reason));
 }
+
+void md_refusal_make_drained(const char *model, struct md_refusal *refusal)
+{
+	refusal->error = MD_REPLY_UNAVAILABLE;
+	refusal->code = "draining";
+	snprintf(refusal->message, sizeof(refusal->message),
+		 "the request for model %.100s was not begun: the daemon takes no more requests", model);
+}

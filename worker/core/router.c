@@ -61,6 +61,11 @@ static char *make_target(const struct md_model *model, const char *local)
 static void give(struct md_model *model, struct md_http_exchange *exchange, const char *local, char *body, size_t size,
 		 bool stream)
 {
+	if (md_drain_is_on(model->worker->drain)) {
+		free(body);
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining", "the daemon takes no more requests");
+		return;
+	}
 	if (model->unfinished >= model->config->concurrency) {
 		free(body);
 		md_reply_error(exchange, MD_REPLY_BUSY, "concurrency_limit",

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "worker/control/socket.h"
+#include "worker/control/verbs.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/worker.h"
 
@@ -16,12 +18,13 @@
 #include "base/log.h"
 
 #define TICK_S 1
-#define DRAIN_S 30u /* for requests, when the daemon ends */
+#define DRAIN_MS 30000u /* for requests, when the daemon ends */
 
 struct service {
 	struct md_worker worker;
 	struct event *interrupt, *terminate, *tick;
-	unsigned ending_s;
+	struct md_control *control; /* NULL: none */
+	struct md_verbs *verbs;
 	bool ending;
 };
 
@@ -41,8 +44,8 @@ static void on_signal(evutil_socket_t signal, short what, void *context)
 		return;
 	}
 	md_info("SIG%s: no new requests; those that run may end", sigabbrev_np((int)signal));
-	service->ending = service->worker.stopping = true;
-	md_http_front_drain(service->worker.front);
+	service->ending = true;
+	md_drain_begin(service->worker.drain, DRAIN_MS, true, true);
 }
 
 /* ---- now and then ---- */
@@ -55,12 +58,26 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	for (size_t i = 0; i < worker->model_count; i++)
 		md_log_file_trim(worker->models[i].log);
 	md_unload_look(worker);
-	if (service->ending && (!md_http_front_connections(worker->front) || ++service->ending_s > DRAIN_S) &&
-	    md_models_stop(worker))
+	md_verbs_look(service->verbs);
+	if (md_drain_look(worker->drain))
 		end_now(service);
 }
 
 /* ---- beginning and end ---- */
+
+/* Nobody has asked for the default socket, so a daemon that can't have it serves without. */
+static enum md_status open_control(struct service *service, const char *given, struct md_error *err)
+{
+	struct md_error why = {0};
+	const char *path = given && *given ? given : service->worker.config->node.control;
+	if (md_control_create(service->worker.base, path, md_verbs_take, service->verbs, &service->control, &why) ==
+	    MD_OK)
+		return MD_OK;
+	if (*path)
+		return md_error_set(err, why.status, "%s", why.message);
+	md_warn("no control socket: %s; say --control PATH to have another one", why.message);
+	return MD_OK;
+}
 
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
@@ -72,6 +89,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->processes = worker->base ? md_engine_processes_create(worker->base) : NULL;
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
+	worker->drain = md_drain_create(worker);
+	service->verbs = md_verbs_create(worker);
+	if (!worker->drain || !service->verbs)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
@@ -82,6 +103,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	if (!service->interrupt || !service->terminate || !service->tick || event_add(service->interrupt, NULL) ||
 	    event_add(service->terminate, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
+	MD_FORWARD(open_control(service, options->control, err));
 	return md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err);
 }
 
@@ -94,9 +116,13 @@ static void free_event(struct event *event)
 static void end(struct service *service)
 {
 	struct md_worker *worker = &service->worker;
+	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
+	md_verbs_destroy(service->verbs);
+	md_job_end_all(worker);
 	md_models_destroy(worker);
 	md_decisions_end(worker);
+	md_drain_destroy(worker->drain);
 	free_event(service->interrupt);
 	free_event(service->terminate);
 	free_event(service->tick);
@@ -114,6 +140,7 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 	if (status == MD_OK) {
 		unsigned port = md_http_front_port(service.worker.front);
 		const char *colon = strrchr(options->listen, ':');
+		service.worker.port = port;
 		if (port)
 			printf("listening on %.*s:%u\n", (int)(colon - options->listen), options->listen, port);
 		else

@@ -6,8 +6,9 @@
 #include "worker/config/config.h"
 
 struct md_service_options {
-	const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
-	const char *state;  /* folder for what engines print */
+	const char *listen;  /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
+	const char *state;   /* folder for what engines print */
+	const char *control; /* path of the control socket; NULL: the configuration's, else the default */
 };
 
 /*

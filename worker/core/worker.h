@@ -39,6 +39,10 @@ struct md_worker_job {
 	struct event *broken;  /* set when the connection to the engine broke: whether it has ended is not known yet */
 	char why[160];         /* it broke */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
+	bool load;             /* nobody's request: it ends as soon as the engine is ready */
+	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
+	void *waiter;
+	bool dismissed; /* the daemon takes no more work, and this has not begun */
 	bool stream, first_token;
 	bool head_made;                  /* the head of the answer is ours, and says 200 */
 	bool head_sent;                  /* the engine has begun its answer */
@@ -87,6 +91,7 @@ struct md_worker {
 	bool names_gpus; /* engines are told which GPU to use */
 	uint64_t gpu_bytes;
 	int64_t began; /* seconds since 1970 */
+	unsigned port; /* of HTTP; 0: a Unix socket */
 	struct medusa_sched *sched;
 	struct md_unload *unloads; /* who waits for models to stop */
 	struct md_map jobs;        /* by number; pointers */
@@ -94,8 +99,8 @@ struct md_worker {
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	struct event *step, *timer;
-	bool stopping;
-	bool passes_keys; /* the clients' keys are for the engines: the worker itself wants none */
+	struct md_drain *drain; /* of new requests, and at last of the daemon */
+	bool passes_keys;       /* the clients' keys are for the engines: the worker itself wants none */
 };
 
 /* ---- decisions.c: the scheduler ---- */
@@ -110,10 +115,21 @@ void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event
 /* A client's request for this model; target and body (NULL: the exchange's) are taken over. */
 void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char *target, char *body, size_t size,
 		 bool stream);
+/*
+ * Loads the model as a request would. `done` is called later, outside of this call: with NULL when its engine is ready,
+ * else with the reason. NULL: out of memory, `done` is not called.
+ */
+struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context);
+void md_job_forget(void *job);                                /* `done` is not called; loading goes on */
 void md_job_grant(struct md_worker_job *job, uint64_t batch); /* the scheduler runs it */
+/* Ends a job that has not begun to run: its client is told that the daemon takes no more work. */
+void md_job_dismiss(struct md_worker_job *job);
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);
 void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason); /* it runs, and is broken off */
-void md_job_forward(struct md_worker_job *job);                                /* its engine is ready */
+struct md_worker_job **md_job_list(const struct md_worker *worker,
+				   size_t *count); /* of all; the caller frees the list */
+void md_job_end_all(struct md_worker *worker);     /* the daemon ends: they are freed, and nobody is told */
+void md_job_forward(struct md_worker_job *job);    /* its engine is ready */
 /*
  * Its engine has failed. True: nothing was sent, and it waits for what the scheduler makes of its batch; false: it has
  * ended, and the scheduler will learn of that.
@@ -131,9 +147,29 @@ struct md_model *md_models_find(struct md_worker *worker, const char *name); /* 
 
 /* ---- model_unload.c ---- */
 
-/* Unloads a model (NULL: all) when its requests have ended, or its unloadTimeout has passed; then the answer is sent. */
-void md_unload_take(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json);
+/*
+ * Unloads a model (NULL: all) when its requests have ended, or its unloadTimeout has passed; then `done` is called, in a
+ * later md_unload_look, which the caller calls when it is ready for that. NULL: out of memory.
+ */
+struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *model, void (*done)(void *context),
+				  void *context);
 void md_unload_look(struct md_worker *worker); /* a model has stopped, a request has ended, time has passed */
+void md_unload_forget(void *unload);           /* `done` is not called; unloading goes on */
+
+/* ---- request_drain.c ---- */
+
+struct md_drain *md_drain_create(struct md_worker *worker); /* NULL: out of memory */
+void md_drain_destroy(struct md_drain *drain);
+/*
+ * From now on, new requests for models are refused. Those that wait may run until deadline_ms (of now) has passed, then
+ * they are refused, too; those that run may end, also later unless `cut` is set. ends: the daemon ends when none is left.
+ */
+void md_drain_begin(struct md_drain *drain, uint64_t deadline_ms, bool ends, bool cut);
+void md_drain_undo(struct md_drain *drain); /* requests are taken again, unless the daemon is to end */
+bool md_drain_is_on(const struct md_drain *drain);
+bool md_drain_is_empty(const struct md_drain *drain); /* no request is left */
+/* True: the daemon may end now, because it was to, and everything has ended. Called now and then. */
+bool md_drain_look(struct md_drain *drain);
 
 /* ---- router.c ---- */
 

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-worker is asked and told what to do over its control socket, by medusa-workerctl.
+. tests/e2e/lib.sh
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+section 'control socket'
+run control python3 tests/worker/control.py "$work"
+assert_exit control 0
+grep -A3 FAIL "$work/control.out"
+finish

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control socket of medusa-worker, and medusa-workerctl: control.py FOLDER."""
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+
+from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+
+folder = sys.argv[1]
+config = f"""
+startPort: {free_ports(4)}
+models:
+  a: {{cmd: "{ENGINE} --name a", aliases: [first]}}
+  b: {{cmd: "{ENGINE} --name b"}}
+  dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
+"""
+
+
+class Line:
+    """A connection to the socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(path)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, data):
+        self.socket.sendall(data if isinstance(data, bytes) else json.dumps(data).encode() + b"\n")
+
+    def hear(self):
+        line = self.file.readline()
+        return json.loads(line) if line else None
+
+
+def ask_later(daemon, model, **more):
+    """A thread that asks, and the list that gets the reply."""
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(daemon.chat(model, **more)))
+    thread.start()
+    return thread, replies
+
+
+def of(daemon, model):
+    return next(m for m in daemon.tell("models")["models"] if m["model"] == model)
+
+
+d = Daemon(f"{folder}/control", config)
+
+# What is there.
+status = d.tell("status")
+check("the process", d.process.pid, status.get("pid"))
+check("the port, and what is loaded", (d.port, 3, 0, False), tuple(status.get(k) for k in ("port", "models", "loaded", "draining")))
+check("one GPU, whose memory nobody has stated", [None], [g["limit_bytes"] for g in status["gpus"]])
+check("as text", True, f"process {d.process.pid}," in d.ctl("status").stdout)
+check("models", [("a", "stopped"), ("b", "stopped"), ("dies", "stopped")], [(m["model"], m["state"]) for m in d.tell("models")["models"]])
+
+# Loading and unloading.
+check("load", (0, "", ""), (lambda r: (r.returncode, r.stdout, r.stderr))(d.ctl("load", "first")))
+check("it runs", {"a": "ready"}, d.running())
+check("its engine got no request", 0, d.get("/upstream/a/counts").json.get("requests"))
+check("load what is loaded", 0, d.ctl("load", "a").returncode)
+check("another one takes its place", (0, {"b": "ready"}), (d.ctl("load", "b").returncode, d.running()))
+r = d.ctl("load", "dies")
+check("an engine that does not start", (1, True), (r.returncode, "exit code 3" in r.stderr))
+check("the same as JSON", (False, True), (lambda r: (r.get("ok"), "exit code 3" in r.get("message", "")))(d.tell("load", "dies")))
+check("its failure is told", True, "exit code 3" in of(d, "dies")["last_failure"])
+check("an unknown one", 3, d.ctl("load", "nobody").returncode)
+d.chat("a")
+check("latencies: two loads, two requests", 4, of(d, "a")["first_token_s"]["count"])
+check("as text", True, any(line.startswith("a ") and " ready " in line for line in d.ctl("models").stdout.split("\n")))
+check("unload", (0, {}), (d.ctl("unload", "a").returncode, d.running()))
+d.chat("b")
+check("unload all", (0, {}), (d.ctl("unload", "--all").returncode, d.running()))
+check("unload nobody", 3, d.ctl("unload", "nobody").returncode)
+tops = d.ctl("top", "--json", "--count", "2", "--interval", "0.1").stdout.strip().split("\n")
+check("top", [(d.process.pid, 3)] * 2, [(t["pid"], len(t["models"])) for t in map(json.loads, tops)])
+for words in (("nothing",), ("load",), ("load", "a", "b"), ("status", "--exit"), ("drain", "--deadline", "soon"), ("top", "--count", "0")):
+    check(f"usage: {words}", 2, d.ctl(*words).returncode)
+
+# The protocol.
+check("only for its user", 0o600, stat.S_IMODE(os.stat(d.control).st_mode))
+line = Line(d.control)
+line.send({"version": 1, "verb": "status"})
+line.send({"version": 1, "verb": "resume"})
+check("one answer after the other", [(1, True), (1, True)], [(a["version"], a["ok"]) for a in (line.hear(), line.hear())])
+for question, wrong in ((b"{\n", "invalid"), (b"[1]\n", "invalid"), ({"version": 2, "verb": "status"}, "version"), ({"version": 1, "verb": "x"}, "unsupported"),
+                        ({"version": 1, "verb": "load"}, "invalid"), ({"version": 1, "verb": "drain", "deadline_s": "x"}, "invalid")):
+    line.send(question)
+    answer = line.hear()
+    check(f"refused: {question}", (False, True), (answer["ok"], wrong in answer["status"]))
+try:
+    line.send(b"x" * 200000)
+    ended = line.hear() is None
+except OSError:
+    ended = True
+check("a line without an end", True, ended)
+if not os.geteuid():
+    # Another user who may open the socket is not answered.
+    place = tempfile.mkdtemp(prefix="medusa-control.")
+    os.chmod(place, 0o755)
+    one = Daemon(f"{folder}/foreign", config, "--control", f"{place}/s")
+    os.chmod(f"{place}/s", 0o666)
+    child = os.fork()
+    if not child:
+        os.setgid(65534)
+        os.setuid(65534)
+        answered = 9
+        try:
+            line = Line(f"{place}/s")
+            line.send({"version": 1, "verb": "status"})
+            answered = 9 if line.hear() else 0
+        except (BrokenPipeError, ConnectionResetError):
+            answered = 0
+        finally:
+            os._exit(answered)
+    check("another user", 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    check("the daemon says so", True, "does not answer user 65534" in one.stderr())
+    one.stop()
+    shutil.rmtree(place)
+
+# Somebody who waits for a load and goes does no harm.
+line = Line(d.control)
+line.send({"version": 1, "verb": "load", "model": "a"})
+until("it starts", lambda: "a" in d.running())
+line.socket.close()
+until("it is loaded all the same", lambda: d.running().get("a") == "ready")
+
+# Draining: what runs ends, what waits goes on.
+first, first_replies = ask_later(d, "a", wait=1)
+until("it runs", lambda: of(d, "a")["running"] == 1)
+second, second_replies = ask_later(d, "b")
+until("it waits", lambda: of(d, "b")["waiting"] == 1)
+check("drain", 0, d.ctl("drain", "--deadline", "50").returncode)
+first.join()
+second.join()
+check("what ran and what waited", [200, 200], [r.status for r in first_replies + second_replies])
+r = d.chat("a")
+check("a new one", (503, "draining", "5"), (r.status, r.json["error"]["code"], r.headers.get("retry-after")))
+check("whoever balances sees it", 503, d.get("/health").status)
+check("nothing is loaded", (1, True), (lambda r: (r.returncode, "drained" in r.stderr))(d.ctl("load", "a")))
+check("resume", 0, d.ctl("resume").returncode)
+check("requests are taken again", (200, 200), (d.chat("a").status, d.get("/health").status))
+
+# After the deadline, what waits is refused, and what runs still ends.
+first, first_replies = ask_later(d, "a", wait=2)
+until("it runs", lambda: of(d, "a")["running"] == 1)
+second, second_replies = ask_later(d, "b")
+until("it waits", lambda: of(d, "b")["waiting"] == 1)
+check("drain at once", 0, d.ctl("drain", "--deadline", "0").returncode)
+first.join()
+second.join()
+check("what ran", [200], [r.status for r in first_replies])
+check("what waited", [(503, "draining")], [(r.status, r.json["error"]["code"]) for r in second_replies])
+check("resume", 0, d.ctl("resume").returncode)
+
+# ... and the daemon ends when it is told so.
+first, first_replies = ask_later(d, "a", wait=1)
+until("it runs", lambda: of(d, "a")["running"] == 1)
+check("drain and exit", 0, d.ctl("drain", "--exit").returncode)
+check("the exit code", 0, d.process.wait(PATIENCE))
+first.join()
+check("what ran", [200], [r.status for r in first_replies])
+check("nobody is there", 3, d.ctl("status").returncode)
+check("the socket is gone", False, os.path.exists(d.control))
+
+# SIGTERM lets a request end; the second one does not.
+d = Daemon(f"{folder}/terminate", config)
+first, first_replies = ask_later(d, "a", wait=1)
+until("it runs", lambda: of(d, "a")["running"] == 1)
+check("SIGTERM", 0, d.stop())
+first.join()
+check("what ran", [200], [r.status for r in first_replies])
+d = Daemon(f"{folder}/terminate", config)
+connection = d.connect()
+connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "stream": True, "max_tokens": 100000, "token": 0.01}))
+connection.getresponse().read(10)
+d.process.send_signal(signal.SIGTERM)
+until("it drains", lambda: d.tell("status").get("draining"))
+check("a second one ends it at once", 0, d.stop())
+connection.close()
+
+# Two daemons, one socket.
+d = Daemon(f"{folder}/one", config)
+other = Daemon(f"{folder}/two", config, "--control", d.control)
+check("a socket that another daemon has", (True, True), (other.process.wait(PATIENCE) != 0, "another process listens there" in other.stderr()))
+env = {"XDG_RUNTIME_DIR": f"{folder}/runtime"}
+os.mkdir(f"{folder}/runtime", 0o700)
+daemons = [subprocess.Popen(["medusa-worker", "--config", f"{folder}/one/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/default{i}"],
+                            stdout=subprocess.PIPE, stderr=open(f"{folder}/default{i}.err", "w"), text=True, env={**os.environ, **env}) for i in (0,)]
+check("the default", True, daemons[0].stdout.readline().startswith("listening"))
+daemons.append(subprocess.Popen(["medusa-worker", "--config", f"{folder}/one/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/default1"],
+                                stdout=subprocess.PIPE, stderr=open(f"{folder}/default1.err", "w"), text=True, env={**os.environ, **env}))
+check("the second one serves without", True, daemons[1].stdout.readline().startswith("listening"))
+check("and says so", True, "no control socket" in open(f"{folder}/default1.err").read())
+asked = subprocess.run(["medusa-workerctl", "status", "--json"], capture_output=True, text=True, env={**os.environ, **env}, timeout=PATIENCE)
+check("the first one answers", daemons[0].pid, json.loads(asked.stdout)["pid"])
+for one in daemons:
+    one.terminate()
+    one.wait(PATIENCE)
+d.stop()
+finish()

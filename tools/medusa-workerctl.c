@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-workerctl: asks a medusa-worker that runs, and tells it what to do, over its control socket. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/options.h"
+#include "tools/worker_print.h"
+#include "worker/control/control_ask.h"
+
+#define INTERVAL_S "2"
+
+static const char *socket_path, *deadline, *interval, *rounds;
+static bool json, exits, all;
+
+static const struct md_option options[] = {
+    {.name = "socket",
+     .argument = "PATH",
+     .value = &socket_path,
+     .help = "The daemon's control socket ($XDG_RUNTIME_DIR/medusa/worker.sock)."},
+    {.name = "json", .flag = &json, .help = "The answer, or refusal, as JSON."},
+    {.name = "all", .flag = &all, .help = "unload: all models."},
+    {.name = "deadline",
+     .argument = "SECONDS",
+     .value = &deadline,
+     .help = "drain: until requests that wait are refused; default: 30."},
+    {.name = "exit", .flag = &exits, .help = "drain: the daemon ends when no request is left."},
+    {.name = "interval",
+     .argument = "SECONDS",
+     .value = &interval,
+     .help = "top: from one look to the next; default: " INTERVAL_S "."},
+    {.name = "count", .argument = "N", .value = &rounds, .help = "top: end after so many looks."},
+};
+
+static const struct md_command command = {
+    .name = "medusa-workerctl",
+    .usage = "status | models | load MODEL | unload MODEL | unload --all | drain | resume | top [OPTION...]",
+    .summary = "Asks a medusa-worker that runs, and tells it what to do.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .words = "status models load unload drain resume top",
+    .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model.\n",
+};
+
+/* ---- which argument and option belongs to which verb ---- */
+
+static const struct verb {
+	const char *name;
+	bool model;          /* takes the name of one */
+	const char *options; /* of its own */
+} verbs[] = {
+    {"status", false, ""},
+    {"models", false, ""},
+    {"load", true, ""},
+    {"unload", true, "all"},
+    {"drain", false, "deadline exit"},
+    {"resume", false, ""},
+    {"top", false, "interval count"},
+};
+
+static const struct verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (!strcmp(verbs[i].name, name))
+			return &verbs[i];
+	return NULL;
+}
+
+static bool is_given(const struct md_option *option)
+{
+	return option->flag ? *option->flag : *option->value != NULL;
+}
+
+/* -1 to go on, else an exit code. */
+static int check_options(const struct verb *verb)
+{
+	for (size_t i = 2; i < sizeof(options) / sizeof(options[0]); i++)
+		if (is_given(&options[i]) && !strstr(verb->options, options[i].name))
+			return md_options_usage_error(&command, "%s: --%s has no meaning there: leave it out",
+						      verb->name, options[i].name);
+	return -1;
+}
+
+/* True: *value is a number from 0 to most. */
+static bool parse_number(const char *text, double most, double *value)
+{
+	char *end;
+	*value = strtod(text, &end);
+	return end != text && !*end && *value >= 0 && *value <= most;
+}
+
+/* ---- answers ---- */
+
+static int report(const struct md_error *err)
+{
+	md_options_say(&command, "%s", err->message);
+	if (json)
+		md_worker_print_json(json_pack("{s:b, s:s, s:s}", "ok", 0, "status", md_status_name(err->status),
+					       "message", err->message));
+	switch (err->status) {
+	case MD_ERR_NOT_FOUND:
+	case MD_ERR_INVALID:
+		return MD_EXIT_INPUT;
+	case MD_ERR_IO:
+	case MD_ERR_CORRUPT:
+	case MD_ERR_OUTPUT:
+		return MD_EXIT_COMMAND;
+	default:
+		return MD_EXIT_FAILED;
+	}
+}
+
+static int ask(json_t *question)
+{
+	struct md_error err = {0};
+	json_t *result = NULL;
+	const char *verb = json_string_value(json_object_get(question, "verb"));
+	const struct verb *known = find_verb(verb);
+	if (md_control_ask(socket_path, question, &result, &err) != MD_OK)
+		return report(&err);
+	if (json)
+		md_worker_print_json(json_incref(result));
+	else if (!strcmp(known->name, "status"))
+		md_worker_print_status(result);
+	else if (!strcmp(known->name, "models"))
+		md_worker_print_models(result);
+	json_decref(result);
+	return md_options_flush(&command);
+}
+
+/* ---- top ---- */
+
+static int look(struct md_error *err)
+{
+	json_t *status = NULL, *models = NULL;
+	if (md_control_ask(socket_path, json_pack("{s:s}", "verb", "status"), &status, err) != MD_OK ||
+	    md_control_ask(socket_path, json_pack("{s:s}", "verb", "models"), &models, err) != MD_OK) {
+		json_decref(status);
+		return report(err);
+	}
+	if (json) {
+		json_object_update(status, models);
+		md_worker_print_json(json_incref(status));
+	} else {
+		if (isatty(STDOUT_FILENO))
+			fputs("\033[H\033[J", stdout); /* the upper left corner, and nothing below it */
+		md_worker_print_status(status);
+		putchar('\n');
+		md_worker_print_models(models);
+	}
+	json_decref(status);
+	json_decref(models);
+	return md_options_flush(&command);
+}
+
+static int top(void)
+{
+	struct md_error err = {0};
+	double seconds, left = -1;
+	if (!parse_number(interval ? interval : INTERVAL_S, 3600, &seconds) || seconds < 0.1)
+		return md_options_usage_error(
+		    &command, "--interval: \"%s\" is not a number of seconds from 0.1 to 3600", interval);
+	if (rounds && (!parse_number(rounds, 1e9, &left) || left < 1))
+		return md_options_usage_error(&command, "--count: \"%s\" is not a number from 1 on", rounds);
+	struct timespec wait = {.tv_sec = (time_t)seconds,
+				.tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+	for (;;) {
+		int code = look(&err);
+		if (code || (rounds && --left < 1))
+			return code;
+		nanosleep(&wait, NULL);
+	}
+}
+
+/* ---- questions ---- */
+
+static int drain(void)
+{
+	double seconds;
+	json_t *question = json_pack("{s:s, s:b}", "verb", "drain", "exit", exits);
+	if (deadline && !parse_number(deadline, 86400, &seconds)) {
+		json_decref(question);
+		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 86400",
+					      deadline);
+	}
+	if (deadline)
+		json_object_set_new(question, "deadline_s", json_real(seconds));
+	return ask(question);
+}
+
+static int ask_about(const struct verb *verb, const char *model)
+{
+	json_t *question = json_pack("{s:s}", "verb", verb->name);
+	json_t *name = model ? json_string(model) : NULL;
+	if (model && !name) {
+		json_decref(question);
+		return md_options_usage_error(&command, "%s: the name of a model is UTF-8", verb->name);
+	}
+	if (name)
+		json_object_set_new(question, "model", name);
+	return ask(question);
+}
+
+int main(int argc, char *argv[])
+{
+	struct md_arguments arguments;
+	int code = md_options_parse(&command, argc, argv, &arguments);
+	if (code >= 0)
+		return code;
+	const char *name = arguments.file_count ? arguments.files[0] : "";
+	const struct verb *verb = find_verb(name);
+	if (!verb || arguments.command)
+		return md_options_usage_error(&command,
+					      "\"%s\" is not status, models, load, unload, drain, resume or top", name);
+	code = check_options(verb);
+	if (code >= 0)
+		return code;
+	if (arguments.file_count != (verb->model && !all ? 2u : 1u))
+		return md_options_usage_error(&command, "%s: %s", verb->name,
+					      verb->model ? "give the name of one model" : "there are no arguments");
+	if (!strcmp(verb->name, "top"))
+		return top();
+	return !strcmp(verb->name, "drain") ? drain()
+					    : ask_about(verb, arguments.file_count > 1 ? arguments.files[1] : NULL);
+}

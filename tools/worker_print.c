@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/worker_print.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/plain.h"
+
+void md_worker_print_json(json_t *value)
+{
+	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+	printf("%s\n", text ? text : "null");
+	free(text);
+	json_decref(value);
+}
+
+/* ---- values ---- */
+
+static long long number(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+	return text ? text : "-";
+}
+
+static const char *size_of(const json_t *object, const char *key, char text[32])
+{
+	const json_t *value = json_object_get(object, key);
+	double bytes = json_number_value(value);
+	if (!json_is_number(value))
+		snprintf(text, 32, "-");
+	else if (bytes >= 1e9)
+		snprintf(text, 32, "%.1f GB", bytes / 1e9);
+	else
+		snprintf(text, 32, "%.1f MB", bytes / 1e6);
+	return text;
+}
+
+static const char *seconds_of(const json_t *object, const char *key, char text[32])
+{
+	const json_t *value = json_object_get(object, key);
+	if (json_is_number(value))
+		snprintf(text, 32, "%.3g", json_number_value(value));
+	else
+		snprintf(text, 32, "-");
+	return text;
+}
+
+/* ---- the daemon ---- */
+
+void md_worker_print_status(const json_t *status)
+{
+	char used[32], limit[32], foreign[32];
+	size_t i;
+	const json_t *gpu;
+	md_plain_line(stdout, "medusa-worker %s, process %lld, up for %lld s%s", text_of(status, "version"),
+		      number(status, "pid"), number(status, "uptime_s"),
+		      json_is_true(json_object_get(status, "draining")) ? ", draining" : "");
+	printf("%lld of %lld models loaded; requests: %lld wait, %lld run, %lld served, %lld refused\n",
+	       number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
+	       number(status, "served"), number(status, "refused"));
+	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
+	    printf("GPU %lld: %s of %s used, %s by others; %lld batches run%s\n", number(gpu, "gpu"),
+		   size_of(gpu, "used_bytes", used), size_of(gpu, "limit_bytes", limit),
+		   size_of(gpu, "foreign_bytes", foreign), number(gpu, "running"),
+		   json_is_true(json_object_get(gpu, "present")) ? "" : "; lost");
+}
+
+/* ---- models ---- */
+
+static void print_model(const json_t *model, int width)
+{
+	char memory[32], median[32], tail[32];
+	const json_t *first = json_object_get(model, "first_token_s");
+	const json_t *gpu = json_object_get(model, "gpu");
+	char on[24] = "-";
+	if (json_is_integer(gpu))
+		snprintf(on, sizeof(on), "%lld", json_integer_value(gpu));
+	md_plain_line(stdout, "%-*s %-9s %3s %9s %5lld %5lld %8lld %7lld %6lld %6lld %8s %8s", width,
+		      text_of(model, "model"), text_of(model, "state"), on, size_of(model, "memory_bytes", memory),
+		      number(model, "waiting"), number(model, "running"), number(model, "served"),
+		      number(model, "refused"), number(model, "failures"), number(model, "loads"),
+		      seconds_of(first, "p50", median), seconds_of(first, "p99", tail));
+}
+
+void md_worker_print_models(const json_t *answer)
+{
+	const json_t *model, *models = json_object_get(answer, "models");
+	size_t i;
+	int width = 5;
+	json_array_foreach(models, i, model)
+	{
+		int size = (int)strlen(text_of(model, "model"));
+		width = size > width ? size : width;
+	}
+	printf("%-*s %-9s %3s %9s %5s %5s %8s %7s %6s %6s %8s %8s\n", width, "MODEL", "STATE", "GPU", "MEMORY", "WAIT",
+	       "RUN", "SERVED", "REFUSED", "FAILED", "LOADS", "TTFT p50", "p99 (s)");
+	json_array_foreach(models, i, model) print_model(model, width);
+}

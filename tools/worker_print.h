@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints what a medusa-worker says of itself. */
+#ifndef MD_TOOLS_WORKER_PRINT_H
+#define MD_TOOLS_WORKER_PRINT_H
+
+#include <jansson.h>
+
+void md_worker_print_json(json_t *value); /* one line; takes over the reference */
+/* Answers to status and models (md_report_status, md_report_models); borrowed. */
+void md_worker_print_status(const json_t *status);
+void md_worker_print_models(const json_t *answer);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/socket.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/listener.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker/control/control_place.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define CONNECTIONS_MAX 64u
+
+/* A connection, which has one question at a time. */
+struct md_control_call {
+	struct md_control *control;
+	struct md_control_call *next;
+	struct bufferevent *wire;
+	json_t *question; /* NULL: none is open */
+	void (*gone)(void *context);
+	void *context;
+};
+
+struct md_control {
+	struct event_base *base;
+	struct evconnlistener *listener;
+	struct md_control_call *first;
+	unsigned count;
+	md_control_take *take;
+	void *context;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+};
+
+/* ---- connections ---- */
+
+static void close_connection(struct md_control_call *call)
+{
+	struct md_control_call **at = &call->control->first;
+	while (*at != call)
+		at = &(*at)->next;
+	*at = call->next;
+	call->control->count--;
+	bufferevent_free(call->wire);
+	json_decref(call->question);
+	if (call->gone)
+		call->gone(call->context);
+	free(call);
+}
+
+void md_control_watch(struct md_control_call *call, void (*gone)(void *context), void *context)
+{
+	call->gone = gone;
+	call->context = context;
+}
+
+/* ---- answers ---- */
+
+static void send_line(struct md_control_call *call, json_t *answer)
+{
+	struct evbuffer *output = bufferevent_get_output(call->wire);
+	char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+	if (text)
+		evbuffer_add_printf(output, "%s\n", text);
+	else
+		evbuffer_add_printf(
+		    output,
+		    "{\"version\":%d,\"ok\":false,\"status\":\"%s\",\"message\":\"out of memory for the answer\"}\n",
+		    MD_CONTROL_VERSION, md_status_name(MD_ERR_NO_MEMORY));
+	free(text);
+	json_decref(answer);
+	json_decref(call->question);
+	call->question = NULL;
+	call->gone = NULL;
+	/* the next question may be there already; it is looked at outside of the caller's call */
+	bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
+}
+
+void md_control_answer(struct md_control_call *call, json_t *result)
+{
+	send_line(call, json_pack("{s:i, s:b, s:o}", "version", MD_CONTROL_VERSION, "ok", 1, "result", result));
+}
+
+void md_control_refuse(struct md_control_call *call, enum md_status status, const char *format, ...)
+{
+	char message[MD_ERROR_MESSAGE_BYTES];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(message, sizeof(message), format, list);
+	va_end(list);
+	json_t *text = json_string(message); /* NULL: it names something that is not UTF-8 */
+	send_line(call, json_pack("{s:i, s:b, s:s, s:o}", "version", MD_CONTROL_VERSION, "ok", 0, "status",
+				  md_status_name(status), "message", text ? text : json_string("a name is not UTF-8")));
+}
+
+/* ---- questions ---- */
+
+static void take_line(struct md_control_call *call, const char *line)
+{
+	call->question = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	json_int_t version = json_integer_value(json_object_get(call->question, "version"));
+	const char *verb = json_string_value(json_object_get(call->question, "verb"));
+	if (!verb || !version)
+		md_control_refuse(call, MD_ERR_INVALID, "a line is no question: an object with version and verb is");
+	else if (version != MD_CONTROL_VERSION)
+		md_control_refuse(call, MD_ERR_VERSION,
+				  "the question is in version %lld, and this daemon speaks version %d",
+				  (long long)version, MD_CONTROL_VERSION);
+	else
+		call->control->take(call->control->context, call, verb, call->question);
+}
+
+static void on_read(struct bufferevent *wire, void *context)
+{
+	struct md_control_call *call = context;
+	struct evbuffer *input = bufferevent_get_input(wire);
+	if (call->question)
+		return;
+	char *line = evbuffer_readln(input, NULL, EVBUFFER_EOL_LF);
+	if (line)
+		take_line(call, line);
+	else if (evbuffer_get_length(input) >= MD_CONTROL_LINE_MAX)
+		close_connection(call);
+	free(line);
+}
+
+static void on_event(struct bufferevent *wire, short what, void *context)
+{
+	(void)wire, (void)what;
+	close_connection(context);
+}
+
+/* ---- accepting ---- */
+
+static bool is_allowed(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		return false;
+	if (!peer.uid || peer.uid == geteuid())
+		return true;
+	md_warn("the control socket does not answer user %u (process %d)", peer.uid, (int)peer.pid);
+	return false;
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int size,
+		      void *context)
+{
+	struct md_control *control = context;
+	bool allowed = is_allowed(fd) && control->count < CONNECTIONS_MAX;
+	struct md_control_call *call = allowed ? calloc(1, sizeof(*call)) : NULL;
+	struct bufferevent *wire = call ? bufferevent_socket_new(control->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
+	(void)listener, (void)address, (void)size;
+	if (!wire) {
+		free(call);
+		close(fd);
+		return;
+	}
+	*call = (struct md_control_call){.control = control, .next = control->first, .wire = wire};
+	control->first = call;
+	control->count++;
+	bufferevent_setcb(wire, on_read, NULL, on_event, call);
+	bufferevent_setwatermark(wire, EV_READ, 0, MD_CONTROL_LINE_MAX);
+	bufferevent_enable(wire, EV_READ | EV_WRITE);
+}
+
+/* ---- beginning and end ---- */
+
+/* The socket is made for this user alone, from its first moment on. */
+static enum md_status listen_at(struct md_control *control, const struct md_http_address *address, struct md_error *err)
+{
+	mode_t before = umask(0177);
+	control->listener =
+	    evconnlistener_new_bind(control->base, on_accept, control, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
+				    16, &address->any, (int)address->size);
+	int failure = errno;
+	umask(before);
+	if (!control->listener)
+		return md_error_set(err, MD_ERR_OUTPUT, "the control socket %s: %s", address->local.sun_path,
+				    strerror(failure));
+	memcpy(control->path, address->local.sun_path, sizeof(control->path));
+	return MD_OK;
+}
+
+enum md_status md_control_create(struct event_base *base, const char *given, md_control_take *take, void *context,
+				 struct md_control **control, struct md_error *err)
+{
+	struct md_http_address address;
+	MD_FORWARD(md_control_place(given, true, &address, err));
+	MD_FORWARD(md_http_address_clear(&address, err));
+	struct md_control *made = calloc(1, sizeof(*made));
+	if (!made)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the control socket");
+	made->base = base;
+	made->take = take;
+	made->context = context;
+	if (listen_at(made, &address, err) != MD_OK) {
+		md_control_destroy(made);
+		return err->status;
+	}
+	*control = made;
+	return MD_OK;
+}
+
+void md_control_destroy(struct md_control *control)
+{
+	if (!control)
+		return;
+	while (control->first)
+		close_connection(control->first);
+	if (control->listener)
+		evconnlistener_free(control->listener);
+	if (*control->path)
+		unlink(control->path);
+	free(control);
+}

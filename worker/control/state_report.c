@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/state_report.h"
+
+#include <time.h>
+#include <unistd.h>
+
+/* ---- latencies ---- */
+
+/* The upper bound of the bucket in which the part `part` of all requests has been; null: there is none. */
+static json_t *percentile(const struct medusa_sched_histogram *histogram, double part)
+{
+	uint64_t below = 0;
+	if (!histogram->count)
+		return json_null();
+	for (uint32_t i = 0; i < MEDUSA_SCHED_BUCKETS; i++) {
+		below += histogram->buckets[i];
+		uint64_t bound = medusa_sched_bucket_ns(i);
+		if ((double)below >= part * (double)histogram->count)
+			return bound == UINT64_MAX ? json_null() : json_real((double)bound * 1e-9);
+	}
+	return json_null();
+}
+
+static json_t *latencies(const struct md_model *model, enum medusa_sched_latency which)
+{
+	struct medusa_sched_histogram histogram = {.size = sizeof(histogram)};
+	medusa_sched_latency_get(model->worker->sched, model->function, which, &histogram);
+	return json_pack("{s:I, s:o, s:o, s:o}", "count", (json_int_t)histogram.count, "p50",
+			 percentile(&histogram, 0.5), "p90", percentile(&histogram, 0.9), "p99",
+			 percentile(&histogram, 0.99));
+}
+
+/* ---- models ---- */
+
+static json_t *bytes_or_null(uint64_t bytes, bool known)
+{
+	return known ? json_integer((json_int_t)bytes) : json_null();
+}
+
+static json_t *describe(const struct md_model *model)
+{
+	struct medusa_sched_function_state state = {.size = sizeof(state)};
+	enum md_engine_state engine = md_engine_state(model->engine);
+	bool away = engine == MD_ENGINE_STOPPED || engine == MD_ENGINE_SWAPPED;
+	uint64_t memory = model->config->own.memory_bytes;
+	medusa_sched_function_get(model->worker->sched, model->function, &state);
+	return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id,
+			 "state", md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
+			 bytes_or_null(memory, memory != 0), "waiting", (json_int_t)state.waiting, "running",
+			 (json_int_t)state.running, "served", (json_int_t)model->served, "refused",
+			 (json_int_t)model->refused, "failures", (json_int_t)model->failures, "loads",
+			 (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
+			 "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
+			 *model->last_failure ? json_string(model->last_failure) : json_null());
+}
+
+json_t *md_report_models(const struct md_worker *worker)
+{
+	json_t *models = json_array();
+	for (size_t i = 0; i < worker->model_count; i++)
+		json_array_append_new(models, describe(&worker->models[i]));
+	return models;
+}
+
+/* ---- the daemon ---- */
+
+static json_t *describe_gpus(const struct md_worker *worker)
+{
+	struct medusa_sched_gpu_state state = {.size = sizeof(state)};
+	json_t *gpus = json_array();
+	for (uint32_t i = 0; !medusa_sched_gpu_get(worker->sched, i, &state); i++)
+		json_array_append_new(
+		    gpus,
+		    json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b}", "gpu", (json_int_t)i, "limit_bytes",
+			      bytes_or_null(state.limit_bytes, state.limit_bytes != MD_WORKER_GPU_BYTES), "used_bytes",
+			      (json_int_t)(state.artifact_bytes + state.residue_bytes + state.kv_bytes),
+			      "foreign_bytes", (json_int_t)state.foreign_bytes, "kv_bytes", (json_int_t)state.kv_bytes,
+			      "running", (json_int_t)state.running, "waiting", (json_int_t)state.waiting, "present",
+			      state.present));
+	return gpus;
+}
+
+json_t *md_report_status(const struct md_worker *worker)
+{
+	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, refused = 0;
+	for (size_t i = 0; i < worker->model_count; i++) {
+		const struct md_model *model = &worker->models[i];
+		struct medusa_sched_function_state state = {.size = sizeof(state)};
+		medusa_sched_function_get(worker->sched, model->function, &state);
+		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
+		waiting += state.waiting;
+		running += state.running;
+		served += (json_int_t)model->served;
+		refused += (json_int_t)model->refused;
+	}
+	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (int)getpid(),
+			 "version", MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port",
+			 (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
+			 (json_int_t)worker->model_count, "loaded", loaded, "waiting", waiting, "running", running,
+			 "served", served, "refused", refused, "gpus", describe_gpus(worker));
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/verbs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/control/state_report.h"
+
+#define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
+#define DRAIN_S_MAX 86400
+
+/* Somebody who waits for an order to be carried out. */
+struct pending {
+	struct md_verbs *verbs;
+	struct pending *next; /* of those who wait for the drain */
+	struct md_control_call *call;
+	void (*forget)(void *order); /* what is under way for it */
+	void *order;
+};
+
+struct md_verbs {
+	struct md_worker *worker;
+	struct pending *draining;
+};
+
+struct md_verbs *md_verbs_create(struct md_worker *worker)
+{
+	struct md_verbs *made = calloc(1, sizeof(*made));
+	if (made)
+		made->worker = worker;
+	return made;
+}
+
+void md_verbs_destroy(struct md_verbs *verbs)
+{
+	free(verbs);
+}
+
+/* ---- waiting ---- */
+
+static void on_gone(void *context)
+{
+	struct pending *pending = context;
+	pending->forget(pending->order);
+	free(pending);
+}
+
+static struct pending *wait_for(struct md_verbs *verbs, struct md_control_call *call, void (*forget)(void *order))
+{
+	struct pending *made = calloc(1, sizeof(*made));
+	if (!made) {
+		md_control_refuse(call, MD_ERR_NO_MEMORY, "out of memory for the order");
+		return NULL;
+	}
+	*made = (struct pending){.verbs = verbs, .call = call, .forget = forget};
+	md_control_watch(call, on_gone, made);
+	return made;
+}
+
+static void refuse_order(struct pending *pending)
+{
+	md_control_refuse(pending->call, MD_ERR_NO_MEMORY, "out of memory for the order");
+	free(pending);
+}
+
+/* NULL: it has been refused. */
+static struct md_model *find(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	const char *name = json_string_value(json_object_get(question, "model"));
+	struct md_model *model = name ? md_models_find(verbs->worker, name) : NULL;
+	if (!name)
+		md_control_refuse(call, MD_ERR_INVALID, "the question names no model");
+	else if (!model)
+		md_control_refuse(call, MD_ERR_NOT_FOUND, "no model is called \"%.200s\"", name);
+	return model;
+}
+
+/* ---- load ---- */
+
+static void on_loaded(void *context, const char *why)
+{
+	struct pending *pending = context;
+	if (why)
+		md_control_refuse(pending->call, MD_ERR_UNSUPPORTED, "%s", why);
+	else
+		md_control_answer(pending->call, json_object());
+	free(pending);
+}
+
+static void load(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	struct md_model *model = find(verbs, call, question);
+	struct pending *pending;
+	if (!model)
+		return;
+	if (md_drain_is_on(verbs->worker->drain)) {
+		md_control_refuse(call, MD_ERR_BUSY, "the daemon is being drained: nothing is loaded");
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, md_job_forget)))
+		return;
+	pending->order = md_job_load(model, on_loaded, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
+/* ---- unload ---- */
+
+static void on_unloaded(void *context)
+{
+	struct pending *pending = context;
+	md_control_answer(pending->call, json_object());
+	free(pending);
+}
+
+/* "model": all without it. */
+static void unload(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	struct md_model *model = json_object_get(question, "model") ? find(verbs, call, question) : NULL;
+	struct pending *pending;
+	if (!model && json_object_get(question, "model"))
+		return;
+	if (!(pending = wait_for(verbs, call, md_unload_forget)))
+		return;
+	pending->order = md_unload_begin(verbs->worker, model, on_unloaded, pending);
+	if (!pending->order)
+		refuse_order(pending);
+	else
+		md_unload_look(verbs->worker);
+}
+
+/* ---- drain ---- */
+
+static void leave_draining(void *context)
+{
+	struct pending *pending = context, **at = &pending->verbs->draining;
+	while (*at != pending)
+		at = &(*at)->next;
+	*at = pending->next;
+}
+
+void md_verbs_look(struct md_verbs *verbs)
+{
+	const struct md_drain *drain = verbs->worker->drain;
+	while (verbs->draining && (md_drain_is_empty(drain) || !md_drain_is_on(drain))) {
+		struct pending *pending = verbs->draining;
+		verbs->draining = pending->next;
+		if (md_drain_is_on(drain))
+			md_control_answer(pending->call, json_object());
+		else
+			md_control_refuse(pending->call, MD_ERR_BUSY, "the drain was taken back by resume");
+		free(pending);
+	}
+}
+
+/* "deadline_s": until requests that wait are refused; "exit": the daemon ends then. Answered when no request is left. */
+static void drain(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	const json_t *given = json_object_get(question, "deadline_s");
+	double seconds = given ? json_number_value(given) : DRAIN_S;
+	struct pending *pending;
+	if ((given && !json_is_number(given)) || !(seconds >= 0 && seconds <= DRAIN_S_MAX)) {
+		md_control_refuse(call, MD_ERR_INVALID, "deadline_s: a number of seconds from 0 to %d is wanted",
+				  DRAIN_S_MAX);
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, leave_draining)))
+		return;
+	pending->order = pending;
+	pending->next = verbs->draining;
+	verbs->draining = pending;
+	md_drain_begin(verbs->worker->drain, (uint64_t)(seconds * 1000),
+		       json_is_true(json_object_get(question, "exit")), false);
+	md_verbs_look(verbs);
+}
+
+static void resume(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	(void)question;
+	md_drain_undo(verbs->worker->drain);
+	if (md_drain_is_on(verbs->worker->drain))
+		md_control_refuse(call, MD_ERR_BUSY, "the daemon is to end, which cannot be taken back");
+	else
+		md_control_answer(call, json_object());
+	md_verbs_look(verbs);
+}
+
+/* ---- questions ---- */
+
+static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	(void)question;
+	md_control_answer(call, md_report_status(verbs->worker));
+}
+
+static void models(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	(void)question;
+	md_control_answer(call, json_pack("{s:o}", "models", md_report_models(verbs->worker)));
+}
+
+/* ---- all ---- */
+
+static const struct {
+	const char *name;
+	void (*take)(struct md_verbs *verbs, struct md_control_call *call, const json_t *question);
+} known[] = {
+    {"status", status}, {"models", models}, {"load", load}, {"unload", unload}, {"drain", drain}, {"resume", resume},
+};
+
+void md_verbs_take(void *context, struct md_control_call *call, const char *verb, const json_t *question)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcmp(known[i].name, verb) != 0)
+			continue;
+		known[i].take(context, call, question);
+		return;
+	}
+	md_control_refuse(call, MD_ERR_UNSUPPORTED, "this daemon does not know the verb \"%.64s\"", verb);
+}
