@@ -39,6 +39,7 @@ struct reality {
 	struct running running[REALITY_MOST];
 	size_t running_count;
 	uint64_t lies[8][4][REALITY_OWNERS]; /* bytes, by GPU, class and owner */
+	uint64_t whole[4][REALITY_OWNERS];   /* bytes of all of it */
 	uint64_t artifacts[8], kv[8];
 	uint32_t backbone_of[REALITY_OWNERS]; /* by function */
 	uint64_t kv_of[REALITY_OWNERS];
@@ -65,10 +66,18 @@ static inline bool reality_leaves(enum medusa_sched_action_type type)
 	return type == MEDUSA_SCHED_ACTION_EVICT || type == MEDUSA_SCHED_ACTION_OFFLOAD;
 }
 
+/*
+ * It has left, or all but its residue. Perhaps it had left before: if the owner dies while the scheduler does not know of the
+ * end of an eviction, the scheduler evicts it again.
+ */
 static inline void reality_left(struct reality *r, const struct open *o)
 {
-	if (o->gpu != MEDUSA_SCHED_NONE)
-		reality_lies(r, o->gpu, o->artifact, o->owner, r->lies[o->gpu][o->artifact][o->owner] - o->bytes);
+	if (o->gpu == MEDUSA_SCHED_NONE)
+		return;
+	uint64_t lay = r->lies[o->gpu][o->artifact][o->owner], stays = 0;
+	if (o->type == MEDUSA_SCHED_ACTION_EVICT)
+		stays = r->whole[o->artifact][o->owner] - o->bytes;
+	reality_lies(r, o->gpu, o->artifact, o->owner, stays < lay ? stays : lay);
 }
 
 /* A transfer begins, or an eviction that takes no time has happened. */
@@ -81,10 +90,12 @@ static inline void reality_begin(struct reality *r, const struct medusa_sched_ac
 			 reality_owner(a),
 			 a->gpu,
 			 a->source == MEDUSA_SCHED_SOURCE_PEER ? a->peer : MEDUSA_SCHED_NONE};
-	if (!reality_leaves(a->type))
+	if (!reality_leaves(a->type)) {
+		r->whole[o.artifact][o.owner] = a->bytes;
 		reality_lies(r, o.gpu, o.artifact, o.owner, a->bytes);
-	else if (!a->transfer)
+	} else if (!a->transfer) {
 		reality_left(r, &o);
+	}
 	if (!a->transfer)
 		return;
 	cr_assert_lt(r->open_count, REALITY_MOST, "more transfers than the test can remember");

@@ -364,6 +364,28 @@ Test(scheduler_faults, a_process_dies_and_is_started_anew)
 	script_end(&n);
 }
 
+/* A process dies while its weights leave: the bytes stay in the books until they have been evicted once more. */
+Test(scheduler_faults, a_process_dies_while_its_weights_leave)
+{
+	script_start(&n, &(struct setup){.gb = 40});
+	struct medusa_sched_function f = script_model(30);
+	f.evict_ns = SECOND;
+	script_add(&n, f);
+	script_add(&n, f);
+	script_serve(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	script_forget(&n);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+	expect(&n, "offload t3 weights f0 gpu0\n");
+	cr_assert_eq(script_books(&n, 0).artifact_bytes, 30 * GB);
+	script_evicted(&n, 2); /* now it is heard, too late */
+	expect(&n, "");
+	cr_assert_eq(script_books(&n, 0).artifact_bytes, 30 * GB);
+	script_evicted(&n, 3);
+	expect(&n, "swap t4 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
+	script_end(&n);
+}
+
 /* ---- copies and batches ---- */
 
 Test(scheduler_faults, a_copy_that_fails_is_tried_again_and_then_given_up)
