@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests in their function's queue and among all that wait, and how requests end. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -10,8 +9,6 @@
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/policy/cost.h"
-
-#define RECENT_S 60.0 /* time constant (1/e) with which a function's recent results fade */
 
 /* ---- lists of requests ------------------------------------------------------------------------------------------- */
 
@@ -176,15 +173,6 @@ void md_request_free(struct medusa_sched *s, uint32_t request)
 	s->free_request = request;
 }
 
-static void fade(struct medusa_sched *s, struct md_function *f)
-{
-	double passed = (double)(s->now - f->recent_at) * 1e-9;
-	double keep = exp(-passed / RECENT_S);
-	f->recent_n *= keep;
-	f->recent_met *= keep;
-	f->recent_at = s->now;
-}
-
 void md_request_count(struct medusa_sched *s, uint32_t request, bool met)
 {
 	struct md_function *f = &s->functions[s->requests[request].function];
@@ -192,9 +180,6 @@ void md_request_count(struct medusa_sched *s, uint32_t request, bool met)
 		return;
 	f->ended++;
 	f->met += met;
-	fade(s, f);
-	f->recent_n += 1;
-	f->recent_met += met;
 	s->first_class.ended += f->high;
 	s->first_class.missed += f->high && !met;
 	s->torpor.ended++;

@@ -99,10 +99,8 @@ struct md_function {
 	bool gone, heavy;
 	uint64_t ended, met, rejected; /* requests with an SLO: all that ended, those served in time, those rejected */
 	uint64_t served;
-	double service_s;            /* sum of the times from start to end of served requests */
-	double recent_n, recent_met; /* ended and met, fading with time (queueing "medusa") */
-	uint64_t recent_at;
-	bool high; /* queueing "torpor": in the high group */
+	double service_s; /* sum of the times from start to end of served requests */
+	bool high;        /* queueing "torpor": in the high group */
 	struct md_rate rate;
 };
 

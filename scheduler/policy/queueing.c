@@ -313,11 +313,8 @@ static const struct md_queueing swapserve = {
     0,
     MD_QUEUEING_BY_LOAD | MD_QUEUEING_ORDERS_CLAIMS};
 static const struct md_queueing medusa = {
-    "medusa",
-    "ours: latest start first, late requests last, functions beyond rescue in between; forgets in a minute",
-    medusa_key,
-    medusa_tick,
-    MEDUSA_PERIOD,
-    MD_QUEUEING_SEPARATES_LATE};
+    "medusa",      "ours: latest start first, late requests last, functions beyond rescue in between",
+    medusa_key,    medusa_tick,
+    MEDUSA_PERIOD, MD_QUEUEING_SEPARATES_LATE};
 
 const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, &swapserve, NULL};
