@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stopwatch.h"
 #include "simulator/model/node_model.h"
 #include "simulator/run/run_state.h"
 
@@ -25,6 +26,7 @@ struct run {
 	struct md_sim_model *model;
 	struct md_sim_measure measure;
 	struct md_sim_samples decide_us;
+	struct md_stopwatch stopwatch;
 	struct md_sim_memory *memory; /* by GPU, as last sampled */
 	struct md_sim_result *result;
 	const struct medusa_sched_event *faults;
@@ -151,9 +153,9 @@ static enum md_status decide(struct run *run, const struct medusa_sched_event *e
 	}
 	struct medusa_sched_event sized = *event;
 	sized.size = sizeof(sized);
-	uint64_t before = md_clock_ns();
+	md_stopwatch_start(&run->stopwatch);
 	int code = medusa_sched_step(run->sched, &sized, actions, count);
-	if (!md_sim_samples_add(&run->decide_us, (double)(md_clock_ns() - before) / 1e3))
+	if (!md_sim_samples_add(&run->decide_us, (double)md_stopwatch_stop(&run->stopwatch) / 1e3))
 		return no_memory(err);
 	if (code)
 		return md_error_set(err, code == MEDUSA_SCHED_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_INVALID,
