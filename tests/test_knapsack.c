@@ -394,6 +394,27 @@ Test(knapsack, same_input_same_plan)
 	knapsack_case_finish(&one);
 }
 
+/* A plan of less work follows the rules as well, and is never worse than the paper's; now and then more work gives more. */
+Test(knapsack, work_is_bounded)
+{
+	uint32_t better = 0;
+	for (uint64_t seed = 0; seed < 200 / PART; seed++) {
+		struct knapsack_shape shape = shape_of(seed);
+		struct knapsack_case one = knapsack_case_make(&shape, seed);
+		double greedy = assert_follows_rules(&one.problem, md_knapsack_greedy, seed), before = greedy;
+		for (uint64_t work = 1; work <= 100000; work *= 10) {
+			one.problem.work = work;
+			double value = assert_follows_rules(&one.problem, md_knapsack_bundles, seed);
+			cr_assert(value >= before * (1 - 1e-12), "seed %llu: work %llu gives %g, less work %g",
+				  (unsigned long long)seed, (unsigned long long)work, value, before);
+			better += work > 1 && value > before * (1 + 1e-9);
+			before = value;
+		}
+		knapsack_case_finish(&one);
+	}
+	cr_assert_gt(better, 0, "the bound on work has no effect");
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void assert_refused(const struct md_knapsack *problem, const char *what)

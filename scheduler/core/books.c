@@ -3,12 +3,6 @@
 #include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
 
-int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign);
-}
-
 bool md_held(const struct md_copy *copy)
 {
 	return copy->state == MD_LOADING || copy->state == MD_LEAVING || (copy->state == MD_THERE && copy->pins);

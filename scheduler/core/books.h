@@ -6,7 +6,12 @@
 #include "scheduler/core/state.h"
 
 /* < 0: other processes use memory that the books count as ours */
-int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu);
+static inline int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign);
+}
+
 void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* enters the list of its GPU */
 void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu);

@@ -299,20 +299,19 @@ static enum outcome wait_for_join(struct medusa_sched *s, uint32_t function)
 static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t best = NONE;
-	bool fits = false;
 	if (md_joinable(s, function, NONE))
 		return wait_for_join(s, function);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		fits |= md_join_batch(s, function, gpu) != NONE; /* it waits for that one's next end */
-		if (!could_fit(s, function, gpu) || md_join_batch(s, function, gpu) != NONE)
+		if (md_join_batch(s, function, gpu) != NONE)
+			return wait_for_slot(s, function); /* for that batch's next end */
+		if (!could_fit(s, function, gpu))
 			continue;
-		fits |= md_fits(s, function, gpu);
+		if (md_fits(s, function, gpu))
+			return wait_for_slot(s, function);
 		const struct md_gpu *g = &s->gpus[gpu], *b = best == NONE ? NULL : &s->gpus[best];
 		if (!b || g->claim_count < b->claim_count || (g->claim_count == b->claim_count && g->held < b->held))
 			best = gpu;
 	}
-	if (fits)
-		return wait_for_slot(s, function);
 	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
 }
 

@@ -63,20 +63,6 @@ static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t 
 	return bytes;
 }
 
-/* True if the function's copies on this GPU can be used, or can be loaded. */
-static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
-		uint32_t artifact = s->functions[function].artifacts[kind];
-		if (artifact == NONE)
-			continue;
-		const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-		if (copy->state == MD_LEAVING || copy->draining)
-			return false;
-	}
-	return true;
-}
-
 bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu)
 {
 	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
@@ -95,21 +81,49 @@ static bool claims_allow(const struct medusa_sched *s, uint32_t function, uint32
 	return !more_memory && !md_claim_is_old(s, gpu);
 }
 
+/* What a function finds on a GPU. */
+struct found {
+	uint64_t missing, idle; /* bytes: what it lacks there, and what is there and nobody uses */
+	bool usable;            /* its copies can be used, or can be loaded */
+};
+
+static struct found look(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	const struct md_function *f = &s->functions[function];
+	struct found found = {.usable = true};
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
+		uint32_t artifact = f->artifacts[kind];
+		if (artifact == NONE)
+			continue;
+		const struct md_copy *copy = md_copy_at(s, artifact, gpu);
+		uint64_t bytes = s->artifacts[artifact].bytes;
+		found.usable &= copy->state != MD_LEAVING && !copy->draining;
+		found.idle += copy->state == MD_THERE && !copy->pins ? bytes : 0;
+		if (copy->state == MD_SUSPENDED)
+			found.missing += bytes - f->spec.residue_bytes;
+		else if (copy->state == MD_ABSENT || copy->state == MD_LEAVING)
+			found.missing += bytes;
+	}
+	return found;
+}
+
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
-	uint64_t needed = md_missing_bytes(s, function, gpu);
+	if (!md_gpu_open(s, gpu) || g->grown)
+		return false;
+	struct found found = look(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	if (!md_gpu_open(s, gpu) || g->grown || !usable(s, function, gpu) || md_join_batch(s, function, gpu) != NONE ||
-	    !claims_allow(s, function, gpu, needed > 0))
+	if (!found.usable || md_join_batch(s, function, gpu) != NONE ||
+	    !claims_allow(s, function, gpu, found.missing > 0))
 		return false;
-	int64_t bytes = (int64_t)(needed + kv), free = md_free_bytes(s, gpu);
+	int64_t bytes = (int64_t)(found.missing + kv), free = md_free_bytes(s, gpu);
 	if (bytes == 0 || bytes <= free)
 		return true;
 	if (!s->eviction->rank || (g->claim_count && s->functions[function].claim != gpu))
 		return false;
-	return bytes <= free + (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)kept_bytes(s, gpu, function);
+	return bytes <= free + (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)found.idle;
 }
 
 /* ---- room on a GPU ---- */

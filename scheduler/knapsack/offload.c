@@ -16,131 +16,261 @@ struct bundle {
 	uint32_t pinned, count;
 };
 
+struct ranked {
+	double key;
+	uint32_t resident;
+};
+
+/*
+ * Work is bounded by what a plan changes, not by the contents of the GPU: a plan is undone from the list of its changes, and
+ * bundles that no plan has changed yet stand in the order of their density, which is sorted only as far as somebody looks.
+ */
 struct offload {
 	const struct md_knapsack_resident *residents;
 	uint32_t count;
 	uint64_t bytes; /* asked for */
 	bool *gone, *best_gone;
-	struct bundle *bundles;
-	uint32_t *order; /* a resident stands before those that need it */
-	uint32_t *tried; /* by resident: it is among those to begin with */
+	struct bundle *bundles, *whole; /* now, and when nothing is evicted */
+	uint32_t *order;                /* a resident stands before those that need it */
+	uint32_t *dependent, *next;     /* who needs a resident: the first one, and others of the same need; or NONE */
+	struct ranked *heap, *sorted;   /* bundles without pinned residents, by density: the rest, and the first ones */
+	uint32_t heap_count, sorted_count;
+	uint32_t *touched, touched_count; /* residents whose bundles the plan has changed */
+	bool *is_touched;
+	uint32_t *left, left_count; /* residents that the plan evicts */
 	uint64_t freed;
 	double lost, best_lost;
 	bool found;
 };
-
-/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 static double density(double value, uint64_t bytes)
 {
 	return value / (double)(bytes ? bytes : 1);
 }
 
+/* ---- a heap: the least key first, then the first resident ------------------------------------------------------- */
+
+static bool ranks_before(struct ranked a, struct ranked b)
+{
+	return a.key != b.key ? a.key < b.key : a.resident < b.resident;
+}
+
+static void sink(struct ranked *heap, uint32_t count, uint32_t at)
+{
+	struct ranked item = heap[at];
+	for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+		child += child + 1 < count && ranks_before(heap[child + 1], heap[child]);
+		if (!ranks_before(heap[child], item))
+			break;
+		heap[at] = heap[child];
+	}
+	heap[at] = item;
+}
+
+static void heap_build(struct ranked *heap, uint32_t count)
+{
+	for (uint32_t at = count / 2; at-- > 0;)
+		sink(heap, count, at);
+}
+
+static struct ranked heap_pop(struct ranked *heap, uint32_t *count)
+{
+	struct ranked first = heap[0];
+	heap[0] = heap[--*count];
+	if (*count)
+		sink(heap, *count, 0);
+	return first;
+}
+
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
+
+static bool link_dependents(struct offload *offload)
+{
+	memset(offload->dependent, 0xff, offload->count * sizeof(*offload->dependent)); /* NONE */
+	for (uint32_t i = 0; i < offload->count; i++) {
+		uint32_t needs = offload->residents[i].needs;
+		if (needs != NONE && needs >= offload->count)
+			return false;
+		if (needs == NONE)
+			continue;
+		offload->next[i] = offload->dependent[needs];
+		offload->dependent[needs] = i;
+	}
+	return true;
+}
+
 /* Orders level by level; false if `needs` has a cycle. */
 static bool put_in_order(struct offload *offload)
 {
+	bool *is_placed = offload->is_touched; /* not in use yet */
 	uint32_t placed = 0, before;
-	for (uint32_t i = 0; i < offload->count; i++)
-		if (offload->residents[i].needs != NONE && offload->residents[i].needs >= offload->count)
-			return false;
-	memset(offload->gone, 0, offload->count);
 	do {
 		before = placed;
 		for (uint32_t i = 0; i < offload->count; i++) {
 			uint32_t needs = offload->residents[i].needs;
-			if (offload->gone[i] || (needs != NONE && !offload->gone[needs]))
+			if (is_placed[i] || (needs != NONE && !is_placed[needs]))
 				continue;
-			offload->gone[i] = true;
+			is_placed[i] = true;
 			offload->order[placed++] = i;
 		}
 	} while (placed != before && placed < offload->count);
+	memset(is_placed, 0, offload->count * sizeof(*is_placed));
 	return placed == offload->count;
 }
 
-static void start(struct offload *offload)
+static void measure_bundles(struct offload *offload)
 {
 	const struct md_knapsack_resident *residents = offload->residents;
-	offload->freed = 0;
-	offload->lost = 0;
-	memset(offload->gone, 0, offload->count);
 	for (uint32_t i = 0; i < offload->count; i++)
-		offload->bundles[i] = (struct bundle){.bytes = residents[i].bytes,
-						      .value = residents[i].value,
-						      .pinned = residents[i].pinned,
-						      .count = 1};
+		offload->whole[i] = (struct bundle){.bytes = residents[i].bytes,
+						    .value = residents[i].value,
+						    .pinned = residents[i].pinned,
+						    .count = 1};
 	for (uint32_t k = offload->count; k-- > 0;) {
 		uint32_t i = offload->order[k], needs = residents[i].needs;
 		if (needs == NONE)
 			continue;
-		offload->bundles[needs].bytes += offload->bundles[i].bytes;
-		offload->bundles[needs].value += offload->bundles[i].value;
-		offload->bundles[needs].pinned += offload->bundles[i].pinned;
-		offload->bundles[needs].count += offload->bundles[i].count;
+		offload->whole[needs].bytes += offload->whole[i].bytes;
+		offload->whole[needs].value += offload->whole[i].value;
+		offload->whole[needs].pinned += offload->whole[i].pinned;
+		offload->whole[needs].count += offload->whole[i].count;
 	}
+	memcpy(offload->bundles, offload->whole, offload->count * sizeof(*offload->bundles));
+	for (uint32_t i = 0; i < offload->count; i++)
+		if (!offload->whole[i].pinned)
+			offload->heap[offload->heap_count++] =
+			    (struct ranked){density(offload->whole[i].value, offload->whole[i].bytes), i};
+	heap_build(offload->heap, offload->heap_count);
+}
+
+static bool get_memory(struct offload *offload)
+{
+	size_t room = (size_t)offload->count + 1;
+	offload->bundles = malloc(
+	    room * (2 * sizeof(struct bundle) + 2 * sizeof(struct ranked) + 5 * sizeof(uint32_t) + 2 * sizeof(bool)));
+	if (!offload->bundles)
+		return false;
+	offload->whole = offload->bundles + room;
+	offload->heap = (struct ranked *)(offload->whole + room);
+	offload->sorted = offload->heap + room;
+	offload->order = (uint32_t *)(offload->sorted + room);
+	offload->dependent = offload->order + room;
+	offload->next = offload->dependent + room;
+	offload->touched = offload->next + room;
+	offload->left = offload->touched + room;
+	offload->best_gone = (bool *)(offload->left + room);
+	offload->is_touched = offload->best_gone + room;
+	memset(offload->best_gone, 0, 2 * room * sizeof(bool));
+	memset(offload->gone, 0, offload->count * sizeof(bool));
+	return true;
 }
 
 static enum md_status prepare(struct offload *offload, const struct md_knapsack_resident *residents, uint32_t count,
 			      uint64_t bytes, bool *gone)
 {
-	size_t room = (size_t)count + 1;
 	*offload = (struct offload){
 	    .residents = residents, .count = count, .bytes = bytes, .gone = gone, .best_lost = INFINITY};
 	for (uint32_t i = 0; i < count; i++)
 		if (!(residents[i].value >= 0))
 			return MD_ERR_INVALID;
-	offload->bundles = malloc(room * (sizeof(*offload->bundles) + 2 * sizeof(uint32_t) + sizeof(bool)));
-	if (!offload->bundles)
+	if (!get_memory(offload))
 		return MD_ERR_NO_MEMORY;
-	offload->order = (uint32_t *)(offload->bundles + room);
-	offload->tried = offload->order + room;
-	offload->best_gone = (bool *)(offload->tried + room);
-	memset(offload->best_gone, 0, room);
-	if (!put_in_order(offload)) {
+	if (!link_dependents(offload) || !put_in_order(offload)) {
 		free(offload->bundles);
 		return MD_ERR_INVALID;
 	}
-	start(offload);
+	measure_bundles(offload);
 	return MD_OK;
 }
 
 /* ---- moves ------------------------------------------------------------------------------------------------------ */
 
+/* Takes the plan back: everything is there again. */
+static void start(struct offload *offload)
+{
+	while (offload->touched_count) {
+		uint32_t i = offload->touched[--offload->touched_count];
+		offload->bundles[i] = offload->whole[i];
+		offload->is_touched[i] = false;
+	}
+	while (offload->left_count)
+		offload->gone[offload->left[--offload->left_count]] = false;
+	offload->freed = 0;
+	offload->lost = 0;
+}
+
+static void touch(struct offload *offload, uint32_t i)
+{
+	if (!offload->is_touched[i])
+		offload->touched[offload->touched_count++] = i;
+	offload->is_touched[i] = true;
+}
+
+static void go(struct offload *offload, uint32_t i)
+{
+	if (!offload->gone[i])
+		offload->left[offload->left_count++] = i;
+	offload->gone[i] = true;
+}
+
 static void leave(struct offload *offload, uint32_t first)
 {
 	const struct bundle bundle = offload->bundles[first];
 	for (uint32_t up = first; up != NONE; up = offload->residents[up].needs) {
+		touch(offload, up);
 		offload->bundles[up].bytes -= bundle.bytes;
 		offload->bundles[up].value -= bundle.value;
 		offload->bundles[up].count -= bundle.count;
 	}
-	offload->gone[first] = true;
-	if (bundle.count > 1)
-		for (uint32_t k = 0; k < offload->count; k++) {
-			uint32_t i = offload->order[k], needs = offload->residents[i].needs;
-			if (needs != NONE && offload->gone[needs])
-				offload->gone[i] = true;
-		}
+	uint32_t last = offload->left_count;
+	go(offload, first);
+	for (; bundle.count > 1 && last < offload->left_count; last++)
+		for (uint32_t i = offload->dependent[offload->left[last]]; i != NONE; i = offload->next[i])
+			go(offload, i);
 	offload->freed += bundle.bytes;
 	offload->lost += bundle.value;
 }
 
-/* The next resident to evict; whole: with all that needs it, where bytes beyond what is asked for do not count. */
-static uint32_t next_to_leave(const struct offload *offload, bool whole)
+/* The bundle at this place of the order by density, or NULL behind the last one. */
+static const struct ranked *in_order(struct offload *offload, uint32_t place)
 {
-	uint64_t still = offload->bytes - offload->freed;
-	double least = INFINITY;
-	uint32_t best = NONE;
-	for (uint32_t i = 0; i < offload->count; i++) {
-		const struct bundle *bundle = &offload->bundles[i];
-		if (offload->gone[i] || bundle->pinned || (whole ? !bundle->bytes : bundle->count > 1))
-			continue;
-		double now = density(bundle->value, whole && bundle->bytes > still ? still : bundle->bytes);
-		if (now < least) {
-			least = now;
-			best = i;
-		}
+	if (place == offload->sorted_count) {
+		if (!offload->heap_count)
+			return NULL;
+		offload->sorted[offload->sorted_count++] = heap_pop(offload->heap, &offload->heap_count);
 	}
-	return best;
+	return &offload->sorted[place];
+}
+
+/* What evicting it loses for a byte; whole: with all that needs it. INFINITY: it may not be evicted so. */
+static double loses(const struct offload *offload, uint32_t i, bool whole)
+{
+	const struct bundle *bundle = &offload->bundles[i];
+	uint64_t still = offload->bytes - offload->freed;
+	if (offload->gone[i] || bundle->pinned || (whole ? !bundle->bytes : bundle->count > 1))
+		return INFINITY;
+	/* bytes beyond what is asked for do not count */
+	return density(bundle->value, whole && bundle->bytes > still ? still : bundle->bytes);
+}
+
+static void keep_least(struct ranked *least, double key, uint32_t resident)
+{
+	if (key < least->key || (key == least->key && resident < least->resident && key < INFINITY))
+		*least = (struct ranked){key, resident};
+}
+
+/* The next resident to evict: the one that loses least for a byte, and of equals the first. */
+static uint32_t next_to_leave(struct offload *offload, bool whole)
+{
+	struct ranked least = {INFINITY, NONE};
+	const struct ranked *at;
+	/* nobody loses less than its density says */
+	for (uint32_t place = 0; (at = in_order(offload, place)) && at->key <= least.key; place++)
+		if (!offload->is_touched[at->resident])
+			keep_least(&least, loses(offload, at->resident, whole), at->resident);
+	for (uint32_t k = 0; k < offload->touched_count; k++)
+		keep_least(&least, loses(offload, offload->touched[k], whole), offload->touched[k]);
+	return least.resident;
 }
 
 static void leave_until_enough(struct offload *offload, bool whole)
@@ -153,24 +283,26 @@ static void leave_until_enough(struct offload *offload, bool whole)
 	}
 }
 
-/* Puts back what turned out unnecessary, the most valuable first. */
+/* Puts back what turned out unnecessary, the most valuable first, and of equals the first. */
 static void put_back(struct offload *offload)
 {
+	const struct md_knapsack_resident *residents = offload->residents;
 	for (;;) {
 		uint32_t best = NONE;
-		for (uint32_t i = 0; i < offload->count; i++) {
-			uint32_t needs = offload->residents[i].needs;
+		for (uint32_t k = 0; k < offload->left_count; k++) {
+			uint32_t i = offload->left[k], needs = residents[i].needs;
 			if (!offload->gone[i] || (needs != NONE && offload->gone[needs]) ||
-			    offload->freed - offload->residents[i].bytes < offload->bytes)
+			    offload->freed - residents[i].bytes < offload->bytes)
 				continue;
-			if (best == NONE || offload->residents[i].value > offload->residents[best].value)
+			if (best == NONE || residents[i].value > residents[best].value ||
+			    (residents[i].value == residents[best].value && i < best))
 				best = i;
 		}
 		if (best == NONE)
 			return;
 		offload->gone[best] = false;
-		offload->freed -= offload->residents[best].bytes;
-		offload->lost -= offload->residents[best].value;
+		offload->freed -= residents[best].bytes;
+		offload->lost -= residents[best].value;
 	}
 }
 
@@ -226,26 +358,19 @@ static void try_first(struct offload *offload, uint32_t first)
 /* The bundles to begin with: those that lose the least value for each byte of what is asked for. */
 static uint32_t choose_firsts(struct offload *offload, uint32_t *firsts)
 {
-	uint32_t limit = 65536 / (offload->count * 8 + 1) + 1, chosen = 0;
-	start(offload);
-	limit = limit < TRIES ? limit : TRIES;
-	memset(offload->tried, 0, offload->count * sizeof(*offload->tried));
-	while (chosen < limit) {
-		double least = INFINITY;
-		uint32_t best = NONE;
-		for (uint32_t i = 0; i < offload->count; i++) {
-			const struct bundle *bundle = &offload->bundles[i];
-			uint64_t counts = bundle->bytes < offload->bytes ? bundle->bytes : offload->bytes;
-			if (offload->tried[i] || bundle->pinned || density(bundle->value, counts) >= least)
-				continue;
-			least = density(bundle->value, counts);
-			best = i;
-		}
-		if (best == NONE)
-			break;
-		offload->tried[best] = 1;
-		firsts[chosen++] = best;
+	uint32_t limit = 65536 / (offload->count * 8 + 1) + 1, chosen = 0, count = 0;
+	struct ranked *heap = malloc(((size_t)offload->count + 1) * sizeof(*heap));
+	for (uint32_t i = 0; heap && i < offload->count; i++) {
+		const struct bundle *bundle = &offload->whole[i];
+		uint64_t counts = bundle->bytes < offload->bytes ? bundle->bytes : offload->bytes;
+		double key = bundle->pinned ? INFINITY : density(bundle->value, counts);
+		if (key < INFINITY)
+			heap[count++] = (struct ranked){key, i};
 	}
+	heap_build(heap, count);
+	for (limit = limit < TRIES ? limit : TRIES; count && chosen < limit;)
+		firsts[chosen++] = heap_pop(heap, &count).resident;
+	free(heap);
 	return chosen;
 }
 

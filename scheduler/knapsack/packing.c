@@ -21,7 +21,7 @@ struct packing {
 	struct md_knap_queue queue;
 	double *noise; /* per function, then per place */
 	uint64_t *reserve;
-	uint64_t random, work;
+	uint64_t random, work, limit;
 };
 
 static uint32_t draw_below(struct packing *packing, uint32_t limit)
@@ -251,7 +251,7 @@ static void search(struct packing *packing, struct md_knap_state *best)
 	if (packing->state.value > best->value)
 		md_knap_state_copy(best, &packing->state);
 	/* a plan within a billionth of the bound cannot be improved */
-	while (packing->work < WORK_LIMIT && best->value < prices.bound * (1 - 1e-9)) {
+	while (packing->work < packing->limit && best->value < prices.bound * (1 - 1e-9)) {
 		md_knap_state_copy(&packing->state, best);
 		take_out_some(packing);
 		set_prices(packing, &prices, 0.4);
@@ -266,7 +266,7 @@ enum md_status md_knap_improve(const struct md_knap *knap, const struct md_knap_
 			       struct md_knap_state *best)
 {
 	const struct md_knapsack *in = knap->in;
-	struct packing packing = {.start = start, .packer = {.knap = knap}};
+	struct packing packing = {.start = start, .packer = {.knap = knap}, .limit = in->work ? in->work : WORK_LIMIT};
 	if (!in->function_count || !in->place_count)
 		return MD_OK;
 	enum md_status status = md_knap_state_init(knap, &packing.state);

@@ -55,26 +55,31 @@ uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint3
 	return bytes;
 }
 
-/* Bytes of the weights that function lacks on gpu, and that peer holds. */
-static uint64_t held_for(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+/* Weights that the function lacks on the GPU, and that another GPU holds; returns how many. */
+static uint32_t held_elsewhere(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t *lacking)
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
-	uint64_t bytes = 0;
+	uint32_t count = 0;
 	for (int kind = MEDUSA_SCHED_CLASS_BACKBONE; kind <= MEDUSA_SCHED_CLASS_WEIGHTS; kind++) {
 		uint32_t artifact = artifacts[kind];
-		if (artifact != NONE && !there(s, artifact, gpu) && there(s, artifact, peer))
-			bytes += s->artifacts[artifact].bytes;
+		if (artifact != NONE && s->artifacts[artifact].copies && !there(s, artifact, gpu))
+			lacking[count++] = artifact;
 	}
-	return bytes;
+	return count;
 }
 
 uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
-	uint32_t best = NONE;
+	uint32_t best = NONE, lacking[2], count = held_elsewhere(s, function, gpu, lacking);
 	uint64_t most = 0;
-	for (uint32_t peer = 0; peer < s->gpu_count; peer++) {
-		uint64_t bytes = peer == gpu || peer_speed(s, peer, gpu) <= 0 ? 0 : held_for(s, function, gpu, peer);
-		if (bytes > most || (bytes && bytes == most && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))) {
+	for (uint32_t peer = 0; count && peer < s->gpu_count; peer++) {
+		uint64_t bytes = 0;
+		for (uint32_t i = 0; i < count; i++)
+			bytes += there(s, lacking[i], peer) ? s->artifacts[lacking[i]].bytes : 0;
+		if (!bytes || bytes < most || peer == gpu)
+			continue;
+		double speed = peer_speed(s, peer, gpu);
+		if (speed > 0 && (bytes > most || speed > peer_speed(s, best, gpu))) {
 			best = peer;
 			most = bytes;
 		}

@@ -13,7 +13,8 @@
 
 #define MOST_FUNCTIONS 256 /* the functions that are called most are planned for; the others load on demand */
 
-#define IDLE_PART 10 /* this part of a GPU is not filled ahead of requests */
+#define PLAN_WORK 60000 /* places that one plan examines: a step takes a fraction of a millisecond */
+#define IDLE_PART 10    /* this part of a GPU is not filled ahead of requests */
 
 /* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
 
@@ -225,6 +226,7 @@ static void plan_with(struct medusa_sched *s, solver solve)
 		p.knapsack.artifacts = p.artifacts;
 		p.knapsack.held = p.held;
 		p.knapsack.place_count = s->gpu_count + 1;
+		p.knapsack.work = PLAN_WORK;
 		if (solve(&p.knapsack, &plan) == MD_OK) {
 			keep_plan(s, &p, &plan);
 			md_knapsack_plan_finish(&plan);
