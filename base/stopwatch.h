@@ -44,7 +44,7 @@ static inline void md_stopwatch_start(struct md_stopwatch *watch)
 	watch->began = md_clock_ns();
 }
 
-/* It ends; returns the ns that it took. */
+/* The piece of work ends; returns the ns that it took. */
 static inline uint64_t md_stopwatch_stop(struct md_stopwatch *watch)
 {
 	uint64_t now = md_clock_ns(), took = now - watch->began;
