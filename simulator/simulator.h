@@ -54,6 +54,12 @@ struct md_sim_backbone {
 	struct medusa_sched_backbone spec;
 };
 
+/*
+ * By this share each further sequence makes a step of an engine that batches by itself longer, if nothing is stated: a
+ * step reads the weights once, and some KV cache and a few operations for each sequence.
+ */
+#define MD_SIM_SEQUENCE_SHARE 0.01
+
 struct md_sim_function {
 	char *name;
 	struct medusa_sched_function spec; /* .backbone: index in md_sim_functions.backbones, or MEDUSA_SCHED_NONE */
@@ -62,8 +68,10 @@ struct md_sim_function {
 	uint64_t transfer_bytes; /* bytes that a swap copies; 0: weight_bytes */
 	/* GPU memory of a process of its own, for early binding; 0: weights + context + native_instance_bytes */
 	uint64_t native_bytes;
-	uint64_t native_ns;          /* T(1) in such a process; 0: t0 */
-	uint64_t capture_ns;         /* context_ns without a Medusa artifact; 0: context_ns */
+	uint64_t native_ns;  /* T(1) in such a process; 0: t0 */
+	uint64_t capture_ns; /* context_ns without a Medusa artifact; 0: context_ns */
+	/* continuous: n sequences take token_ns (1 + sequence_share (n - 1)) for a token of each */
+	double sequence_share;
 	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
 	double rate_per_min;         /* for generated arrivals; 0: none */
 	/* the range that it was drawn from: uniformly or, with rate_log, uniformly in its logarithm */
@@ -101,7 +109,7 @@ struct md_sim_workload {
 	/*
 	 * Offered: GPU seconds of computing for each second of each GPU. A request counts T(1) and its further tokens;
 	 * where batches run beside each other (slots > 1), as much of each as it slows the others, prefill_share and
-	 * decode_share. Swaps are not counted, and batches of several requests are not, so a node may bear somewhat
+	 * decode_share, or sequence_share. Swaps are not counted, and batches of several requests are not, so a node may bear somewhat
 	 * more than 1. 0: not known.
 	 */
 	double load;

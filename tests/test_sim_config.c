@@ -214,6 +214,21 @@ Test(sim_config, functions_are_models_in_turn)
 	md_sim_functions_finish(&all);
 }
 
+Test(sim_config, engines_may_batch_by_themselves)
+{
+	struct md_sim_functions all =
+	    parse_functions("source: s\ndefaults: {continuous: true}\n"
+			    "models:\n- {name: a, weights: 1GB, execution: 5ms, max_batch: 4, sequence_share: 0}\n"
+			    "- {name: b, weights: 1GB, execution: 5ms}\n"
+			    "- {name: c, weights: 1GB, execution: 5ms, continuous: false, sequence_share: 3%}\n");
+	cr_assert(all.functions[0].spec.continuous && all.functions[0].spec.max_batch == 4);
+	cr_assert_eq(all.functions[0].sequence_share, 0);
+	cr_assert(all.functions[1].spec.continuous && all.functions[1].spec.max_batch == 0);
+	cr_assert_eq(all.functions[1].sequence_share, 0.01, "the default");
+	cr_assert(!all.functions[2].spec.continuous && all.functions[2].sequence_share == 0.03);
+	md_sim_functions_finish(&all);
+}
+
 Test(sim_config, functions_are_counted_or_listed)
 {
 	struct md_sim_functions all =

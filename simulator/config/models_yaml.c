@@ -43,6 +43,8 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("in_host", MD_SIM_FLAG, FIELD(function.spec.in_host)),
     MD_SIM_FIELD("max_batch", MD_SIM_COUNT, FIELD(function.spec.max_batch), .low = 1, .high = 65536),
     MD_SIM_FIELD("max_parallel", MD_SIM_COUNT, FIELD(function.spec.max_parallel), .low = 1, .high = 65536),
+    MD_SIM_FIELD("continuous", MD_SIM_FLAG, FIELD(function.spec.continuous)),
+    MD_SIM_FIELD("sequence_share", MD_SIM_NUMBER, FIELD(function.sequence_share), .high = 1),
     MD_SIM_FIELD("slo", MD_SIM_TIME, FIELD(function.spec.slo_ns), .low = 1, .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("goal", MD_SIM_CHOICE, FIELD(goal), .choices = goals),
     MD_SIM_FIELD("percentile", MD_SIM_NUMBER, FIELD(function.spec.slo_percentile), .low = 0.01, .high = 0.9999),
@@ -172,6 +174,8 @@ static enum md_status read_model(struct md_sim_functions_config *config, uint32_
 	MD_FORWARD(md_sim_fields_read(&fields, at, path, model, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, at, path, seen, err));
 	MD_FORWARD(check_model(config, at, path, model, seen, err));
+	if (!was_seen(seen, "sequence_share"))
+		model->function.sequence_share = MD_SIM_SEQUENCE_SHARE;
 	model->function.spec.size = sizeof(model->function.spec);
 	model->function.spec.slo_goal = (enum medusa_sched_goal)model->goal;
 	model->function.rate_low = model->rate.low;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Batches: what they wait for, how fast they compute beside others, when their requests end, which function is billed.
- */
+/* Batches: what they wait for, when their requests end, which function is billed. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,14 +22,14 @@ static uint32_t batch_new(struct md_sim_model *model)
 	return index;
 }
 
-/* Each of the `count` batches on a GPU is billed 1 / count of its time. */
+/* Each of the engines on a GPU is billed its part of the time. */
 static void bill(struct md_sim_model *model, uint32_t gpu)
 {
 	struct gpu *place = &model->gpus[gpu];
 	double past = (double)(model->now - place->since);
 	if (place->count) {
 		place->busy += past;
-		place->share += past / place->count;
+		place->share += past / place->engines;
 	}
 	place->since = model->now;
 }
@@ -98,51 +96,6 @@ static bool take_requests(struct md_sim_model *model, struct batch *batch, const
 	return true;
 }
 
-static bool computes(const struct batch *batch)
-{
-	return batch->live && (batch->phase == PHASE_FIRST || batch->phase == PHASE_FURTHER);
-}
-
-static void settle(struct md_sim_model *model, struct batch *batch)
-{
-	batch->left -= batch->rate * (double)(model->now - batch->since);
-	if (batch->left < batch->hold)
-		batch->left = batch->hold;
-	batch->since = model->now;
-}
-
-static void set_rate(struct md_sim_model *model, uint32_t index, double rate, bool anew)
-{
-	struct batch *batch = &model->batches[index];
-	if (rate == batch->rate && !anew)
-		return;
-	settle(model, batch);
-	batch->rate = rate;
-	uint64_t at = model->now + (uint64_t)llround((batch->left - batch->hold) / rate);
-	md_sim_model_plan(model, at, AGENDA_COMPUTED, index, ++batch->generation);
-}
-
-/* Updates the speeds of all batches that compute on a GPU, after `changed` (or NONE) got work, began or stopped. */
-static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
-{
-	const struct gpu *place = &model->gpus[gpu];
-	uint32_t first = 0, further = 0;
-	for (uint32_t i = 0; i < place->count; i++) {
-		const struct batch *batch = &model->batches[place->batches[i]];
-		first += batch->phase == PHASE_FIRST;
-		further += batch->phase == PHASE_FURTHER;
-	}
-	double first_rate = 1 / (1 + model->node->prefill_share * (first ? first - 1 : 0));
-	double further_rate = 1 / (1 + model->node->decode_share * (further ? further - 1 : 0));
-	for (uint32_t i = 0; i < place->count; i++) {
-		uint32_t index = place->batches[i];
-		const struct batch *batch = &model->batches[index];
-		if (computes(batch))
-			set_rate(model, index, batch->phase == PHASE_FIRST ? first_rate : further_rate,
-				 index == changed);
-	}
-}
-
 /* True if nothing is missing but copies, which overlap with execution as node_model.h says. */
 static bool copies_missing(const struct batch *batch)
 {
@@ -163,14 +116,14 @@ void md_sim_model_begin(struct md_sim_model *model, uint32_t index)
 		md_sim_model_plan(model, batch->ready_at, AGENDA_BEGIN, index, ++batch->generation);
 		return;
 	}
-	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_STARTED);
+	struct medusa_sched_event *event = batch->joins ? NULL : md_sim_model_emit(model, MEDUSA_SCHED_EVENT_STARTED);
 	if (event)
 		event->batch = batch->id;
 	batch->phase = PHASE_FIRST;
 	batch->since = model->now;
 	batch->rate = 1;
 	batch->hold = copies_missing(batch) ? batch->tail : 0;
-	share(model, batch->gpu, index);
+	md_sim_model_share(model, batch->gpu, index);
 }
 
 static bool absent(struct md_sim_model *model, struct batch *batch, int kind, uint64_t bytes)
@@ -213,16 +166,18 @@ static void check_run(struct md_sim_model *model, const struct medusa_sched_acti
 	if (!gpu->present)
 		md_sim_model_complain(model, "batch %llu runs on GPU %u, which is lost",
 				      (unsigned long long)action->batch, action->gpu);
-	if (gpu->count >= slots && !model->options.bound)
+	if (gpu->engines > slots && !model->options.bound)
 		md_sim_model_complain(model, "batch %llu runs on GPU %u beside %u others",
-				      (unsigned long long)action->batch, action->gpu, gpu->count);
+				      (unsigned long long)action->batch, action->gpu, gpu->engines - 1);
+	if (action->type == MEDUSA_SCHED_ACTION_JOIN && !model->functions->functions[action->function].spec.continuous)
+		md_sim_model_complain(model, "requests join batch %llu of function %u, which is not continuous",
+				      (unsigned long long)action->batch, action->function);
 }
 
 void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_action *action)
 {
 	const struct medusa_sched_function *spec = &model->functions->functions[action->function].spec;
 	uint32_t index = batch_new(model);
-	check_run(model, action);
 	if (index == NONE || !join_gpu(model, action->gpu, index)) {
 		model->failed = true;
 		return;
@@ -232,6 +187,10 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 	batch->order = model->orders++;
 	batch->function = action->function;
 	batch->gpu = action->gpu;
+	batch->joins = action->type == MEDUSA_SCHED_ACTION_JOIN;
+	batch->billed_from = model->gpus[action->gpu].share;
+	md_sim_model_engine_join(model, index);
+	check_run(model, action);
 	if (!take_requests(model, batch, action)) {
 		model->failed = true;
 		return;
@@ -244,7 +203,6 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 	batch->ended = 0;
 	batch->tokens_done = 0;
 	batch->ready_at = model->now;
-	batch->billed_from = model->gpus[action->gpu].share;
 	bind_needs(model, batch);
 	md_sim_model_begin(model, index);
 }
@@ -266,10 +224,10 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 				md_sim_model_begin(model, index);
 			} else if (waited && !copies_missing(batch)) {
 				/* whether STALLED or not: everything that remains can be computed now */
-				settle(model, batch);
+				md_sim_model_settle(model, batch);
 				batch->hold = 0;
 				batch->phase = PHASE_FIRST;
-				share(model, gpu, index);
+				md_sim_model_share(model, gpu, index);
 			}
 		}
 	}
@@ -293,18 +251,20 @@ void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t index)
 	struct gpu *gpu = &model->gpus[batch->gpu];
 	uint32_t at = 0;
 	bill(model, batch->gpu);
-	model->billed[batch->function] += gpu->share - batch->billed_from;
+	if (batch->engine == index)
+		model->billed[batch->function] += gpu->share - batch->billed_from;
 	unpin(model, batch);
 	md_sim_model_free(model, batch->gpu, batch->kv_bytes);
 	while (gpu->batches[at] != index)
 		at++;
 	for (gpu->count--; at < gpu->count; at++)
 		gpu->batches[at] = gpu->batches[at + 1];
+	md_sim_model_engine_leave(model, index);
 	batch->live = false;
 	batch->generation++;
 	batch->next_free = model->free_batch;
 	model->free_batch = index;
-	share(model, batch->gpu, NONE);
+	md_sim_model_share(model, batch->gpu, NONE);
 }
 
 static void emit_request(struct md_sim_model *model, enum medusa_sched_event_type type, const struct batch *batch,
@@ -332,6 +292,8 @@ void md_sim_model_request_stop(struct md_sim_model *model, uint32_t index, uint3
 	}
 	if (batch->ended == batch->count)
 		md_sim_model_batch_drop(model, index);
+	else
+		md_sim_model_share(model, batch->gpu, NONE);
 }
 
 /* Ends requests that have all their tokens, and frees their KV cache. */
@@ -354,17 +316,17 @@ static void end_requests(struct md_sim_model *model, uint32_t index)
 	batch->left = (double)further * (double)model->functions->functions[batch->function].spec.token_ns;
 	batch->since = model->now;
 	batch->rate = 1;
-	share(model, batch->gpu, index);
+	md_sim_model_share(model, batch->gpu, index);
 }
 
 void md_sim_model_computed(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];
-	settle(model, batch);
+	md_sim_model_settle(model, batch);
 	if (batch->phase == PHASE_FIRST && copies_missing(batch)) {
 		batch->phase = PHASE_STALLED;
 		batch->left = batch->hold;
-		share(model, batch->gpu, NONE);
+		md_sim_model_share(model, batch->gpu, NONE);
 		return;
 	}
 	if (batch->phase == PHASE_FIRST) {

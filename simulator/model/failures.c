@@ -92,11 +92,14 @@ static void batch_failed(struct md_sim_model *model, uint32_t gpu)
 {
 	if (!model->gpus[gpu].count)
 		return;
-	uint32_t index = model->gpus[gpu].batches[0];
+	uint64_t id = model->batches[model->gpus[gpu].batches[0]].id;
 	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVENT_BATCH_FAILED);
 	if (event)
-		event->batch = model->batches[index].id;
-	md_sim_model_batch_drop(model, index);
+		event->batch = id;
+	/* what has joined it fails with it */
+	for (uint32_t i = model->gpus[gpu].count; i-- > 0;)
+		if (model->batches[model->gpus[gpu].batches[i]].id == id)
+			md_sim_model_batch_drop(model, model->gpus[gpu].batches[i]);
 }
 
 void md_sim_model_fault(struct md_sim_model *model, uint32_t index)

@@ -41,8 +41,10 @@ enum phase { PHASE_GATED, PHASE_FIRST, PHASE_STALLED, PHASE_FURTHER };
 struct batch {
 	uint64_t id, order;
 	uint32_t function, gpu;
+	uint32_t engine;   /* the batch whose slot and bill it shares: itself, or the one that its requests joined */
+	uint32_t decoding; /* of an engine: requests in their further tokens */
 	uint8_t phase;
-	bool live, began;
+	bool live, joins;  /* joins: begun by a JOIN */
 	double left, hold; /* ns of work until the next event; `hold` of them wait for copies */
 	double tail;       /* ns */
 	double rate;       /* of work */
@@ -65,7 +67,8 @@ struct gpu {
 	uint64_t residues; /* bytes of used that evicted contexts have left */
 	uint32_t *batches; /* in the order of their start */
 	uint32_t count, capacity;
-	double busy, share; /* busy: ns with at least one batch; share: ns that each batch there has been billed */
+	uint32_t engines;   /* batches without those that have joined others */
+	double busy, share; /* busy: ns with at least one batch; share: ns that each engine there has been billed */
 	uint64_t since;
 	uint32_t link, uplink;
 	uint32_t *blocks;     /* cached blocks, by model; NULL: with block management */
@@ -135,6 +138,7 @@ void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t transfer); 
 void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t transfer);
 
 /* ---- batches.c ---- */
+/* A run, or a join: requests that join a batch are a batch of their own, of the same engine. */
 void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_action *action);
 /* called when what it waited for has happened */
 void md_sim_model_begin(struct md_sim_model *model, uint32_t batch);
@@ -144,6 +148,15 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t batch);
 /* Ends one of the requests that have not ended, as if it had all its tokens. */
 void md_sim_model_request_stop(struct md_sim_model *model, uint32_t batch, uint32_t request);
+
+/* ---- engines.c ---- */
+/* Finds the engine of a batch that was just put on its GPU, after its number. */
+void md_sim_model_engine_join(struct md_sim_model *model, uint32_t batch);
+/* The batch, which is taken off its GPU, leaves its engine to one of those that joined it. */
+void md_sim_model_engine_leave(struct md_sim_model *model, uint32_t batch);
+/* Updates the speeds of all batches that compute on a GPU, after `changed` (or NONE) got work, began or stopped. */
+void md_sim_model_share(struct md_sim_model *model, uint32_t gpu, uint32_t changed);
+void md_sim_model_settle(struct md_sim_model *model, struct batch *batch);
 
 /* ---- aborts.c ---- */
 void md_sim_model_abort(struct md_sim_model *model, const struct medusa_sched_action *action);

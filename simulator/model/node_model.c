@@ -185,7 +185,7 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 	}
 	/* a batch can determine what it waits for only when all of that has been sent for */
 	for (size_t i = 0; i < count && !model->failed; i++)
-		if (actions[i]->type == MEDUSA_SCHED_ACTION_RUN)
+		if (actions[i]->type == MEDUSA_SCHED_ACTION_RUN || actions[i]->type == MEDUSA_SCHED_ACTION_JOIN)
 			md_sim_model_run(model, actions[i]);
 }
 

@@ -34,6 +34,11 @@
  * decode_share (M - 1), where M counts those that compute (one that waits for its copies does not). The requests of a
  * batch end one by one as their tokens end.
  *
+ * An engine that batches by itself (spec.continuous): requests that join are a batch of their own to their first token,
+ * T(b) for b that join together, which shares the GPU with other first tokens as batches do. In further tokens all
+ * sequences of the engine take one step together, token_ns (1 + sequence_share (n - 1)) for n of them, and the engine
+ * counts as one batch for decode_share, the slots and the bill.
+ *
  * Without block management (Torpor-Block) a swap-in first pays the driver for the blocks that the cache of freed ones
  * lacks, and for each cached block of another model that must be freed to make room; blocks are shared by the functions
  * of one model, whose sizes are equal.

@@ -161,7 +161,8 @@ bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			refuse(measure, now, a->request, a->reason);
 		else if (a->type == MEDUSA_SCHED_ACTION_ABORT && a->batch && measure->batch[a->request] == a->batch)
 			measure->aborted[a->request] = (uint8_t)a->reason;
-		else if (a->type == MEDUSA_SCHED_ACTION_RUN && !run(measure, now, a))
+		else if ((a->type == MEDUSA_SCHED_ACTION_RUN || a->type == MEDUSA_SCHED_ACTION_JOIN) &&
+			 !run(measure, now, a))
 			return false;
 	}
 	return true;

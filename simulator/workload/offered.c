@@ -2,13 +2,15 @@
 /* The load that requests offer to a node: GPU seconds of computing for each second of a GPU. */
 #include "simulator/workload/builder.h"
 
-/* further: tokens after the first one */
+/* further: tokens after the first one; those of an engine that batches by itself slow its other sequences alone */
 static double seconds(const struct md_sim_node *node, const struct md_sim_function *function, double further)
 {
 	bool alone = true;
 	for (uint32_t i = 0; i < node->gpu_count; i++)
 		alone &= node->gpus[i].slots <= 1;
 	double first = (double)function->spec.t0_ns, token = (double)function->spec.token_ns;
+	if (function->spec.continuous)
+		return ((alone ? 1 : node->prefill_share) * first + function->sequence_share * token * further) / 1e9;
 	return ((alone ? 1 : node->prefill_share) * first + (alone ? 1 : node->decode_share) * token * further) / 1e9;
 }
 
