@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines that batch by themselves: who joins a batch that runs, when, and what a failure does to all in it. */
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;
@@ -402,6 +403,22 @@ Test(scheduler_join, an_unregistered_function_ends_with_those_that_joined)
 	expect(&n, "");
 	script_done(&n, 2);
 	expect(&n, "offload weights f0 gpu0\noffload weights f0 host\n");
+	script_end(&n);
+}
+
+/* What a request has taken counts from its own join, for the measured times that policies use. */
+Test(scheduler_join, service_times_count_from_the_join)
+{
+	one_engine(&(struct setup){0}, 10, 0);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_STARTED, .batch = n.batches[0]});
+	n.now += 10 * SECOND;
+	script_arrive(&n, 2, 0);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_STARTED, .batch = n.batches[0]});
+	n.now += SECOND;
+	script_done(&n, 2);
+	cr_assert_float_eq(n.sched->functions[0].service_s, 1, 1e-9);
+	script_done(&n, 1);
+	cr_assert_float_eq(n.sched->functions[0].service_s, 12, 1e-9);
 	script_end(&n);
 }
 

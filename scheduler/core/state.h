@@ -113,6 +113,7 @@ struct md_batch {
 	struct md_list requests, strays;
 	uint64_t kv_bytes, started;
 	bool live, first_token; /* first_token: some request has its first token */
+	bool begun;             /* its computation, as was reported */
 	bool found;             /* it ran already when this scheduler was made */
 	bool hung;              /* it has only strays, and is none of its function's batches any more */
 };

@@ -65,8 +65,10 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		md_request_cancelled(s, e);
 		break;
 	case MEDUSA_SCHED_EVENT_STARTED:
-		if (batch != NONE)
+		if (batch != NONE && !s->batches[batch].begun)
 			s->batches[batch].started = s->now;
+		if (batch != NONE)
+			s->batches[batch].begun = true; /* those that join it may be said to start, too */
 		break;
 	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
 		md_request_first_token(s, e);

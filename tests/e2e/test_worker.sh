@@ -12,6 +12,10 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 run swap python3 tests/worker/swap_engines.py "$work"
 assert_exit swap 0
 grep -A3 FAIL "$work/swap.out"
+section 'requests that join engines'
+run join python3 tests/worker/join_engines.py "$work"
+assert_exit join 0
+grep -A3 FAIL "$work/join.out"
 
 section 'its command line'
 run check medusa-worker --config "$work/requests/config.yaml" --check

@@ -321,7 +321,8 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch)
 /* The batch has failed with the engine: the scheduler decides whether it is tried again. */
 bool md_job_return(struct md_worker_job *job)
 {
-	if (job->head_sent) {
+	bool again = job->stage != MD_JOB_RUNNING || job->tries++ < job->model->worker->config->node.retries;
+	if (job->head_sent || !again) {
 		snprintf(job->why, sizeof(job->why), "the engine %.140s", job->model->last_failure);
 		fail(job);
 		return false;

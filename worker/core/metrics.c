@@ -142,6 +142,8 @@ static void put_scheduler(FILE *out, const struct md_worker *worker)
 	begin(out, "scheduler_swaps_total", "counter", "Loads that the scheduler has decided for requests.");
 	fprintf(out, "medusa_worker_scheduler_swaps_total %" PRIu64 "\n",
 		stats.swaps_host + stats.swaps_peer + stats.swaps_cold);
+	begin(out, "scheduler_joins_total", "counter", "Requests that an engine was given while it ran others.");
+	fprintf(out, "medusa_worker_scheduler_joins_total %" PRIu64 "\n", stats.joins);
 	begin(out, "scheduler_evictions_total", "counter", "Models that had to leave a GPU.");
 	fprintf(out, "medusa_worker_scheduler_evictions_total %" PRIu64 "\n", stats.evictions + stats.offloads);
 }

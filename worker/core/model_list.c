@@ -14,6 +14,7 @@
 #define MS 1000000u
 #define START_GUESS_MS 5000u /* before a start was measured */
 #define SWAP_GUESS_MS 500u
+#define FIRST_TOKEN_GUESS_MS 50u
 #define SLO_MS 30000u
 
 /* ---- where an engine serves ---- */
@@ -168,6 +169,13 @@ static uint64_t guess_memory(const struct md_worker_config *config, const struct
 	return group && !group->swap && group->members.count ? gpu / group->members.count : gpu;
 }
 
+/* Requests that its engine is given at one time. */
+static uint32_t most_requests(const struct md_config_model *config)
+{
+	uint32_t stated = config->own.max_batch;
+	return stated && stated < config->concurrency ? stated : config->concurrency;
+}
+
 static enum md_status add_function(struct md_model *model, uint64_t gpu_bytes, struct md_error *err)
 {
 	struct md_worker *worker = model->worker;
@@ -180,12 +188,13 @@ static enum md_status add_function(struct md_model *model, uint64_t gpu_bytes, s
 	    .weight_bytes = own->memory_bytes ? own->memory_bytes : guess_memory(worker->config, config, gpu_bytes),
 	    .in_host = 1,
 	    .evict_ns = SWAP_GUESS_MS * (uint64_t)MS,
-	    .t0_ns = MS,
+	    .t0_ns = FIRST_TOKEN_GUESS_MS * (uint64_t)MS,
 	    .swap_ns = load,
 	    .kv_bytes = own->kv_request_bytes,
 	    .keep_alive_ns = config->ttl_ns,
-	    .max_batch = 1,
-	    .max_parallel = config->concurrency,
+	    .continuous = 1,
+	    .max_batch = most_requests(config),
+	    .max_parallel = 1,
 	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
 	    .slo_goal = own->goal,
 	};

@@ -43,6 +43,7 @@ struct md_worker_job {
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
 	bool dismissed; /* the daemon takes no more work, and this has not begun */
+	uint32_t tries; /* how often its engine has died before it sent a byte */
 	bool stream, first_token;
 	bool head_made;                  /* the head of the answer is ours, and says 200 */
 	bool head_sent;                  /* the engine has begun its answer */
