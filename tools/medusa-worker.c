@@ -80,7 +80,9 @@ static int serve(const struct md_worker_config *config)
 {
 	char state[PATH_MAX];
 	struct md_error err = {0};
-	struct md_service_options service = {.listen = listen_text            ? listen_text
+	struct md_service_options service = {.config_file = config_path,
+					     .config_folder = config_folder,
+					     .listen = listen_text            ? listen_text
 						       : *config->node.listen ? config->node.listen
 									      : "127.0.0.1:8080",
 					     .state = state,

@@ -36,12 +36,13 @@ static const struct md_option options[] = {
 
 static const struct md_command command = {
     .name = "medusa-workerctl",
-    .usage = "status | models | load MODEL | unload MODEL | unload --all | drain | resume | top [OPTION...]",
+    .usage = "status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top [OPTION...]",
     .summary = "Asks a medusa-worker that runs, and tells it what to do.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .words = "status models load unload drain resume top",
-    .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model.\n",
+    .words = "status models load unload drain resume reload top",
+    .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model, or "
+		  "that the configuration is bad.\n",
 };
 
 /* ---- which argument and option belongs to which verb ---- */
@@ -57,6 +58,7 @@ static const struct verb {
     {"unload", true, "all"},
     {"drain", false, "deadline exit"},
     {"resume", false, ""},
+    {"reload", false, ""},
     {"top", false, "interval count"},
 };
 
@@ -102,9 +104,10 @@ static int report(const struct md_error *err)
 	switch (err->status) {
 	case MD_ERR_NOT_FOUND:
 	case MD_ERR_INVALID:
+	case MD_ERR_CORRUPT: /* of a configuration */
+	case MD_ERR_TOO_LARGE:
 		return MD_EXIT_INPUT;
 	case MD_ERR_IO:
-	case MD_ERR_CORRUPT:
 	case MD_ERR_OUTPUT:
 		return MD_EXIT_COMMAND;
 	default:
@@ -126,6 +129,8 @@ static int ask(json_t *question)
 		md_worker_print_status(result);
 	else if (!strcmp(known->name, "models"))
 		md_worker_print_models(result);
+	else if (!strcmp(known->name, "reload"))
+		md_worker_print_reload(result);
 	json_decref(result);
 	return md_options_flush(&command);
 }
@@ -212,8 +217,8 @@ int main(int argc, char *argv[])
 	const char *name = arguments.file_count ? arguments.files[0] : "";
 	const struct verb *verb = find_verb(name);
 	if (!verb || arguments.command)
-		return md_options_usage_error(&command,
-					      "\"%s\" is not status, models, load, unload, drain, resume or top", name);
+		return md_options_usage_error(
+		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload or top", name);
 	code = check_options(verb);
 	if (code >= 0)
 		return code;

@@ -103,3 +103,14 @@ void md_worker_print_models(const json_t *answer)
 	       "RUN", "SERVED", "REFUSED", "FAILED", "LOADS", "TTFT p50", "p99 (s)");
 	json_array_foreach(models, i, model) print_model(model, width);
 }
+
+/* ---- the configuration ---- */
+
+void md_worker_print_reload(const json_t *answer)
+{
+	const char *later = json_string_value(json_object_get(answer, "later"));
+	printf("models: %lld added, %lld removed, %lld changed, %lld get new engines\n", number(answer, "added"),
+	       number(answer, "removed"), number(answer, "changed"), number(answer, "renewed"));
+	if (later && *later)
+		md_plain_line(stdout, "only when the daemon starts anew: %s", later);
+}

@@ -9,5 +9,6 @@ void md_worker_print_json(json_t *value); /* one line; takes over the reference 
 /* Answers to status and models (md_report_status, md_report_models); borrowed. */
 void md_worker_print_status(const json_t *status);
 void md_worker_print_models(const json_t *answer);
+void md_worker_print_reload(const json_t *answer);
 
 #endif

@@ -8,4 +8,12 @@ section 'control socket'
 run control python3 tests/worker/control.py "$work"
 assert_exit control 0
 grep -A3 FAIL "$work/control.out"
+section 'reload'
+run reload python3 tests/worker/reload.py "$work"
+assert_exit reload 0
+grep -A3 FAIL "$work/reload.out"
+section 'service manager'
+run notify python3 tests/worker/notify.py "$work"
+assert_exit notify 0
+grep -A3 FAIL "$work/notify.out"
 finish

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
 
 folder = sys.argv[1]
 config = f"""
@@ -38,14 +38,6 @@ class Line:
     def hear(self):
         line = self.file.readline()
         return json.loads(line) if line else None
-
-
-def ask_later(daemon, model, **more):
-    """A thread that asks, and the list that gets the reply."""
-    replies = []
-    thread = threading.Thread(target=lambda: replies.append(daemon.chat(model, **more)))
-    thread.start()
-    return thread, replies
 
 
 def of(daemon, model):
@@ -133,51 +125,73 @@ until("it starts", lambda: "a" in d.running())
 line.socket.close()
 until("it is loaded all the same", lambda: d.running().get("a") == "ready")
 
+
+
+def drained(*words):
+    """medusa-workerctl drain, which waits, and a function that says how it has ended."""
+    done = []
+    thread = threading.Thread(target=lambda: done.append(d.ctl("drain", *words).returncode))
+    thread.start()
+    until("it drains", lambda: d.tell("status").get("draining"))
+    return lambda: (thread.join(), done[0])[1]
+
+
+def run_and_wait():
+    """A request that runs, and one that waits for its end."""
+    running = Held(d, "a")
+    until("it runs", lambda: of(d, "a")["running"] == 1)
+    waiting = Held(d, "b").let_go()
+    until("it waits", lambda: of(d, "b")["waiting"] == 1)
+    return running, waiting
+
+
 # Draining: what runs ends, what waits goes on.
-first, first_replies = ask_later(d, "a", wait=1)
-until("it runs", lambda: of(d, "a")["running"] == 1)
-second, second_replies = ask_later(d, "b")
-until("it waits", lambda: of(d, "b")["waiting"] == 1)
-check("drain", 0, d.ctl("drain", "--deadline", "50").returncode)
-first.join()
-second.join()
-check("what ran and what waited", [200, 200], [r.status for r in first_replies + second_replies])
+running, waiting = run_and_wait()
+end = drained("--deadline", "1000")
 r = d.chat("a")
 check("a new one", (503, "draining", "5"), (r.status, r.json["error"]["code"], r.headers.get("retry-after")))
 check("whoever balances sees it", 503, d.get("/health").status)
 check("nothing is loaded", (1, True), (lambda r: (r.returncode, "drained" in r.stderr))(d.ctl("load", "a")))
+running.let_go()
+check("what ran and what waited", [200, 200], [r.status for r in running.wait() + waiting.wait()])
+check("drain", 0, end())
 check("resume", 0, d.ctl("resume").returncode)
 check("requests are taken again", (200, 200), (d.chat("a").status, d.get("/health").status))
 
 # After the deadline, what waits is refused, and what runs still ends.
-first, first_replies = ask_later(d, "a", wait=2)
-until("it runs", lambda: of(d, "a")["running"] == 1)
-second, second_replies = ask_later(d, "b")
-until("it waits", lambda: of(d, "b")["waiting"] == 1)
-check("drain at once", 0, d.ctl("drain", "--deadline", "0").returncode)
-first.join()
-second.join()
-check("what ran", [200], [r.status for r in first_replies])
-check("what waited", [(503, "draining")], [(r.status, r.json["error"]["code"]) for r in second_replies])
+running, waiting = run_and_wait()
+end = drained("--deadline", "0")
+check("what waited", [(503, "draining")], [(r.status, r.json["error"]["code"]) for r in waiting.wait()])
+running.let_go()
+check("what ran", [200], [r.status for r in running.wait()])
+check("drain at once", 0, end())
 check("resume", 0, d.ctl("resume").returncode)
 
-# ... and the daemon ends when it is told so.
-first, first_replies = ask_later(d, "a", wait=1)
+# A drain that is taken back tells who waits for its end.
+running = Held(d, "a")
 until("it runs", lambda: of(d, "a")["running"] == 1)
-check("drain and exit", 0, d.ctl("drain", "--exit").returncode)
+end = drained()
+check("resume", 0, d.ctl("resume").returncode)
+check("the drain", 1, end())
+running.let_go()
+
+# ... and the daemon ends when it is told so.
+end = drained("--exit")
+check("drain and exit", 0, end())
 check("the exit code", 0, d.process.wait(PATIENCE))
-first.join()
-check("what ran", [200], [r.status for r in first_replies])
+check("what ran", [200], [r.status for r in running.wait()])
 check("nobody is there", 3, d.ctl("status").returncode)
 check("the socket is gone", False, os.path.exists(d.control))
 
 # SIGTERM lets a request end; the second one does not.
 d = Daemon(f"{folder}/terminate", config)
-first, first_replies = ask_later(d, "a", wait=1)
+running = Held(d, "a")
 until("it runs", lambda: of(d, "a")["running"] == 1)
-check("SIGTERM", 0, d.stop())
-first.join()
-check("what ran", [200], [r.status for r in first_replies])
+d.process.send_signal(signal.SIGTERM)
+until("it drains", lambda: d.tell("status").get("draining"))
+running.let_go()
+check("SIGTERM", 0, d.process.wait(PATIENCE))
+check("what ran", [200], [r.status for r in running.wait()])
 d = Daemon(f"{folder}/terminate", config)
 connection = d.connect()
 connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "stream": True, "max_tokens": 100000, "token": 0.01}))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -53,6 +54,29 @@ def free_ports(count):
             one.close()
         return first
     raise RuntimeError("no free ports")
+
+
+class Held:
+    """Requests for a model that its engine answers only after let_go()."""
+    number = 0
+
+    def __init__(self, daemon, model, count=1, **more):
+        Held.number += 1
+        self.file = f"{daemon.folder}/held{Held.number}"
+        self.replies = []
+        self.threads = [threading.Thread(target=lambda: self.replies.append(daemon.chat(model, until=self.file, **more))) for _ in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def let_go(self):
+        with open(self.file, "w", encoding="utf-8"):
+            pass
+        return self
+
+    def wait(self):
+        for thread in self.threads:
+            thread.join()
+        return self.replies
 
 
 class Reply:

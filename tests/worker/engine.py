@@ -22,6 +22,7 @@ parser.add_argument("--die-at-start", action="store_true")
 parser.add_argument("--ignore-term", action="store_true")
 parser.add_argument("--token", type=float, default=0.001, help="seconds between two pieces")
 parser.add_argument("--device-mb", type=int, default=0, help="device memory, which counts requests")
+parser.add_argument("--journal", help="file that gets a line for each request: its id")
 options = parser.parse_args()
 began = time.monotonic()
 lock = threading.Lock()
@@ -95,12 +96,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def complete(self, body):
         asked = json.loads(body)
+        if options.journal:
+            with open(options.journal, "a", encoding="utf-8") as journal:
+                journal.write(f"{asked.get('id')}\n")
         if asked.get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(asked.get("wait", 0))
+        while asked.get("until") and not os.path.exists(asked["until"]):
+            time.sleep(0.01)
         memory = device.count() if device else None
         if not asked.get("stream"):
-            self.answer(asked.get("status", 200), {"name": options.name, "memory": memory, "pid": os.getpid(), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {"name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             return
         self.send_response(200)

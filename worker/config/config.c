@@ -97,10 +97,13 @@ static enum md_status keep_notes(struct md_config_build *build)
 
 /* err of the caller may be NULL; inside there is always one. */
 static const struct md_worker_config *finish(struct md_worker_config *config, struct md_tree *root,
-					     struct md_error *err)
+					     const struct md_worker_config *previous, struct md_error *err)
 {
-	struct md_config_build build = {
-	    .config = config, .inner = config->inner, .forest = &config->inner->forest, .err = err};
+	struct md_config_build build = {.config = config,
+					.previous = previous,
+					.inner = config->inner,
+					.forest = &config->inner->forest,
+					.err = err};
 	enum md_status status = read_parts(&build, root);
 	if (status == MD_OK)
 		status = keep_notes(&build);
@@ -134,7 +137,7 @@ const struct md_worker_config *md_worker_config_parse(const char *name, const ch
 	const struct md_worker_config *read = NULL;
 	struct md_tree *root;
 	if (config && parse_text(config, name, text, bytes, &root, &inner) == MD_OK)
-		read = finish(config, root, &inner);
+		read = finish(config, root, NULL, &inner);
 	else if (config)
 		free_config(config);
 	hand_on(&inner, err);
@@ -216,16 +219,22 @@ static enum md_status read_files(struct md_worker_config *config, const char *fi
 	return folder ? add_folder(config, folder, root, err) : MD_OK;
 }
 
-const struct md_worker_config *md_worker_config_create(const char *file, const char *folder, struct md_error *err)
+const struct md_worker_config *md_worker_config_renew(const char *file, const char *folder,
+						      const struct md_worker_config *previous, struct md_error *err)
 {
 	struct md_error inner = {0};
 	struct md_worker_config *config = make(&inner);
 	const struct md_worker_config *read = NULL;
 	struct md_tree *root = NULL;
 	if (config && read_files(config, file, folder, &root, &inner) == MD_OK)
-		read = finish(config, root, &inner);
+		read = finish(config, root, previous, &inner);
 	else if (config)
 		free_config(config);
 	hand_on(&inner, err);
 	return read;
+}
+
+const struct md_worker_config *md_worker_config_create(const char *file, const char *folder, struct md_error *err)
+{
+	return md_worker_config_renew(file, folder, NULL, err);
 }

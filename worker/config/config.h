@@ -259,6 +259,7 @@ struct md_worker_config {
 
 	const struct md_config_model *models;
 	uint32_t model_count;
+	uint16_t start_port;                  /* from which on ${PORT} is given out */
 	const struct md_config_group *groups; /* none with a matrix */
 	uint32_t group_count;
 	const struct md_config_matrix *matrix; /* NULL: groups */
@@ -279,7 +280,13 @@ struct md_worker_config {
  * the error names file, line and key. MD_ERR_NOT_FOUND, MD_ERR_IO, MD_ERR_CORRUPT, MD_ERR_TOO_LARGE, MD_ERR_NO_MEMORY.
  */
 const struct md_worker_config *md_worker_config_create(const char *file, const char *folder, struct md_error *err);
-/* The same for a text; name stands in messages. */
+/*
+ * The same, for a daemon that serves `previous`: a model that had a port keeps it, and no other model gets that one,
+ * because an engine may still use it.
+ */
+const struct md_worker_config *md_worker_config_renew(const char *file, const char *folder,
+						      const struct md_worker_config *previous, struct md_error *err);
+/* As md_worker_config_create, of a text; name stands in messages. */
 const struct md_worker_config *md_worker_config_parse(const char *name, const char *text, size_t bytes,
 						      struct md_error *err);
 void md_worker_config_destroy(const struct md_worker_config *config); /* NULL is fine */

@@ -13,6 +13,7 @@ struct md_config_inner;
 
 struct md_config_build {
 	struct md_worker_config *config;
+	const struct md_worker_config *previous; /* whose ports are kept; NULL: none */
 	struct md_config_inner *inner;
 	struct md_forest *forest;
 	struct md_config_note *notes; /* malloc'd */

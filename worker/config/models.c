@@ -277,6 +277,29 @@ static enum md_status read_model(struct md_config_build *build, struct md_tree *
 	return MD_OK;
 }
 
+/* ---- ports ---- */
+
+static bool is_taken(const struct md_worker_config *previous, int64_t port)
+{
+	for (uint32_t i = 0; previous && i < previous->model_count; i++)
+		if (previous->models[i].port == port)
+			return true;
+	return false;
+}
+
+/* The port that the model had, else the next one that no model had. */
+static int64_t choose_port(const struct md_config_build *build, const char *id, int64_t next)
+{
+	const struct md_worker_config *previous = build->previous;
+	uint32_t known = previous ? md_config_find_id(previous, id) : MD_CONFIG_NONE;
+	if (known != MD_CONFIG_NONE && previous->models[known].port &&
+	    previous->start_port == build->config->start_port)
+		return previous->models[known].port;
+	while (is_taken(previous, next))
+		next++;
+	return next;
+}
+
 /* ---- all of them ---- */
 
 static int compare_ids(const void *a, const void *b)
@@ -300,8 +323,13 @@ enum md_status md_config_read_models(struct md_config_build *build, struct md_co
 	for (struct md_tree *at = mapping ? mapping->first : NULL; at; at = at->next)
 		sorted[i++] = at;
 	qsort(sorted, count, sizeof(*sorted), compare_ids);
-	for (i = 0; i < count; i++)
-		MD_FORWARD(read_model(build, sorted[i], sections, &next_port, &models[i]));
+	build->config->start_port = (uint16_t)sections->start_port;
+	for (i = 0; i < count; i++) {
+		int64_t port = choose_port(build, sorted[i]->key, next_port);
+		MD_FORWARD(read_model(build, sorted[i], sections, &port, &models[i]));
+		if (port > next_port && !(build->previous && is_taken(build->previous, models[i].port)))
+			next_port = port;
+	}
 	sections->model_nodes = sorted;
 	build->config->models = models;
 	build->config->model_count = count;

@@ -74,9 +74,9 @@ static enum md_status judge(json_t *answer, json_t **result, struct md_error *er
 		status =
 		    md_error_set(err, status_of(json_string_value(json_object_get(answer, "status"))), "%s", message);
 	else
-		status = md_error_set(err, MD_ERR_CORRUPT, "the daemon said something that is no answer");
+		status = md_error_set(err, MD_ERR_IO, "the daemon said something that is no answer");
 	json_decref(answer);
-	return status == MD_OK && !*result ? md_error_set(err, MD_ERR_CORRUPT, "the answer has no result") : status;
+	return status == MD_OK && !*result ? md_error_set(err, MD_ERR_IO, "the answer has no result") : status;
 }
 
 enum md_status md_control_ask(const char *given, json_t *question, json_t **result, struct md_error *err)

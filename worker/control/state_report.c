@@ -57,8 +57,8 @@ static json_t *describe(const struct md_model *model)
 json_t *md_report_models(const struct md_worker *worker)
 {
 	json_t *models = json_array();
-	for (size_t i = 0; i < worker->model_count; i++)
-		json_array_append_new(models, describe(&worker->models[i]));
+	for (uint32_t i = 0; i < worker->config->model_count; i++)
+		json_array_append_new(models, describe(worker->current[i]));
 	return models;
 }
 
@@ -83,8 +83,8 @@ static json_t *describe_gpus(const struct md_worker *worker)
 json_t *md_report_status(const struct md_worker *worker)
 {
 	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, refused = 0;
-	for (size_t i = 0; i < worker->model_count; i++) {
-		const struct md_model *model = &worker->models[i];
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
 		struct medusa_sched_function_state state = {.size = sizeof(state)};
 		medusa_sched_function_get(worker->sched, model->function, &state);
 		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
@@ -96,6 +96,6 @@ json_t *md_report_status(const struct md_worker *worker)
 	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (int)getpid(),
 			 "version", MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port",
 			 (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
-			 (json_int_t)worker->model_count, "loaded", loaded, "waiting", waiting, "running", running,
-			 "served", served, "refused", refused, "gpus", describe_gpus(worker));
+			 (json_int_t)worker->config->model_count, "loaded", loaded, "waiting", waiting, "running",
+			 running, "served", served, "refused", refused, "gpus", describe_gpus(worker));
 }

@@ -185,6 +185,32 @@ static void resume(struct md_verbs *verbs, struct md_control_call *call, const j
 	md_verbs_look(verbs);
 }
 
+/* ---- reload ---- */
+
+static void on_reloaded(void *context, const struct md_reload_result *result)
+{
+	struct pending *pending = context;
+	if (result->status != MD_OK)
+		md_control_refuse(pending->call, result->status, "%s", result->message);
+	else
+		md_control_answer(pending->call,
+				  json_pack("{s:I, s:I, s:I, s:I, s:s}", "added", (json_int_t)result->added, "removed",
+					    (json_int_t)result->removed, "changed", (json_int_t)result->changed,
+					    "renewed", (json_int_t)result->renewed, "later", result->later));
+	free(pending);
+}
+
+static void reload(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	struct pending *pending = wait_for(verbs, call, md_reload_forget);
+	(void)question;
+	if (!pending)
+		return;
+	pending->order = md_reload_begin(verbs->worker->reload, on_reloaded, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
 /* ---- questions ---- */
 
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
@@ -205,7 +231,8 @@ static const struct {
 	const char *name;
 	void (*take)(struct md_verbs *verbs, struct md_control_call *call, const json_t *question);
 } known[] = {
-    {"status", status}, {"models", models}, {"load", load}, {"unload", unload}, {"drain", drain}, {"resume", resume},
+    {"status", status}, {"models", models}, {"load", load},     {"unload", unload},
+    {"drain", drain},   {"resume", resume}, {"reload", reload},
 };
 
 void md_verbs_take(void *context, struct md_control_call *call, const char *verb, const json_t *question)

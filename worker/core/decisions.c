@@ -50,7 +50,10 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 		break;
 	case MEDUSA_SCHED_ACTION_EVICT:
 	case MEDUSA_SCHED_ACTION_OFFLOAD:
-		md_model_unload(model, action->transfer, action->type == MEDUSA_SCHED_ACTION_OFFLOAD);
+		if (action->gpu == MEDUSA_SCHED_NONE && model->gone)
+			md_model_forget(model, action->transfer);
+		else
+			md_model_unload(model, action->transfer, action->type == MEDUSA_SCHED_ACTION_OFFLOAD);
 		break;
 	case MEDUSA_SCHED_ACTION_REJECT:
 		if ((job = job_of(worker, action->request)))

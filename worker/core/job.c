@@ -54,6 +54,8 @@ static void destroy(struct md_worker_job *job)
 	free(job);
 	if (model->unload_at)
 		md_unload_look(model->worker);
+	if (model->retired)
+		event_active(model->worker->look, EV_TIMEOUT, 0);
 }
 
 struct md_worker_job **md_job_list(const struct md_worker *worker, size_t *count)
@@ -153,7 +155,7 @@ static void on_body(void *context, const char *bytes, size_t size)
 	struct md_worker_job *job = context;
 	if (!job->first_token) {
 		post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
-		md_metrics_note(&job->model->first_byte, md_clock_ns() - job->arrived);
+		md_metrics_note(&md_model_newest(job->model)->first_byte, md_clock_ns() - job->arrived);
 	}
 	job->first_token = true;
 	job->bytes += size;
@@ -199,7 +201,7 @@ static void on_end(void *context)
 		break_off_failed(job);
 		exchange = NULL;
 	}
-	job->model->served++;
+	md_model_newest(job->model)->served++;
 	finish(job);
 	if (exchange)
 		md_http_answer_end(exchange);
@@ -213,7 +215,7 @@ static void fail(struct md_worker_job *job)
 		md_reply_error(job->exchange, MD_REPLY_UPSTREAM, NULL, "model %s: %s", job->model->id, job->why);
 	tell_loaded(job, job->why);
 	job->exchange = NULL;
-	job->model->failures++;
+	md_model_newest(job->model)->failures++;
 	finish(job);
 }
 
@@ -336,6 +338,36 @@ bool md_job_return(struct md_worker_job *job)
 	return true;
 }
 
+/* ---- the scheduler ---- */
+
+static void post_arrival(struct md_worker_job *job)
+{
+	job->model->unfinished++;
+	md_decisions_post(job->model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+									  .request = job->id,
+									  .function = job->model->function});
+}
+
+/* The target has the prefix of the engine's URL. */
+static void change_prefix(struct md_worker_job *job, const char *old, const char *new)
+{
+	char *made = NULL;
+	if (!job->target || !strcmp(old, new) || asprintf(&made, "%s%s", new, job->target + strlen(old)) < 0)
+		return;
+	free(job->target);
+	job->target = made;
+}
+
+/* A job that waits waits for another model. */
+static void move(struct md_worker_job *job, struct md_model *model)
+{
+	change_prefix(job, job->model->prefix, model->prefix);
+	job->model->unfinished--;
+	job->model = model;
+	job->batch = 0;
+	post_arrival(job);
+}
+
 /* ---- the beginning ---- */
 
 /* The client is told why; the job is still there, and has no client any more. */
@@ -347,7 +379,7 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
-	model->refused++;
+	md_model_newest(model)->refused++;
 	job->exchange = NULL;
 	tell_loaded(job, refusal.message);
 	if (exchange && (job->head_made || job->head_sent))
@@ -358,6 +390,10 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
+	if (reason == MEDUSA_SCHED_REASON_UNREGISTERED && job->model->successor && (job->exchange || job->load)) {
+		move(job, job->model->successor);
+		return;
+	}
 	tell_refused(job, reason);
 	destroy(job);
 }
@@ -376,14 +412,6 @@ void md_job_dismiss(struct md_worker_job *job)
 	post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_GRANTED)
 		md_job_abort(job, MEDUSA_SCHED_REASON_CANCELLED);
-}
-
-static void post_arrival(struct md_worker_job *job)
-{
-	job->model->unfinished++;
-	md_decisions_post(job->model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
-									  .request = job->id,
-									  .function = job->model->function});
 }
 
 struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context)

@@ -89,9 +89,9 @@ static void put_counters(FILE *out, const struct md_worker *worker)
 {
 	for (size_t c = 0; c < sizeof(counters) / sizeof(*counters); c++) {
 		begin(out, counters[c].name, counters[c].type, counters[c].help);
-		for (size_t i = 0; i < worker->model_count; i++) {
-			put_name(out, counters[c].name, &worker->models[i]);
-			fprintf(out, "} %" PRIu64 "\n", counters[c].value(&worker->models[i]));
+		for (uint32_t i = 0; i < worker->config->model_count; i++) {
+			put_name(out, counters[c].name, worker->current[i]);
+			fprintf(out, "} %" PRIu64 "\n", counters[c].value(worker->current[i]));
 		}
 	}
 }
@@ -99,10 +99,10 @@ static void put_counters(FILE *out, const struct md_worker *worker)
 static void put_states(FILE *out, const struct md_worker *worker)
 {
 	begin(out, "state", "gauge", "1 for the state that the model's engine is in.");
-	for (size_t i = 0; i < worker->model_count; i++) {
-		enum md_engine_state is = md_engine_state(worker->models[i].engine);
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		enum md_engine_state is = md_engine_state(worker->current[i]->engine);
 		for (enum md_engine_state state = MD_ENGINE_STOPPED; state <= MD_ENGINE_STOPPING; state++) {
-			put_name(out, "state", &worker->models[i]);
+			put_name(out, "state", worker->current[i]);
 			fprintf(out, ",state=\"%s\"} %d\n", md_engine_state_name(state), state == is);
 		}
 	}
@@ -112,8 +112,8 @@ static void put_histogram(FILE *out, const struct md_worker *worker, const char 
 {
 	char bucket[96];
 	begin(out, name, "histogram", help);
-	for (size_t i = 0; i < worker->model_count; i++) {
-		const struct md_model *model = &worker->models[i];
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
 		const struct md_metrics_histogram *histogram = (const void *)((const char *)model + offset);
 		uint64_t count = 0;
 		snprintf(bucket, sizeof(bucket), "%s_bucket", name);

@@ -2,6 +2,7 @@
 /* A model's engine does what the scheduler decides, and the scheduler is told when it is done. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "worker/core/worker.h"
@@ -16,11 +17,40 @@ static void post(struct md_model *model, enum medusa_sched_event_type type, uint
 	md_decisions_post(model->worker, event);
 }
 
+struct md_model *md_model_newest(struct md_model *model)
+{
+	while (model->successor)
+		model = model->successor;
+	return model;
+}
+
 /* ---- what the scheduler wants ---- */
+
+/* An engine of an earlier configuration has the port, and what else a model has one of. */
+static bool is_occupied(const struct md_model *model)
+{
+	for (const struct md_model *old = NULL; (old = md_models_next(model->worker, old)) && old < model;)
+		if (old->retired && (old->load_waits || md_engine_state(old->engine) != MD_ENGINE_STOPPED) &&
+		    !strcmp(old->id, model->id))
+			return true;
+	return false;
+}
+
+static void start(struct md_model *model)
+{
+	model->load_waits = is_occupied(model);
+	if (model->load_waits)
+		return;
+	md_model_newest(model)->starts++;
+	model->load_began = md_clock_ns();
+	md_engine_start(model->engine);
+}
 
 void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
 {
 	const struct md_config_node *node = &model->worker->config->node;
+	if (model->worker->ending)
+		return;
 	model->gpu = gpu;
 	model->transfer_in = transfer;
 	if (gpu < node->gpu_count && node->gpus[gpu].uuid)
@@ -29,16 +59,24 @@ void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 		return;
 	}
-	model->starts++;
-	model->load_began = md_clock_ns();
-	md_engine_start(model->engine);
+	start(model);
+}
+
+void md_model_forget(struct md_model *model, uint64_t transfer)
+{
+	if (transfer)
+		post(model, MEDUSA_SCHED_EVENT_EVICTED, &transfer);
 }
 
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 {
-	enum md_engine_state state = md_engine_state(model->engine);
+	enum md_engine_state state = model->engine ? md_engine_state(model->engine) : MD_ENGINE_STOPPED;
+	whole = whole || model->gone;
 	model->transfer_out = transfer;
 	model->out_whole = whole;
+	if (model->load_waits && model->transfer_in)
+		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
+	model->load_waits = false;
 	if (state == MD_ENGINE_STOPPED || (state == MD_ENGINE_SWAPPED && !whole))
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	else if (whole || state != MD_ENGINE_READY)
@@ -60,7 +98,7 @@ static void forward_granted(struct md_model *model)
 
 static void is_ready(struct md_model *model)
 {
-	md_metrics_note(&model->loads, md_clock_ns() - model->load_began);
+	md_metrics_note(&md_model_newest(model)->loads, md_clock_ns() - model->load_began);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	forward_granted(model);
@@ -80,7 +118,7 @@ static void is_away(struct md_model *model)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
-	if (!told)
+	if (!told && !model->gone)
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
@@ -110,7 +148,7 @@ static void on_failed(void *context, const char *why)
 {
 	struct md_model *model = context;
 	snprintf(model->last_failure, sizeof(model->last_failure), "%s", why);
-	model->failures++;
+	md_model_newest(model)->failures++;
 	md_warn("model %s: its engine %s (state: %s; its output: %s)", model->id, why,
 		md_engine_state_name(md_engine_state(model->engine)), md_log_file_path(model->log));
 	if (model->transfer_out && md_engine_state(model->engine) == MD_ENGINE_READY) {
@@ -122,16 +160,63 @@ static void on_failed(void *context, const char *why)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
-	else if (!model->transfer_out)
+	else if (!model->transfer_out && !model->gone)
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
+}
+
+/* ---- models that the configuration does not have any more ---- */
+
+/* Without a successor its requests are served first; with one, only those that run are left to it. */
+static void leave_scheduler(struct md_model *model)
+{
+	if (model->gone || (model->unfinished && !model->successor))
+		return;
+	model->gone = true;
+	md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE,
+								     .function = model->function});
+}
+
+void md_model_retire(struct md_model *model, struct md_model *successor)
+{
+	model->retired = true;
+	model->successor = successor;
+	leave_scheduler(model);
+}
+
+/* An engine ends when it has nothing to do, also if it has no memory that the scheduler could want. */
+static void end_retired(struct md_model *model)
+{
+	enum md_engine_state state = md_engine_state(model->engine);
+	leave_scheduler(model);
+	if (!model->gone || model->unfinished)
+		return;
+	if (model->load_waits && model->transfer_in)
+		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
+	model->load_waits = false;
+	if (state != MD_ENGINE_STOPPED && state != MD_ENGINE_STOPPING)
+		md_engine_stop(model->engine);
+	else if (state == MD_ENGINE_STOPPED && !model->transfer_in && !model->transfer_out)
+		md_models_free(model);
+}
+
+void md_model_look(struct md_worker *worker)
+{
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+		if (model->load_waits && (model->unfinished || !model->gone))
+			start(model);
+		if (model->retired)
+			end_retired(model);
+	}
 }
 
 static void on_changed(void *context)
 {
 	struct md_model *model = context;
 	md_unload_look(model->worker);
+	if (model->retired)
+		event_active(model->worker->look, EV_TIMEOUT, 0);
 	md_info("model %s: %s", model->id, md_engine_state_name(md_engine_state(model->engine)));
 }
 

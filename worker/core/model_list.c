@@ -2,7 +2,6 @@
 /* Makes the models of a configuration: their engines, and their functions in the scheduler. */
 #include <ctype.h>
 #include <limits.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,45 +15,6 @@
 #define SWAP_GUESS_MS 500u
 #define FIRST_TOKEN_GUESS_MS 50u
 #define SLO_MS 30000u
-
-/* ---- where an engine serves ---- */
-
-/* http://HOST[:PORT][/PREFIX]; the lookup of a name waits, so it is done here, before the loop runs. */
-static enum md_status parse_url(const struct md_config_model *model, struct md_model *made, struct md_error *err)
-{
-	char host[256], port[8] = "80";
-	const char *rest = model->proxy + 7;
-	size_t size = strcspn(rest, "/"), name;
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-	if (strncmp(model->proxy, "http://", 7) != 0 || size >= sizeof(host))
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "models.%.100s.proxy is \"%.200s\": http://HOST:PORT is wanted", model->id,
-				    model->proxy);
-	snprintf(made->host, sizeof(made->host), "%.*s", (int)size, rest);
-	snprintf(made->prefix, sizeof(made->prefix), "%s", rest + size);
-	name = strlen(made->prefix);
-	while (name && made->prefix[name - 1] == '/')
-		made->prefix[--name] = '\0';
-	snprintf(host, sizeof(host), "%s", made->host);
-	char *colon = strrchr(host, ':');
-	if (colon && !strchr(colon, ']')) {
-		*colon = '\0';
-		snprintf(port, sizeof(port), "%.7s", colon + 1);
-	}
-	size = strlen(host);
-	if (size >= 2 && host[0] == '[' && host[size - 1] == ']') {
-		memmove(host, host + 1, size - 2);
-		host[size - 2] = '\0';
-	}
-	int failure = getaddrinfo(strcmp(host, "localhost") ? host : "127.0.0.1", port, &hints, &found);
-	if (failure)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "models.%.100s.proxy is \"%.200s\": %s", model->id,
-				    model->proxy, gai_strerror(failure));
-	memcpy(&made->settings.address.any, found->ai_addr, found->ai_addrlen);
-	made->settings.address.size = found->ai_addrlen;
-	freeaddrinfo(found);
-	return MD_OK;
-}
 
 /* ---- the engine ---- */
 
@@ -132,26 +92,36 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 	return MD_OK;
 }
 
-static enum md_status make_engine(struct md_model *model, const char *directory, struct md_error *err)
+/* What may change while the engine runs. */
+static void set_limits(struct md_model *model)
 {
 	const struct md_config_model *config = model->config;
 	struct md_engine_settings *settings = &model->settings;
-	MD_FORWARD(parse_url(config, model, err));
+	settings->stop_argv = (char *const *)config->stop_argv;
+	settings->check = config->check;
+	settings->start_ms = ms(config->health_ns);
+	settings->stop_ms = ms(config->unload_ns);
+	model->connect_s = (unsigned)(config->timeouts.connect_ns / 1000000000u);
+	model->answer_s = (unsigned)(config->timeouts.response_header_ns / 1000000000u);
+}
+
+static enum md_status make_engine(struct md_model *model, const struct md_engine_url *url, struct md_error *err)
+{
+	const struct md_config_model *config = model->config;
+	struct md_engine_settings *settings = &model->settings;
+	memcpy(model->host, url->host, sizeof(model->host));
+	memcpy(model->prefix, url->prefix, sizeof(model->prefix));
+	settings->address = url->address;
+	set_limits(model);
 	MD_FORWARD(make_command(model, err));
 	settings->name = config->id;
 	settings->argv = model->argv;
 	settings->swap_command = model->worker->swap_command;
-	settings->stop_argv = (char *const *)config->stop_argv;
 	MD_FORWARD(make_environment(model, err));
 	settings->environment = model->environment;
 	settings->host = model->host;
-	settings->check = config->check;
-	settings->start_ms = ms(config->health_ns);
-	settings->stop_ms = ms(config->unload_ns);
 	settings->swap_ms = 30000;
-	model->connect_s = (unsigned)(config->timeouts.connect_ns / 1000000000u);
-	model->answer_s = (unsigned)(config->timeouts.response_header_ns / 1000000000u);
-	MD_FORWARD(md_log_file_open(directory, config->id, &model->log, err));
+	MD_FORWARD(md_log_file_open(model->worker->directory, config->id, &model->log, err));
 	model->engine = md_engine_create(model->worker->base, model->worker->processes, settings,
 					 md_log_file_output(model->log), &md_model_events, model);
 	return model->engine ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", config->id);
@@ -176,16 +146,16 @@ static uint32_t most_requests(const struct md_config_model *config)
 	return stated && stated < config->concurrency ? stated : config->concurrency;
 }
 
-static enum md_status add_function(struct md_model *model, uint64_t gpu_bytes, struct md_error *err)
+static struct medusa_sched_function describe_function(const struct md_worker *worker,
+						      const struct md_worker_config *all,
+						      const struct md_config_model *config)
 {
-	struct md_worker *worker = model->worker;
-	const struct md_config_model *config = model->config;
 	const struct md_config_own *own = &config->own;
 	uint64_t load = own->swap_ns ? own->swap_ns : own->start_ns ? own->start_ns : START_GUESS_MS * (uint64_t)MS;
-	struct medusa_sched_function function = {
-	    .size = sizeof(function),
+	return (struct medusa_sched_function){
+	    .size = sizeof(struct medusa_sched_function),
 	    .backbone = MEDUSA_SCHED_NONE,
-	    .weight_bytes = own->memory_bytes ? own->memory_bytes : guess_memory(worker->config, config, gpu_bytes),
+	    .weight_bytes = own->memory_bytes ? own->memory_bytes : guess_memory(all, config, worker->gpu_bytes),
 	    .in_host = 1,
 	    .evict_ns = SWAP_GUESS_MS * (uint64_t)MS,
 	    .t0_ns = FIRST_TOKEN_GUESS_MS * (uint64_t)MS,
@@ -198,9 +168,15 @@ static enum md_status add_function(struct md_model *model, uint64_t gpu_bytes, s
 	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
 	    .slo_goal = own->goal,
 	};
-	if (medusa_sched_add_function(worker->sched, &function, &model->function))
-		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", config->id,
-				    medusa_sched_error(worker->sched));
+}
+
+static enum md_status add_function(struct md_model *model, struct md_error *err)
+{
+	struct medusa_sched *sched = model->worker->sched;
+	struct medusa_sched_function function = describe_function(model->worker, model->made_from, model->config);
+	if (medusa_sched_add_function(sched, &function, &model->function))
+		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
+	model->weight_bytes = function.weight_bytes;
 	return MD_OK;
 }
 
@@ -260,37 +236,126 @@ static char *find_command(const char *name)
 	return strdup(name);
 }
 
-enum md_status md_models_create(struct md_worker *worker, const char *directory, struct md_error *err)
+/* ---- one model ---- */
+
+struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model)
+{
+	size_t at = model ? (size_t)(model - worker->models) + 1 : 0;
+	while (at < worker->model_count && !worker->models[at].engine)
+		at++;
+	return at < worker->model_count ? &worker->models[at] : NULL;
+}
+
+enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
+			     const struct md_engine_url *url, struct md_model **added, struct md_error *err)
+{
+	struct md_model *model = &worker->models[worker->model_count];
+	if (worker->model_count == MD_WORKER_MODELS_MAX)
+		return md_error_set(err, MD_ERR_TOO_LARGE,
+				    "%u models were added or changed since the daemon began: start it anew",
+				    MD_WORKER_MODELS_MAX);
+	*model = (struct md_model){.worker = worker,
+				   .made_from = config,
+				   .from = config,
+				   .config = &config->models[index],
+				   .id = config->models[index].id};
+	MD_FORWARD(add_function(model, err));
+	worker->model_count++; /* its number is that of its function, also if the rest fails */
+	MD_FORWARD(make_engine(model, url, err));
+	*added = model;
+	return MD_OK;
+}
+
+void md_models_free(struct md_model *model)
+{
+	md_engine_destroy(model->engine);
+	free(model->argv);
+	free(model->environment);
+	md_log_file_close(model->log);
+	model->engine = NULL;
+	model->argv = NULL;
+	model->environment = NULL;
+	model->log = NULL;
+}
+
+/* ---- a model whose configuration changes ---- */
+
+static bool same_texts(const char *const *a, const char *const *b)
+{
+	for (; *a && *b; a++, b++)
+		if (strcmp(*a, *b) != 0)
+			return false;
+	return !*a && !*b;
+}
+
+static bool same_environment(const struct md_config_texts *a, const struct md_config_texts *b)
+{
+	for (uint32_t i = 0; i < a->count && i < b->count; i++)
+		if (strcmp(a->items[i], b->items[i]) != 0)
+			return false;
+	return a->count == b->count;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index)
+{
+	const struct md_config_model *old = model->config, *new = &config->models[index];
+	return describe_function(model->worker, config, new).weight_bytes == model->weight_bytes &&
+	       same_texts(old->argv, new->argv) && same_environment(&old->env, &new->env) &&
+	       !strcmp(old->proxy, new->proxy) && same_text(old->own.artifact, new->own.artifact) &&
+	       wants_swap(&old->own) == wants_swap(&new->own);
+}
+
+enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
+				 struct md_error *err)
+{
+	struct medusa_sched *sched = model->worker->sched;
+	struct medusa_sched_function function = describe_function(model->worker, config, &config->models[index]);
+	if (medusa_sched_change_function(sched, model->function, &function))
+		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
+	return MD_OK;
+}
+
+void md_models_change(struct md_model *model, const struct md_worker_config *config, uint32_t index)
+{
+	model->from = config;
+	model->config = &config->models[index];
+	model->id = model->config->id;
+	set_limits(model);
+}
+
+/* ---- all of them ---- */
+
+enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 {
 	const struct md_worker_config *config = worker->config;
+	MD_AUTO_FREE struct md_engine_url *urls = NULL;
 	worker->swap_command = find_command("medusa-swap");
 	worker->restore_command = find_command("medusa-restore");
 	if (!worker->swap_command || !worker->restore_command)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the paths of commands");
+	MD_FORWARD(md_engine_url_read_all(config, &urls, err));
 	MD_FORWARD(make_scheduler(worker, err));
-	worker->models = calloc(config->model_count + 1, sizeof(*worker->models));
-	if (!worker->models)
+	/* room for those that come later: memory that is not touched costs nothing, and models stay where they are */
+	worker->models = calloc(MD_WORKER_MODELS_MAX + 1, sizeof(*worker->models));
+	worker->current = calloc(config->model_count + 1, sizeof(struct md_model *));
+	if (!worker->models || !worker->current)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u models", config->model_count);
-	for (uint32_t i = 0; i < config->model_count; i++) {
-		struct md_model *model = &worker->models[worker->model_count++];
-		model->worker = worker;
-		model->config = &config->models[i];
-		model->id = model->config->id;
-		MD_FORWARD(add_function(model, worker->gpu_bytes, err));
-		MD_FORWARD(make_engine(model, directory, err));
-	}
+	for (uint32_t i = 0; i < config->model_count; i++)
+		MD_FORWARD(md_models_add(worker, config, i, &urls[i], &worker->current[i], err));
 	return MD_OK;
 }
 
 void md_models_destroy(struct md_worker *worker)
 {
-	for (size_t i = 0; i < worker->model_count; i++) {
-		md_engine_destroy(worker->models[i].engine);
-		free(worker->models[i].argv);
-		free(worker->models[i].environment);
-		md_log_file_close(worker->models[i].log);
-	}
+	for (size_t i = 0; i < worker->model_count; i++)
+		md_models_free(&worker->models[i]);
 	free(worker->models);
+	free(worker->current);
 	free(worker->swap_command);
 	free(worker->restore_command);
 }
@@ -298,11 +363,12 @@ void md_models_destroy(struct md_worker *worker)
 bool md_models_stop(struct md_worker *worker)
 {
 	bool stopped = true;
-	for (size_t i = 0; i < worker->model_count; i++) {
-		enum md_engine_state state = md_engine_state(worker->models[i].engine);
+	worker->ending = true;
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+		enum md_engine_state state = md_engine_state(model->engine);
 		if (state != MD_ENGINE_STOPPED && state != MD_ENGINE_STOPPING)
-			md_engine_stop(worker->models[i].engine);
-		stopped = stopped && md_engine_state(worker->models[i].engine) == MD_ENGINE_STOPPED;
+			md_engine_stop(model->engine);
+		stopped = stopped && md_engine_state(model->engine) == MD_ENGINE_STOPPED;
 	}
 	return stopped;
 }
@@ -310,5 +376,5 @@ bool md_models_stop(struct md_worker *worker)
 struct md_model *md_models_find(struct md_worker *worker, const char *name)
 {
 	const struct md_config_model *found = md_config_find_model(worker->config, name);
-	return found ? &worker->models[found - worker->config->models] : NULL;
+	return found ? worker->current[found - worker->config->models] : NULL;
 }

@@ -15,7 +15,7 @@ struct md_unload {
 
 static bool is_stopped(const struct md_model *model)
 {
-	return md_engine_state(model->engine) == MD_ENGINE_STOPPED;
+	return !model->engine || md_engine_state(model->engine) == MD_ENGINE_STOPPED;
 }
 
 static bool is_done(const struct md_unload *unload)
@@ -23,8 +23,8 @@ static bool is_done(const struct md_unload *unload)
 	const struct md_worker *worker = unload->worker;
 	if (unload->model)
 		return is_stopped(unload->model);
-	for (size_t i = 0; i < worker->model_count; i++)
-		if (worker->models[i].unload_at && !is_stopped(&worker->models[i]))
+	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
+		if (model->unload_at && !is_stopped(model))
 			return false;
 	return true;
 }
@@ -54,8 +54,7 @@ static void tell_done(struct md_worker *worker)
 static void stop_due(struct md_worker *worker)
 {
 	uint64_t now = md_clock_ns();
-	for (size_t i = 0; i < worker->model_count; i++) {
-		struct md_model *model = &worker->models[i];
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
 		enum md_engine_state state = md_engine_state(model->engine);
 		if (model->unload_at && (!model->unfinished || now >= model->unload_at) && state != MD_ENGINE_STOPPED &&
 		    state != MD_ENGINE_STOPPING)
@@ -67,9 +66,9 @@ void md_unload_look(struct md_worker *worker)
 {
 	stop_due(worker);
 	tell_done(worker);
-	for (size_t i = 0; i < worker->model_count; i++)
-		if (is_stopped(&worker->models[i]))
-			worker->models[i].unload_at = 0;
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));)
+		if (is_stopped(model))
+			model->unload_at = 0;
 }
 
 struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *model, void (*done)(void *context),
@@ -81,8 +80,8 @@ struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *mod
 	*unload = (struct md_unload){
 	    .next = worker->unloads, .worker = worker, .model = model, .done = done, .context = context};
 	worker->unloads = unload;
-	for (size_t i = 0; i < worker->model_count; i++)
-		if (!model || model == &worker->models[i])
-			worker->models[i].unload_at = md_clock_ns() + worker->models[i].config->unload_ns;
+	for (struct md_model *at = NULL; (at = md_models_next(worker, at));)
+		if (!model || model == at)
+			at->unload_at = md_clock_ns() + at->config->unload_ns;
 	return unload;
 }

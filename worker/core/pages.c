@@ -32,8 +32,8 @@ static json_t *describe(const struct md_worker *worker, const struct md_model *m
 static void list_models(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	json_t *data = json_array();
-	for (size_t i = 0; i < worker->model_count; i++) {
-		const struct md_model *model = &worker->models[i];
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
 		if (model->config->unlisted)
 			continue;
 		json_array_append_new(data, describe(worker, model, model->id));
@@ -43,19 +43,24 @@ static void list_models(struct md_worker *worker, struct md_http_exchange *excha
 	md_reply_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
+/* A model whose engine a later one replaces is not shown beside that one. */
+static bool is_shown(const struct md_model *model)
+{
+	return md_engine_state(model->engine) != MD_ENGINE_STOPPED && !model->successor;
+}
+
 static void list_running(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	json_t *running = json_array();
-	for (size_t i = 0; i < worker->model_count; i++) {
-		const struct md_model *model = &worker->models[i];
-		enum md_engine_state state = md_engine_state(model->engine);
-		if (state != MD_ENGINE_STOPPED)
-			json_array_append_new(
-			    running,
-			    json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "model", model->id, "state",
-				      md_engine_state_name(state), "cmd", model->config->cmd, "proxy",
-				      model->config->proxy, "ttl", (json_int_t)(model->config->ttl_ns / 1000000000u),
-				      "name", model->config->name, "description", model->config->description));
+	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+		const struct md_config_model *config = model->config;
+		if (!is_shown(model))
+			continue;
+		json_array_append_new(running, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "model", model->id,
+							 "state", md_engine_state_name(md_engine_state(model->engine)),
+							 "cmd", config->cmd, "proxy", config->proxy, "ttl",
+							 (json_int_t)(config->ttl_ns / 1000000000u), "name",
+							 config->name, "description", config->description));
 	}
 	md_reply_json(exchange, 200, json_pack("{s:o}", "running", running));
 }

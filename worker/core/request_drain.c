@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "worker/core/notify.h"
 #include "worker/core/worker.h"
 
 #define MS 1000000u
@@ -33,6 +34,8 @@ void md_drain_begin(struct md_drain *drain, uint64_t deadline_ms, bool ends, boo
 	drain->on = true;
 	drain->ends = drain->ends || ends;
 	drain->cut = drain->cut || cut;
+	if (drain->ends)
+		md_notify_stopping(drain->worker->notify);
 	drain->deadline = md_clock_ns() + deadline_ms * MS;
 	md_drain_look(drain);
 }

@@ -12,6 +12,7 @@
 #include "worker/control/socket.h"
 #include "worker/control/verbs.h"
 #include "worker/core/api_keys.h"
+#include "worker/core/notify.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -22,7 +23,7 @@
 
 struct service {
 	struct md_worker worker;
-	struct event *interrupt, *terminate, *tick;
+	struct event *interrupt, *terminate, *hangup, *tick;
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
 	bool ending;
@@ -48,6 +49,20 @@ static void on_signal(evutil_socket_t signal, short what, void *context)
 	md_drain_begin(service->worker.drain, DRAIN_MS, true, true);
 }
 
+static void on_hangup(evutil_socket_t signal, short what, void *context)
+{
+	struct service *service = context;
+	(void)signal, (void)what;
+	if (!md_reload_begin(service->worker.reload, NULL, NULL))
+		md_error_log("SIGHUP: out of memory for reading the configuration anew");
+}
+
+static void on_look(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	md_model_look(context);
+}
+
 /* ---- now and then ---- */
 
 static void on_tick(evutil_socket_t fd, short what, void *context)
@@ -55,8 +70,11 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	struct service *service = context;
 	struct md_worker *worker = &service->worker;
 	(void)fd, (void)what;
-	for (size_t i = 0; i < worker->model_count; i++)
-		md_log_file_trim(worker->models[i].log);
+	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
+		if (!model->retired)
+			md_log_file_trim(model->log);
+	md_model_look(worker);
+	md_reload_look(worker->reload);
 	md_unload_look(worker);
 	md_verbs_look(service->verbs);
 	if (md_drain_look(worker->drain))
@@ -90,17 +108,23 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
 	worker->drain = md_drain_create(worker);
+	worker->notify = md_notify_create(worker->base);
+	worker->look = event_new(worker->base, -1, 0, on_look, worker);
+	worker->reload = md_reload_create(worker, options->config_file, options->config_folder);
 	service->verbs = md_verbs_create(worker);
-	if (!worker->drain || !service->verbs)
+	if (!worker->drain || !worker->notify || !worker->look || !worker->reload || !service->verbs)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
+	worker->directory = options->state;
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
-	MD_FORWARD(md_models_create(worker, options->state, err));
+	MD_FORWARD(md_models_create(worker, err));
 	service->interrupt = evsignal_new(worker->base, SIGINT, on_signal, service);
 	service->terminate = evsignal_new(worker->base, SIGTERM, on_signal, service);
+	service->hangup = evsignal_new(worker->base, SIGHUP, on_hangup, service);
 	service->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, service);
-	if (!service->interrupt || !service->terminate || !service->tick || event_add(service->interrupt, NULL) ||
+	if (!service->interrupt || !service->terminate || !service->hangup || !service->tick ||
+	    event_add(service->interrupt, NULL) || event_add(service->hangup, NULL) ||
 	    event_add(service->terminate, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
 	MD_FORWARD(open_control(service, options->control, err));
@@ -123,8 +147,12 @@ static void end(struct service *service)
 	md_models_destroy(worker);
 	md_decisions_end(worker);
 	md_drain_destroy(worker->drain);
+	md_reload_destroy(worker->reload);
+	md_notify_destroy(worker->notify);
+	free_event(worker->look);
 	free_event(service->interrupt);
 	free_event(service->terminate);
+	free_event(service->hangup);
 	free_event(service->tick);
 	md_engine_processes_destroy(worker->processes);
 	if (worker->base)
@@ -146,6 +174,7 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 		else
 			printf("listening on %s\n", options->listen);
 		fflush(stdout);
+		md_notify_ready(service.worker.notify);
 		event_base_dispatch(service.worker.base);
 	}
 	end(&service);

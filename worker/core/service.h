@@ -6,13 +6,15 @@
 #include "worker/config/config.h"
 
 struct md_service_options {
+	const char *config_file,
+	    *config_folder;  /* where the configuration was read, and is read anew; either may be NULL */
 	const char *listen;  /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
 	const char *state;   /* folder for what engines print */
 	const char *control; /* path of the control socket; NULL: the configuration's, else the default */
 };
 
 /*
- * Serves until SIGINT or SIGTERM. Prints to stdout, once it listens, one line: "listening on ADDRESS:PORT". The second
+ * Serves until SIGINT or SIGTERM, or a drain that ends it; SIGHUP reads the configuration anew. Prints to stdout, once it listens, one line: "listening on ADDRESS:PORT". The second
  * signal ends requests at once.
  */
 enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,

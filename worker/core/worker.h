@@ -9,6 +9,7 @@
 #include "medusa/scheduler.h"
 #include "worker/config/config.h"
 #include "worker/core/engine_log.h"
+#include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
 #include "worker/engine/engine.h"
 #include "http/call.h"
@@ -53,6 +54,8 @@ struct md_worker_job {
 
 struct md_model {
 	struct md_worker *worker;
+	const struct md_worker_config *made_from; /* what its engine was made from */
+	const struct md_worker_config *from;      /* what it is served by: config and id are in there */
 	const struct md_config_model *config;
 	const char *id;
 	char host[256], prefix[256]; /* of the engine's URL */
@@ -67,6 +70,11 @@ struct md_model {
 	uint32_t gpu;                       /* where it is, or was last */
 	uint32_t concurrency, unfinished;   /* requests: at most, and that have not ended */
 	unsigned connect_s, answer_s;       /* see md_http_call_send */
+	uint64_t weight_bytes;              /* as the scheduler knows them */
+	bool retired;                       /* the configuration does not have it any more: what it has may end */
+	bool gone;                          /* the scheduler knows that */
+	bool load_waits;                    /* for the engine of an earlier configuration to end */
+	struct md_model *successor;         /* of a retired one: has its ID and new requests; NULL: nobody */
 	uint64_t transfer_in, transfer_out; /* 0: none is under way */
 	bool out_whole;                     /* transfer_out wants the process to end */
 	struct md_worker_job *granted;      /* in the order in which they were granted */
@@ -79,6 +87,7 @@ struct md_model {
 	char last_failure[256];
 };
 
+#define MD_WORKER_MODELS_MAX 20000u /* in the life of the daemon: a model whose command changes counts anew */
 #define MD_WORKER_GPU_BYTES (UINT64_C(1) << 40) /* of a GPU whose memory nobody has stated */
 
 struct md_worker {
@@ -86,8 +95,10 @@ struct md_worker {
 	struct event_base *base;
 	struct md_http_front *front;
 	struct md_engine_processes *processes;
-	struct md_model *models;
-	size_t model_count;
+	const char *directory;     /* for what engines print */
+	struct md_model *models;   /* by the scheduler's numbers; those without an engine have ended */
+	size_t model_count;        /* with those that have ended */
+	struct md_model **current; /* by their indexes in config */
 	char *swap_command, *restore_command;
 	bool names_gpus; /* engines are told which GPU to use */
 	uint64_t gpu_bytes;
@@ -100,8 +111,12 @@ struct md_worker {
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	struct event *step, *timer;
-	struct md_drain *drain; /* of new requests, and at last of the daemon */
-	bool passes_keys;       /* the clients' keys are for the engines: the worker itself wants none */
+	struct event *look; /* at retired models, in this turn of the loop */
+	struct md_reload *reload;
+	struct md_notify *notify; /* the service manager */
+	struct md_drain *drain;   /* of new requests, and at last of the daemon */
+	bool ending;              /* engines are told to end, and none is started */
+	bool passes_keys;         /* the clients' keys are for the engines: the worker itself wants none */
 };
 
 /* ---- decisions.c: the scheduler ---- */
@@ -139,9 +154,20 @@ bool md_job_return(struct md_worker_job *job);
 
 /* ---- model_list.c ---- */
 
-/* directory: for what engines print. */
-enum md_status md_models_create(struct md_worker *worker, const char *directory, struct md_error *err);
+enum md_status md_models_create(struct md_worker *worker, struct md_error *err);
 void md_models_destroy(struct md_worker *worker);
+/* The one after it (NULL: the first) of those that have not ended, retired ones included; NULL: none. */
+struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model);
+/* Adds the model of this index. On failure the last one of worker->models may be half made. */
+enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
+			     const struct md_engine_url *url, struct md_model **added, struct md_error *err);
+void md_models_free(struct md_model *model); /* it has ended */
+/* Whether its engine need not be another one for the model of this index. */
+bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index);
+/* Tells the scheduler what is promised in that configuration; then md_models_change makes it the model's own. */
+enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
+				 struct md_error *err);
+void md_models_change(struct md_model *model, const struct md_worker_config *config, uint32_t index);
 /* Tells all engines to end; true: they have. */
 bool md_models_stop(struct md_worker *worker);
 struct md_model *md_models_find(struct md_worker *worker, const char *name); /* by ID or alias; NULL: none */
@@ -172,14 +198,41 @@ bool md_drain_is_empty(const struct md_drain *drain); /* no request is left */
 /* True: the daemon may end now, because it was to, and everything has ended. Called now and then. */
 bool md_drain_look(struct md_drain *drain);
 
+/* ---- reload.c ---- */
+
+struct md_reload_result {
+	enum md_status status; /* not MD_OK: nothing has changed */
+	char message[MD_ERROR_MESSAGE_BYTES];
+	unsigned added, removed, changed; /* models */
+	unsigned renewed;                 /* models whose engine ends for it, when its requests have ended */
+	char later[256];                  /* keys that have changed, and take effect when the daemon starts anew; "" */
+};
+
+/* file, folder: as of md_worker_config_create; borrowed, as the first configuration is. NULL: out of memory. */
+struct md_reload *md_reload_create(struct md_worker *worker, const char *file, const char *folder);
+void md_reload_destroy(struct md_reload *reload); /* with the configurations that it has read; NULL is fine */
+/* Reads the configuration anew; `done` (may be NULL) is called later. NULL: out of memory. */
+void *md_reload_begin(struct md_reload *reload, void (*done)(void *context, const struct md_reload_result *result),
+		      void *context);
+void md_reload_forget(void *waiter);           /* `done` is not called; reloading goes on */
+void md_reload_look(struct md_reload *reload); /* now and then: frees configurations that nobody uses any more */
+
 /* ---- router.c ---- */
 
 void md_router_take(void *worker, struct md_http_exchange *exchange);
 
 /* ---- model.c ---- */
 
+/* The model whose counters count for this one: the last of those that came after it. */
+struct md_model *md_model_newest(struct md_model *model);
+/* No new requests come for it. Without a successor it serves those that are there; else those that wait go to it. */
+void md_model_retire(struct md_model *model, struct md_model *successor);
+void md_model_look(struct md_worker *worker); /* at retired ones: time has passed */
+
 extern const struct md_engine_events md_model_events; /* the context is the model */
 void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer);
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole);
+/* The scheduler wants the copy in host memory no more: there is none but the engine's own, which ends with it. */
+void md_model_forget(struct md_model *model, uint64_t transfer);
 
 #endif

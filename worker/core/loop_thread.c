@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/loop_thread.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+
+struct md_loop_thread {
+	pthread_t thread;
+	int ended; /* an eventfd */
+	struct event *event;
+	void (*work)(void *context);
+	void (*done)(void *context);
+	void *context;
+};
+
+static void *run(void *argument)
+{
+	struct md_loop_thread *background = argument;
+	background->work(background->context);
+	eventfd_write(background->ended, 1);
+	return NULL;
+}
+
+static void free_background(struct md_loop_thread *background)
+{
+	if (background->event)
+		event_free(background->event);
+	if (background->ended >= 0)
+		close(background->ended);
+	free(background);
+}
+
+void md_loop_thread_destroy(struct md_loop_thread *background)
+{
+	if (!background)
+		return;
+	pthread_join(background->thread, NULL);
+	free_background(background);
+}
+
+/* The thread has nothing left to do but to end, so joining it does not wait. */
+static void on_ended(evutil_socket_t fd, short what, void *context)
+{
+	struct md_loop_thread *background = context;
+	void (*done)(void *context) = background->done;
+	void *user = background->context;
+	(void)fd, (void)what;
+	md_loop_thread_destroy(background);
+	done(user);
+}
+
+enum md_status md_loop_thread_start(struct event_base *base, void (*work)(void *context), void (*done)(void *context),
+				    void *context, struct md_loop_thread **background, struct md_error *err)
+{
+	struct md_loop_thread *made = calloc(1, sizeof(*made));
+	if (!made)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a thread");
+	*made = (struct md_loop_thread){
+	    .ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .work = work, .done = done, .context = context};
+	made->event = made->ended < 0 ? NULL : event_new(base, made->ended, EV_READ, on_ended, made);
+	int failure = made->event && !event_add(made->event, NULL) ? md_thread_start(&made->thread, run, made) : EMFILE;
+	if (failure) {
+		free_background(made);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "a thread could not be started: %s", strerror(failure));
+	}
+	*background = made;
+	return MD_OK;
+}
