@@ -41,11 +41,11 @@ def until(what, condition):
 
 
 def free_ports(count):
-    """The first of so many ports in a row that nobody listens on."""
+    """The first of so many ports in a row that nobody listens on, below those that connections get."""
     import random
     import socket
     for _ in range(200):
-        first = random.randrange(20000, 60000)
+        first = random.randrange(10000, 32000)
         try:
             sockets = [socket.create_server(("127.0.0.1", first + i)) for i in range(count)]
         except OSError:
