@@ -32,6 +32,7 @@ PACKAGES := libelf libdw libzstd msgpack
 WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8 libevent
 PACKAGE_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) $(WORKER_PACKAGES) 2>/dev/null)
 WORKER_LIBS := $(shell pkg-config --libs $(WORKER_PACKAGES) 2>/dev/null) -lhttp_parser
+SERVE_LIBS := $(shell pkg-config --libs jansson libevent 2>/dev/null) -lhttp_parser
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wundef -Wvla
 CPPFLAGS += -D_GNU_SOURCE -DMD_VERSION='"$(VERSION)"' -I. -Iinclude -isystem $(CUDA_INCLUDE) $(PACKAGE_CFLAGS)
 CFLAGS ?= -O2 -g
@@ -91,7 +92,7 @@ WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
-ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama))
+ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama models/llama/serve))
 TESTS := $(call sources,tests)
 TEST_JUDGES := $(call sources,tests/judges)
 TEST_SUBJECTS := $(call sources,tests/subjects)
@@ -219,10 +220,10 @@ $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUI
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(SANITIZE) -Iinclude $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< -L$(BUILD)/lib -lmedusa-sched
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
-$(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
+$(LLAMA)/llama-engine: $(call objects,$(ENGINE) $(HTTP)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(CORE_LIB) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(CORE_LIB) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(SERVE_LIBS) $(LDLIBS)
 
 $(LLAMA)/libllama-gemm.so: $(BUILD)/obj/models/llama/gemm.o $(BUILD)/obj/models/llama/gemm_images.o
 	$(call say,LD)

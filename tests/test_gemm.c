@@ -311,6 +311,37 @@ static void open_library(void)
 
 TestSuite(gemm_library, .init = open_library);
 
+static float *library_product(struct llama_gemm *handle, int rows, int n, int k)
+{
+	struct problem p = create_problem(rows, n, k);
+	cr_assert_eq(gemm.run(handle, NULL, p.y, p.x, p.w, rows, n, k, 0, 0), CUDA_SUCCESS);
+	float *got = output(&p);
+	destroy_problem(&p);
+	return got;
+}
+
+/* On hostcuda: a token's bits do not depend on the batch, though the library chooses another kernel for each size. */
+Test(gemm_library, host_rows_do_not_depend_on_the_kernel)
+{
+	const int batches[] = {2, 8, 9, 64, 65, 128};
+	const struct shape all[] = {{192, 1536}, {96, 2050}, {640, 2048}, {640, 1024}, {100, 576}};
+	struct llama_gemm *handle;
+	if (!on_hostcuda)
+		cr_skip("only promised by the hostcuda kernels");
+	cr_assert_eq(gemm.create(&handle, 128, 1000), CUDA_SUCCESS);
+	for (size_t i = 0; i < COUNT(all); i++) {
+		float *want = library_product(handle, 1, all[i].n, all[i].k);
+		for (size_t j = 0; j < COUNT(batches); j++) {
+			float *got = library_product(handle, batches[j], all[i].n, all[i].k);
+			cr_assert_eq(memcmp(want, got, sizeof(float) * all[i].n), 0,
+				     "%d x %d: row 0 differs in a batch of %d", all[i].n, all[i].k, batches[j]);
+			free(got);
+		}
+		free(want);
+	}
+	gemm.destroy(handle);
+}
+
 /* Shapes for each branch of its choice; each twice, so that a counter left dirty would show. */
 Test(gemm_library, multiplies_whatever_kernel_it_chooses)
 {

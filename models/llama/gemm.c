@@ -38,7 +38,7 @@
 			return result_;                                                                                \
 	} while (0)
 
-enum { SPLITS_MAX = 8, SPLIT_MAX_COLUMNS = 8192, SPLIT_MIN_K = 512, FULL_DEVICE_TILES = 128, KERNEL_LIMIT = 16 };
+enum { FULL_DEVICE_TILES = 128, KERNEL_LIMIT = 16 };
 enum kernel { ROWS, TILED, SPLIT_K, KERNELS };
 
 static const char *const kernel_names[KERNELS] = {"gemm_rows", "gemm_tiled", "gemm_split_k"};
@@ -164,15 +164,15 @@ static size_t ceiling(size_t value, size_t unit)
 	return (value + unit - 1) / unit;
 }
 
-/* Room for what choose() may ever split: at most one tile of rows, at most SPLIT_MAX_COLUMNS columns. */
+/* Room for what choose() may ever split: at most one tile of rows, at most GEMM_SPLIT_MAX_COLUMNS columns. */
 static CUresult create_workspace(struct llama_gemm *gemm)
 {
 	const size_t rows = at_most(gemm->max_rows, GEMM_TILE_ROWS),
-		     columns = at_most(gemm->max_columns, SPLIT_MAX_COLUMNS);
+		     columns = at_most(gemm->max_columns, GEMM_SPLIT_MAX_COLUMNS);
 	const size_t tiles = ceiling(columns, GEMM_ROWS_COLUMNS);
 	CUdeviceptr workspace, counters;
 	CUresult result;
-	CHECK(driver.cuMemAlloc_v2(&workspace, SPLITS_MAX * rows * columns * sizeof(float)));
+	CHECK(driver.cuMemAlloc_v2(&workspace, GEMM_SPLITS_MAX * rows * columns * sizeof(float)));
 	result = driver.cuMemAlloc_v2(&counters, tiles * sizeof(uint32_t));
 	if (result != CUDA_SUCCESS)
 		goto free_workspace;
@@ -257,15 +257,16 @@ static struct choice choose(const struct llama_gemm *gemm, int rows, int n, int 
 {
 	const bool few = rows <= GEMM_FEW_ROWS;
 	const size_t row_tiles = ceiling(rows, GEMM_TILE_ROWS), tiles = row_tiles * ceiling(n, GEMM_TILE_COLUMNS);
-	const bool fits = rows <= GEMM_TILE_ROWS && n <= SPLIT_MAX_COLUMNS && k >= 2 * SPLIT_MIN_K;
-	const bool split = fits && (k >= 2 * (int64_t)n || (!few && tiles < FULL_DEVICE_TILES && k >= 4 * SPLIT_MIN_K));
+	const bool fits = rows <= GEMM_TILE_ROWS && gemm_parts(n, k) > 1;
+	const bool split =
+	    fits && (k >= 2 * (int64_t)n || (!few && tiles < FULL_DEVICE_TILES && k >= 4 * GEMM_SPLIT_MIN_K));
 	struct choice choice = {.kernel = split ? SPLIT_K
 					  : few ? ROWS
 						: TILED,
 				.splits = 1,
 				.row_tiles = (unsigned int)row_tiles};
 	if (split)
-		choice.splits = (unsigned int)at_most(k / SPLIT_MIN_K, SPLITS_MAX);
+		choice.splits = (unsigned int)gemm_parts(n, k);
 	choice.columns = gemm->on_host ? GEMM_HOST_COLUMNS : few ? GEMM_ROWS_COLUMNS : GEMM_TILE_COLUMNS;
 	return choice;
 }

@@ -14,12 +14,18 @@ struct gemm_args {
 struct gemm_span {
 	int32_t row_begin, row_end, column_begin, column_end;
 	int64_t k_begin, k_end;
+	int parts; /* of k that are added up apart, as gemm_split_k does it: a token's result does not depend on the kernel */
 	float *out; /* [rows][n] */
 	int accumulate;
 };
 
 /* The hardware's prefetcher starts anew with every column; asking for columns further on nearly doubles the speed. */
 enum { PANEL_ROWS = 4, PANEL_COLUMNS = 4, PREFETCH_COLUMNS = 4 };
+
+static int32_t at_most(int64_t value, int32_t limit)
+{
+	return value < limit ? (int32_t)value : limit;
+}
 
 static void put(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, float sum)
 {
@@ -34,16 +40,14 @@ VECTOR_INLINE void add_products(float_lanes *sum, const struct float_pair *a, co
 }
 
 /*
- * Sums of `rows` x `columns` outputs at once, so that each weight is read and widened once for all rows. Every output
- * is added up lane by lane in the same order whatever the panel's size: a token's result does not depend on its batch.
+ * Sums of `rows` x `columns` outputs at once over a part of k, so that each weight is read and widened once for all
+ * rows. Every output is added up lane by lane in the same order whatever the panel's size: a token's result does not
+ * depend on its batch.
  */
-VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, int rows,
-			 int columns)
+VECTOR_INLINE void add_part(const struct gemm_params *g, const float *x, const uint16_t *w, int64_t length, int rows,
+			    int columns, float_lanes sums[PANEL_ROWS][PANEL_COLUMNS])
 {
-	const int64_t length = s->k_end - s->k_begin, whole = length / PAIR * PAIR;
-	const float *x = g->x + row * g->k + s->k_begin;
-	const uint16_t *w = g->w + column * g->k + s->k_begin;
-	float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = {0};
+	const int64_t whole = length / PAIR * PAIR;
 	for (int64_t i = 0; i < whole; i += PAIR) {
 		struct float_pair weights[PANEL_COLUMNS];
 		for (int c = 0; c < columns; c++) {
@@ -64,9 +68,28 @@ VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s,
 			add_products(&sums[r][c], &weights, &values);
 		}
 	}
+}
+
+VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, int rows,
+			 int columns)
+{
+	const float *x = g->x + row * g->k;
+	const uint16_t *w = g->w + column * g->k;
+	float totals[PANEL_ROWS][PANEL_COLUMNS] = {0};
+	for (int part = 0; part < s->parts; part++) {
+		const int64_t begin =
+		    s->parts == 1 ? s->k_begin : at_most(GEMM_SPLIT_BEGIN(g->k, part, s->parts), (int32_t)g->k);
+		const int64_t end =
+		    s->parts == 1 ? s->k_end : at_most(GEMM_SPLIT_BEGIN(g->k, part + 1, s->parts), (int32_t)g->k);
+		float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = {0};
+		add_part(g, x + begin, w + begin, end - begin, rows, columns, sums);
+		for (int r = 0; r < rows; r++)
+			for (int c = 0; c < columns; c++)
+				totals[r][c] += float_lanes_sum(&sums[r][c]);
+	}
 	for (int r = 0; r < rows; r++)
 		for (int c = 0; c < columns; c++)
-			put(g, s, row + r, column + c, float_lanes_sum(&sums[r][c]));
+			put(g, s, row + r, column + c, totals[r][c]);
 }
 
 /* Few rows are bound by memory: four columns make enough independent sums and streams. */
@@ -101,11 +124,6 @@ VECTOR_CLONES static void multiply(const struct gemm_params *g, const struct gem
 			panel(g, s, row, column, 1, 1);
 }
 
-static int32_t at_most(int64_t value, int32_t limit)
-{
-	return value < limit ? (int32_t)value : limit;
-}
-
 static struct gemm_span block_span(const struct hostcuda_block *block, const struct gemm_params *g, uint32_t row_tile)
 {
 	int64_t column = (int64_t)block->block_idx[0] * g->columns, row = (int64_t)row_tile * GEMM_TILE_ROWS;
@@ -116,6 +134,7 @@ static struct gemm_span block_span(const struct hostcuda_block *block, const str
 	    .column_end = at_most(column + g->columns, g->n),
 	    .k_begin = 0,
 	    .k_end = g->k,
+	    .parts = gemm_parts(g->n, g->k),
 	    .out = g->y,
 	    .accumulate = g->accumulate,
 	};
@@ -155,6 +174,7 @@ HOSTCUDA_HIDDEN_KERNEL(gemm_split_k, struct gemm_args, HOSTCUDA_PARAM(struct gem
 	uint32_t *counter = g->counters + block->block_idx[0] + (size_t)block->grid_dim[0] * block->block_idx[2];
 	partial.k_begin = at_most(GEMM_SPLIT_BEGIN(g->k, split, splits), (int32_t)g->k);
 	partial.k_end = at_most(GEMM_SPLIT_BEGIN(g->k, split + 1, splits), (int32_t)g->k);
+	partial.parts = 1;
 	partial.out = g->workspace + (size_t)split * g->rows * g->n;
 	partial.accumulate = 0;
 	multiply(g, &partial);

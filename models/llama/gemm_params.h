@@ -41,4 +41,17 @@ struct gemm_params {
  * loads stay aligned. */
 #define GEMM_SPLIT_BEGIN(k, split, splits) ((((k) + 31) / 32 * (split) / (splits)) * 32)
 
+/* What the library splits, and into how many parts at most. */
+#define GEMM_SPLITS_MAX 8
+#define GEMM_SPLIT_MAX_COLUMNS 8192
+#define GEMM_SPLIT_MIN_K 512
+
+/* Parts of k for a weight that the library may split, for some number of rows; 1 for others. */
+static inline int gemm_parts(int32_t n, int64_t k)
+{
+	if (n > GEMM_SPLIT_MAX_COLUMNS || k < 2 * GEMM_SPLIT_MIN_K)
+		return 1;
+	return k / GEMM_SPLIT_MIN_K < GEMM_SPLITS_MAX ? (int)(k / GEMM_SPLIT_MIN_K) : GEMM_SPLITS_MAX;
+}
+
 #endif

@@ -102,6 +102,11 @@ void integration_ready(void)
 	medusa_mark("ready");
 }
 
+void integration_complete(void)
+{
+	medusa_mark("complete");
+}
+
 void integration_release(void)
 {
 	medusa_release();

@@ -28,6 +28,7 @@ void integration_label(CUgraphExec exec, const char *label, unsigned batch);
 void integration_trigger(int (*first_layer)(void *user), void *user);
 void integration_stage(const char *name, uint64_t ns);
 void integration_ready(void);
+void integration_complete(void); /* all graphs were launched on inputs that vary: a capture ends the engine here */
 void integration_release(void);
 
 const char *integration_reason(void);

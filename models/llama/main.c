@@ -11,6 +11,7 @@
 #include "models/llama/integration.h"
 #include "models/llama/options.h"
 #include "models/llama/report.h"
+#include "models/llama/serve/serve.h"
 
 #define HOST_KV_BYTES (256ull << 20)
 #define DEFAULT_CONTEXT 2048
@@ -26,6 +27,7 @@ struct program {
 	struct llama_graphs graphs;
 	struct llama_generation generation;
 	struct llama_report report;
+	struct llama_serve *serve;
 };
 
 static void __attribute__((format(printf, 2, 3))) progress(const struct program *p, const char *format, ...)
@@ -48,7 +50,6 @@ static void end_stage(struct program *p, enum llama_stage stage, uint64_t start)
 
 static enum md_status open_model_file(struct program *p, struct md_error *err)
 {
-	p->report.model = p->options.model ? p->options.model : p->options.recipe;
 	if (p->options.recipe)
 		return recipe_load(p->options.recipe, &p->shape, err);
 	MD_FORWARD(gguf_open(&p->gguf, p->options.model, err));
@@ -67,7 +68,8 @@ static enum md_status choose_limits(const struct program *p, struct llama_limits
 	const struct llama_options *o = &p->options;
 	*limits = (struct llama_limits){.max_batch = (int)o->batches[o->batch_count - 1],
 					.max_context = o->max_context,
-					.temperature = (float)o->temperature,
+					/* a server's requests have temperatures of their own */
+					.temperature = o->serve ? 0 : (float)o->temperature,
 					.sample_seed = o->sample_seed};
 	if (limits->max_context > p->shape.max_context)
 		return md_error_set(err, MD_ERR_INVALID, "--max-context %d: the model has %d", limits->max_context,
@@ -84,7 +86,9 @@ static enum md_status load_weights(struct program *p, struct md_error *err)
 		MD_FORWARD(llama_model_load(&p->model, &p->gguf, err));
 	else
 		MD_FORWARD(llama_model_fill(&p->model, p->options.seed, err));
-	MD_FORWARD(llama_model_seal(&p->model, err));
+	/* a server's memory can be swapped, and what is read-only stays (docs/swapping.md) */
+	if (!p->options.serve)
+		MD_FORWARD(llama_model_seal(&p->model, err));
 	integration_bind_weights(&p->model);
 	p->report.weight_bytes = p->model.bytes;
 	end_stage(p, STAGE_WEIGHTS, start);
@@ -320,11 +324,76 @@ static enum md_status print_texts(struct program *p, struct md_error *err)
 	return MD_OK;
 }
 
+/* ---- serving ---------------------------------------------------------------------------------------------------- */
+
+/* Whoever waits for the engine is answered, with 503, from here on. */
+static enum md_status listen_early(struct program *p, struct md_error *err)
+{
+	const char *listen = p->options.serve, *colon = strrchr(listen, ':');
+	MD_FORWARD(llama_serve_open(listen, p->options.max_waiting, &p->serve, err));
+	unsigned port = llama_serve_port(p->serve);
+	if (port)
+		printf("listening on %.*s:%u\n", (int)(colon - listen), listen, port);
+	else
+		printf("listening on %s\n", listen);
+	fflush(stdout);
+	return MD_OK;
+}
+
+/* The file's name, without folders and ending. */
+static enum md_status name_model(const struct program *p, char name[128], struct md_error *err)
+{
+	const char *path = p->options.served_name ? p->options.served_name : p->report.model;
+	const char *slash = strrchr(path, '/');
+	const char *begin = p->options.served_name || !slash ? path : slash + 1;
+	const char *end = p->options.served_name ? NULL : strrchr(begin, '.');
+	size_t size = end && end > begin ? (size_t)(end - begin) : strlen(begin);
+	if (!size || size >= 128)
+		return md_error_set(err, MD_ERR_INVALID, "--served-name: a name of 1 to 127 bytes is wanted");
+	memcpy(name, begin, size);
+	name[size] = '\0';
+	return MD_OK;
+}
+
+/* Nobody sends requests while the engine is recorded: each graph gets two sets of random inputs. */
+static enum md_status exercise(struct program *p, struct md_error *err)
+{
+	size_t equal;
+	for (uint64_t round = 0; round < 2; round++)
+		MD_FORWARD(llama_graphs_check(&p->graphs, &p->engine, p->options.seed + 177 + round, &equal, err));
+	integration_complete();
+	return MD_OK;
+}
+
+static enum md_status serve(struct program *p, struct md_error *err)
+{
+	char name[128];
+	struct llama_serving serving = {
+	    .engine = &p->engine,
+	    .graphs = &p->graphs,
+	    .tokenizer = p->options.model ? &p->tokenizer : NULL,
+	    .name = name,
+	    .temperature = (float)p->options.temperature,
+	};
+	MD_FORWARD(name_model(p, name, err));
+	MD_FORWARD(listen_early(p, err));
+	MD_FORWARD(start(p, err));
+	MD_FORWARD(check(p, err));
+	const char *mode = integration_mode();
+	if (!strcmp(mode, "capture") || !strcmp(mode, "verify"))
+		MD_FORWARD(exercise(p, err));
+	progress(p, "serving %s", name);
+	return llama_serve_run(p->serve, &serving, err);
+}
+
 static enum md_status run(struct program *p, struct md_error *err)
 {
 	p->report.mode = integration_mode();
 	p->report.graphs = &p->graphs;
 	p->report.generation = &p->generation;
+	p->report.model = p->options.model ? p->options.model : p->options.recipe;
+	if (p->options.serve)
+		return serve(p, err);
 	MD_FORWARD(start(p, err));
 	MD_FORWARD(check(p, err));
 	if (p->options.bench_replay)
@@ -348,6 +417,7 @@ static void finish(struct program *p)
 	}
 	free(p->generation.sequences);
 	free(p->report.texts);
+	llama_serve_close(p->serve);
 	integration_release();
 	llama_graphs_finish(&p->graphs);
 	llama_engine_finish(&p->engine);
@@ -374,6 +444,9 @@ int main(int argc, char **argv)
 	if (status != MD_OK)
 		fprintf(stderr, "llama-engine: %s\n", err.message);
 	fflush(stdout);
+	/* a server may be told to end while its memory is swapped out: any call of the driver would wait for it */
+	if (status == MD_OK && p->options.serve)
+		exit(0);
 	finish(p);
 	return status == MD_OK ? 0 : status == MD_ERR_INVALID ? 2 : 1;
 }

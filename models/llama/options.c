@@ -15,6 +15,10 @@ const char llama_options_usage[] =
     "  --max-context N      positions of one sequence (default: the model's, at most 2048)\n"
     "  --temperature T      0 takes the likeliest token (default)\n"
     "  --sample-seed S      seed of the draws\n"
+    "  --serve ADDRESS:PORT answer requests of OpenAI's API instead of prompts; --temperature is that of requests\n"
+    "                       without one (port 0: any; the port is printed)\n"
+    "  --served-name NAME   name of the model there (default: the file's, without its ending)\n"
+    "  --max-waiting N      requests without a first token; others are refused with 429 (default 256)\n"
     "  --raw                no chat template around the prompt\n"
     "  --kv-blocks N        KV blocks, instead of measuring the free memory\n"
     "  --max-kv-bytes N     at most so many bytes of KV cache (default on hostcuda: 268435456)\n"
@@ -46,6 +50,8 @@ static const struct option options_table[] = {
     OPTION("--model", TEXT, model, 0, 0),
     OPTION("--recipe", TEXT, recipe, 0, 0),
     OPTION("--report", TEXT, report, 0, 0),
+    OPTION("--serve", TEXT, serve, 0, 0),
+    OPTION("--served-name", TEXT, served_name, 0, 0),
     OPTION("--seed", BIG, seed, 0, 0),
     OPTION("--sample-seed", BIG, sample_seed, 0, 0),
     OPTION("--batches", BATCHES, batches, 1, 4096),
@@ -53,6 +59,7 @@ static const struct option options_table[] = {
     OPTION("--max-context", INTEGER, max_context, 16, 1048576),
     OPTION("--tokens", INTEGER, tokens, 0, 1048576),
     OPTION("--kv-blocks", INTEGER, kv_blocks, 2, 1 << 24),
+    OPTION("--max-waiting", INTEGER, max_waiting, 1, 1000000),
     OPTION("--repeat", INTEGER, repeat, 1, 100000),
     OPTION("--device", INTEGER, device, 0, 1024),
     OPTION("--bench-replay", INTEGER, bench_replay, 1, 100000),
@@ -178,6 +185,7 @@ enum md_status llama_options_parse(struct llama_options *options, int argc, char
 					  .batch_count = 4,
 					  .tokens = 32,
 					  .repeat = 1,
+					  .max_waiting = 256,
 					  .utilization = 0.9,
 					  .seed = 1,
 					  .sample_seed = 1};
@@ -195,5 +203,7 @@ enum md_status llama_options_parse(struct llama_options *options, int argc, char
 	}
 	if (!options->help && !options->model == !options->recipe)
 		return md_error_set(err, MD_ERR_INVALID, "give either --model FILE.gguf or --recipe FILE.yaml");
+	if (options->serve && (options->prompt_count || options->report))
+		return md_error_set(err, MD_ERR_INVALID, "--serve takes requests: neither --prompt nor --report");
 	return MD_OK;
 }

@@ -14,13 +14,14 @@
 
 struct llama_options {
 	const char *model, *recipe, *report;
+	const char *serve, *served_name; /* serve: ADDRESS:PORT; NULL: no server */
 	uint64_t seed, sample_seed;
 	unsigned batches[OPTIONS_MAX_BATCHES]; /* ascending, without repetition */
 	size_t batch_count;
 	const char *prompts[OPTIONS_MAX_PROMPTS];
 	size_t prompt_count;
 	int max_context; /* 0: the model's, at most 2048 */
-	int tokens, kv_blocks, repeat, device, bench_replay, bench_background;
+	int tokens, kv_blocks, repeat, device, bench_replay, bench_background, max_waiting;
 	uint64_t max_kv_bytes; /* 0: no cap (256 MiB on hostcuda) */
 	double temperature, utilization;
 	bool raw, no_graphs, check, quiet, help;

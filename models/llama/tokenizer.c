@@ -135,6 +135,18 @@ static enum md_status read_merges(struct tokenizer *tokenizer, const struct gguf
 	return MD_OK;
 }
 
+static enum md_status list_special(struct tokenizer *tokenizer, struct md_error *err)
+{
+	for (uint32_t i = 0; i < tokenizer->count; i++) {
+		if (tokenizer->kinds[i] != TOKENIZER_CONTROL && tokenizer->kinds[i] != TOKENIZER_USER)
+			continue;
+		if (!MD_ARRAY_GROW(tokenizer->special, tokenizer->special_count, tokenizer->special_room))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the control tokens");
+		tokenizer->special[tokenizer->special_count++] = (int32_t)i;
+	}
+	return MD_OK;
+}
+
 static size_t put_code(uint16_t code, char out[2])
 {
 	if (code < 0x80) {
@@ -178,6 +190,7 @@ static enum md_status read_vocabulary(struct tokenizer *tokenizer, const struct 
 	MD_FORWARD(check_kind(tokenizer, gguf, err));
 	MD_FORWARD(read_tokens(tokenizer, gguf, err));
 	MD_FORWARD(read_kinds(tokenizer, gguf, err));
+	MD_FORWARD(list_special(tokenizer, err));
 	MD_FORWARD(read_merges(tokenizer, gguf, err));
 	find_byte_tokens(tokenizer);
 	int64_t end = -1;
@@ -204,6 +217,7 @@ void tokenizer_finish(struct tokenizer *tokenizer)
 {
 	free(tokenizer->tokens);
 	free(tokenizer->kinds);
+	free(tokenizer->special);
 	md_map_finish(&tokenizer->by_text);
 	md_map_finish(&tokenizer->merges);
 	memset(tokenizer, 0, sizeof(*tokenizer));
@@ -284,28 +298,52 @@ size_t tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size
 
 /* ---- merging ---------------------------------------------------------------------------------------------------- */
 
-/* The position of the pair to be merged first, or -1. */
-static ptrdiff_t best_pair(const struct tokenizer *tokenizer, const int32_t *symbols, size_t count, int32_t *merged)
+/* Of a piece of text without a place to cut it: merging takes time by the square of its length. */
+#define MAX_PIECE 1024u
+
+/* rank << 32 | merged token; UINT64_MAX: the two are not merged. */
+static uint64_t merge_of(const struct tokenizer *tokenizer, int32_t left, int32_t right)
 {
-	ptrdiff_t best = -1;
-	uint64_t best_rank = UINT64_MAX, found;
-	for (size_t i = 0; i + 1 < count; i++) {
-		uint64_t pair = (uint64_t)(uint32_t)symbols[i] << 32 | (uint32_t)symbols[i + 1];
-		if (md_map_get(&tokenizer->merges, pair, &found) && found >> 32 < best_rank) {
-			best_rank = found >> 32;
-			*merged = (int32_t)(uint32_t)found;
-			best = (ptrdiff_t)i;
-		}
-	}
+	uint64_t found;
+	return md_map_get(&tokenizer->merges, (uint64_t)(uint32_t)left << 32 | (uint32_t)right, &found) ? found
+													: UINT64_MAX;
+}
+
+static size_t best_pair(const uint64_t *merges, size_t count)
+{
+	size_t best = 0;
+	for (size_t i = 1; i < count; i++)
+		if (merges[i] < merges[best])
+			best = i;
 	return best;
+}
+
+/* Merges pair by pair, those of the lowest rank first. Returns how many symbols are left. */
+static size_t merge_all(const struct tokenizer *tokenizer, int32_t *symbols, size_t count)
+{
+	uint64_t merges[MAX_PIECE];
+	for (size_t i = 0; i + 1 < count; i++)
+		merges[i] = merge_of(tokenizer, symbols[i], symbols[i + 1]);
+	while (count > 1) {
+		size_t at = best_pair(merges, count - 1);
+		if (merges[at] == UINT64_MAX)
+			break;
+		symbols[at] = (int32_t)(uint32_t)merges[at];
+		count--;
+		memmove(symbols + at + 1, symbols + at + 2, (count - at - 1) * sizeof(*symbols));
+		memmove(merges + at, merges + at + 1, (count - at) * sizeof(*merges));
+		if (at)
+			merges[at - 1] = merge_of(tokenizer, symbols[at - 1], symbols[at]);
+		if (at + 1 < count)
+			merges[at] = merge_of(tokenizer, symbols[at], symbols[at + 1]);
+	}
+	return count;
 }
 
 static enum md_status encode_piece(const struct tokenizer *tokenizer, const char *text, size_t size,
 				   struct token_list *out, struct md_error *err)
 {
-	MD_AUTO_FREE int32_t *symbols = malloc(size * sizeof(*symbols));
-	if (!symbols)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for encoding %zu bytes", size);
+	int32_t symbols[MAX_PIECE];
 	size_t count = 0;
 	for (size_t i = 0; i < size; i++) {
 		symbols[count] = tokenizer->byte_token[(uint8_t)text[i]];
@@ -313,11 +351,7 @@ static enum md_status encode_piece(const struct tokenizer *tokenizer, const char
 			return md_error_set(err, MD_ERR_CORRUPT, "the vocabulary has no token for byte 0x%02x",
 					    (uint8_t)text[i]);
 	}
-	int32_t merged = 0;
-	for (ptrdiff_t at; (at = best_pair(tokenizer, symbols, count, &merged)) >= 0; count--) {
-		symbols[at] = merged;
-		memmove(symbols + at + 1, symbols + at + 2, (count - (size_t)at - 2) * sizeof(*symbols));
-	}
+	count = merge_all(tokenizer, symbols, count);
 	for (size_t i = 0; i < count; i++)
 		if (!token_list_push(out, symbols[i]))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu tokens", out->count);
@@ -329,6 +363,7 @@ static enum md_status encode_plain(const struct tokenizer *tokenizer, const char
 {
 	while (size) {
 		size_t piece = tokenizer_piece(tokenizer, text, size);
+		piece = piece < MAX_PIECE ? piece : MAX_PIECE;
 		MD_FORWARD(encode_piece(tokenizer, text, piece, out, err));
 		text += piece;
 		size -= piece;
@@ -340,13 +375,11 @@ static enum md_status encode_plain(const struct tokenizer *tokenizer, const char
 static int32_t special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
 {
 	int32_t best = -1;
-	for (uint32_t i = 0; i < tokenizer->count; i++) {
-		const struct gguf_string *token = &tokenizer->tokens[i];
-		if (tokenizer->kinds[i] != TOKENIZER_CONTROL && tokenizer->kinds[i] != TOKENIZER_USER)
-			continue;
+	for (uint32_t i = 0; i < tokenizer->special_count; i++) {
+		const struct gguf_string *token = &tokenizer->tokens[tokenizer->special[i]];
 		if (token->size && token->size <= size && !memcmp(token->data, text, token->size) &&
 		    (best < 0 || token->size > tokenizer->tokens[best].size))
-			best = (int32_t)i;
+			best = tokenizer->special[i];
 	}
 	return best;
 }

@@ -16,6 +16,8 @@ struct tokenizer {
 	struct gguf_string *tokens; /* borrowed from the GGUF mapping, in byte-to-unicode form */
 	uint8_t *kinds;             /* enum tokenizer_kind */
 	uint32_t count;
+	int32_t *special; /* tokens that stand for themselves in a text: control and the user's */
+	uint32_t special_count, special_room;
 	struct md_map by_text; /* hash of the text -> token */
 	struct md_map merges;  /* left << 32 | right -> rank << 32 | merged */
 	int32_t byte_token[256];
