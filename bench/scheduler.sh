@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The scheduler's policies side by side on the papers' nodes, on loads made from a seed and, with TRACES=DIR, on public traces: all of it
 # simulated. SEEDS=N and JOBS=N (processes at once) if wanted. Writes bench/results/scheduler.md; under 10 minutes on 2 cores.
+# With the argument "million", only: how long 10^6 requests over 24 days take with each policy, into bench/results/scheduler-million.md.
 set -eu
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} results=${RESULTS:-bench/results}
@@ -89,6 +90,37 @@ jobs() {
 	traces azure-llm-2023-code.csv h200-x2:2 h200-x8:6
 	traces mooncake-conversation.jsonl h200-x2:0.3 h200-x8:2 h200-x8:3
 }
+
+# One policy after the other, because times are measured.
+million() { # name, policies, more options...
+	local name=$1 policy
+	for policy in $2; do
+		"$simulate" "${@:3}" --policy "$policy" --quiet --json "$work/million.json"
+		python3 - "$name" "$policy" "$work/million.json" <<-'END'
+			import json, sys
+			name, policy, path = sys.argv[1:]
+			result = json.load(open(path))["policies"][0]
+			real = result["real"]
+			decisions = " / ".join(f"{real[f'decide_us_{k}']:.3g}" for k in ("p50", "p99", "p999"))
+			print(f"| {name} | {policy} | {result['requests']['all']:,} | {real['wall_s']:.1f} | {decisions} |", flush=True)
+		END
+	done
+}
+
+if [ "${1:-}" = million ]; then
+	policies=${POLICIES:-$("$simulate" --list | awk 'NF == 0 { exit } { print $1 }')}
+	{
+		printf '%s\n' '# 10^6 requests over 24 days' '' \
+			'Made by `bench/scheduler.sh million` on one thread: how long `medusa-simulate` takes, and what a decision takes. Wanted: a minute.' '' \
+			'| load | policy | requests | seconds | decisions, us: median / 99 % / 99.9 % |' '|---|---|---|---|---|'
+		million "32 functions of 4 models, daily" "$policies" --node simulator/nodes/h200-x8.yaml --gpus 2 --load 0.013 \
+			--functions simulator/functions/azure-32.yaml --trace diurnal:day=24h --duration 576h
+		million "276 adapters over 86 backbones, in bursts" "$policies" --node simulator/nodes/h200-images.yaml --gpus 4 \
+			--functions simulator/functions/lora-images.yaml --trace bursty:requests=1000000
+	} >"$work/million.md"
+	mv "$work/million.md" "$results/scheduler-million.md"
+	exit
+fi
 
 # Two engines are there and idle when the one comes that needs nearly all of the GPU; then one of them is wanted again.
 printf 'seconds,function,context,generated\n0,gemma-7b-0,500,200\n0,deepseek-coder-6.7b-0,500,200\n%s\n%s\n' \

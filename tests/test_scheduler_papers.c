@@ -198,6 +198,25 @@ Test(scheduler_xlora, what_no_gpu_holds_waits_for_no_batch)
 	}
 }
 
+/* A plan holds until something happens: the memory that the test adds behind the scheduler's back is not seen before. */
+Test(scheduler_xlora, plans_when_something_has_happened)
+{
+	script_start(&n, &(struct setup){.gb = 40, .options = {.preloading = "xlora"}});
+	script_add(&n, script_model(30));
+	script_add(&n, script_model(15));
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_wait(&n, 3 * SECOND);
+	script_forget(&n);
+	n.sched->gpus[0].limit = 60 * GB;
+	script_wait(&n, 3 * SECOND);
+	expect(&n, "");
+	script_bytes(&n, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 60);
+	script_wait(&n, 3 * SECOND);
+	expect(&n, "preload t3 weights f0 gpu0 host\n");
+	script_end(&n);
+}
+
 /* ---- SwapServeLLM ----------------------------------------------------------------------------------------------- */
 
 /* Section 3.5: an engine's queue holds what it has not answered yet, so of two busy ones the less busy one drains. */

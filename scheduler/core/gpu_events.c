@@ -160,5 +160,7 @@ void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e
 		s->stats.reports_ignored++;
 		return;
 	}
-	g->foreign = e->bytes > ours ? e->bytes - ours : 0;
+	uint64_t foreign = e->bytes > ours ? e->bytes - ours : 0;
+	s->happened += foreign != g->foreign;
+	g->foreign = foreign;
 }

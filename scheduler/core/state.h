@@ -201,7 +201,8 @@ struct medusa_sched {
 	uint64_t next_tick, next_preload, timer; /* timer 0: none is set */
 	uint64_t retry_at;                       /* when something that waits may go on; 0: nothing waits */
 	uint64_t dispatches;
-	struct { /* queueing "torpor" */
+	uint64_t happened; /* events so far that have changed something else than the time */
+	struct {           /* queueing "torpor" */
 		double alpha, ratio;
 		uint64_t ended, met;
 		uint32_t updates;
@@ -211,9 +212,10 @@ struct medusa_sched {
 		double limit;         /* GPU seconds per second that they may ask for */
 	} first_class;
 	void *preload_memory; /* owned by the preloading policy */
-	struct { /* preloading "medusa": which function is looked at next, and what the last plan was for */
+	struct {              /* preloading: what the last plan was for; "medusa": which function is looked at next */
 		uint32_t next, left;
 		uint64_t seen;
+		bool due; /* a plan is to be made as soon as nothing waits */
 	} preload;
 
 	struct medusa_sched_action *actions;

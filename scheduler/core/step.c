@@ -216,6 +216,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		s->now = before;
 		return code;
 	}
+	s->happened += event->type != MEDUSA_SCHED_EVENT_TIMER && event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT;
 	md_alarms_ring(s);
 	expire(s);
 	ticks(s);

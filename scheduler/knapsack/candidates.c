@@ -33,12 +33,10 @@ static void set(struct md_knap_queue *queue, uint32_t at, uint32_t number)
 	queue->where[number] = at;
 }
 
-/* Moves the number at `at`, whose key has changed, to its place. */
-static void settle(struct md_knap_queue *queue, uint32_t at)
+/* Moves the number at `at` behind those that come before it. */
+static void sink(struct md_knap_queue *queue, uint32_t at)
 {
 	uint32_t number = queue->heap[at];
-	for (; at && before(queue, number, queue->heap[(at - 1) / 2]); at = (at - 1) / 2)
-		set(queue, at, queue->heap[(at - 1) / 2]);
 	for (;;) {
 		uint32_t child = 2 * at + 1;
 		if (child + 1 < queue->count && before(queue, queue->heap[child + 1], queue->heap[child]))
@@ -49,6 +47,16 @@ static void settle(struct md_knap_queue *queue, uint32_t at)
 		at = child;
 	}
 	set(queue, at, number);
+}
+
+/* Moves the number at `at`, whose key has changed, to its place. */
+static void settle(struct md_knap_queue *queue, uint32_t at)
+{
+	uint32_t number = queue->heap[at];
+	for (; at && before(queue, number, queue->heap[(at - 1) / 2]); at = (at - 1) / 2)
+		set(queue, at, queue->heap[(at - 1) / 2]);
+	set(queue, at, number);
+	sink(queue, at);
 }
 
 void md_knap_queue_put(struct md_knap_queue *queue, uint32_t number, double key)
@@ -69,4 +77,18 @@ void md_knap_queue_put(struct md_knap_queue *queue, uint32_t number, double key)
 		queue->heap[at] = last;
 		settle(queue, at);
 	}
+}
+
+void md_knap_queue_append(struct md_knap_queue *queue, uint32_t number, double key)
+{
+	if (!(key > 0))
+		return;
+	queue->key[number] = key;
+	set(queue, queue->count++, number);
+}
+
+void md_knap_queue_order(struct md_knap_queue *queue)
+{
+	for (uint32_t at = queue->count / 2; at-- > 0;)
+		sink(queue, at);
 }

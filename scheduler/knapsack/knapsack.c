@@ -12,21 +12,49 @@ struct greedy {
 	struct md_knap_queue queue;
 };
 
-/* The greatest value / bytes of an artifact over all places that may take it now, GPUs first; 0: none. */
+/* The first of these places that may take the artifact now, or NONE. */
+static uint32_t first_place(const struct greedy *greedy, uint32_t artifact, uint32_t from, uint32_t to)
+{
+	for (uint32_t k = from; k < to; k++)
+		if (md_knap_may_add(greedy->knap, greedy->state, artifact, greedy->knap->places[k]))
+			return greedy->knap->places[k];
+	return NONE;
+}
+
+/* Whether some GPU, or container, could take it if it had room; false negatives do not occur. */
+static bool gpu_may(const struct greedy *greedy, uint32_t artifact)
+{
+	const struct md_knap *knap = greedy->knap;
+	const struct md_knapsack_artifact *it = &knap->in->artifacts[artifact];
+	if (it->class == MD_KNAPSACK_LIBRARY)
+		return false;
+	if (it->class == MD_KNAPSACK_BACKBONE)
+		return true;
+	uint32_t backbone = knap->backbone[knap->group[it->owner]];
+	return !greedy->state->copies[artifact] &&
+	       (it->class == MD_KNAPSACK_KERNELS || backbone == NONE || greedy->state->copies[backbone]);
+}
+
+/*
+ * The greatest value / bytes of an artifact over all places that may take it now, GPUs first; 0: none. It is the same on all
+ * GPUs, the same in all containers, and there it is not greater than on a GPU.
+ */
 static double densest_place(const struct greedy *greedy, uint32_t artifact, uint32_t *place)
 {
 	const struct md_knap *knap = greedy->knap;
 	const struct md_knapsack *in = knap->in;
-	double bytes = in->artifacts[artifact].bytes ? (double)in->artifacts[artifact].bytes : 1, best = 0;
-	for (uint32_t k = 0; k < in->place_count; k++) {
-		uint32_t p = knap->places[(k + knap->containers) % in->place_count];
-		double density = md_knap_gain(knap, greedy->state, artifact, p) / bytes;
-		if (density > best && md_knap_may_add(knap, greedy->state, artifact, p)) {
-			best = density;
-			*place = p;
-		}
+	double bytes = in->artifacts[artifact].bytes ? (double)in->artifacts[artifact].bytes : 1;
+	uint32_t from = knap->containers, to = in->place_count;
+	for (int kind = 0; kind < 2; kind++) {
+		bool may = kind == 0 ? gpu_may(greedy, artifact) : greedy->state->container[artifact] == NONE;
+		double gain = may && from < to ? md_knap_gain(knap, greedy->state, artifact, knap->places[from]) : 0;
+		*place = gain > 0 ? first_place(greedy, artifact, from, to) : NONE;
+		if (*place != NONE && gain / bytes > 0)
+			return gain / bytes;
+		from = 0;
+		to = knap->containers;
 	}
-	return best;
+	return 0;
 }
 
 static void look_at(struct greedy *greedy, uint32_t artifact)
@@ -65,10 +93,12 @@ static void look_again(struct greedy *greedy, uint32_t artifact)
 static enum md_status run_greedy(const struct md_knap *knap, struct md_knap_state *state)
 {
 	struct greedy greedy = {.knap = knap, .state = state};
+	uint32_t first;
 	if (!md_knap_queue_init(&greedy.queue, knap->in->artifact_count))
 		return MD_ERR_NO_MEMORY;
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++)
-		look_at(&greedy, i);
+		md_knap_queue_append(&greedy.queue, i, densest_place(&greedy, i, &first));
+	md_knap_queue_order(&greedy.queue);
 	while (greedy.queue.count) {
 		uint32_t artifact = greedy.queue.heap[0], place = NONE;
 		double density = densest_place(&greedy, artifact, &place);
@@ -105,7 +135,7 @@ static enum md_status begin_solving(struct solving *solving, const struct md_kna
 	if (!status)
 		status = md_knap_state_init(&solving->knap, &solving->start);
 	if (!status)
-		status = md_knap_state_init(&solving->knap, &solving->best);
+		status = md_knap_state_clone(&solving->knap, &solving->start, &solving->best);
 	if (status)
 		stop_solving(solving);
 	return status;

@@ -157,29 +157,48 @@ static bool hold(const struct md_knap *knap, struct md_knap_state *state)
 	return true;
 }
 
-enum md_status md_knap_state_init(const struct md_knap *knap, struct md_knap_state *state)
+/* Memory for a state, without contents; false: there is none. */
+static bool get_memory(const struct md_knap *knap, struct md_knap_state *state)
 {
 	const struct md_knapsack *in = knap->in;
 	size_t copies = (size_t)in->backbone_count * in->place_count;
 	*state = (struct md_knap_state){0};
 	state->size = in->place_count * sizeof(uint64_t) +
 		      (3 * (size_t)in->artifact_count + knap->groups) * sizeof(uint32_t) + copies;
-	state->memory = calloc(1, state->size + 1);
+	state->memory = malloc(state->size + 1);
 	if (!state->memory)
-		return MD_ERR_NO_MEMORY;
+		return false;
 	state->room = state->memory;
 	state->container = (uint32_t *)(state->room + in->place_count);
 	state->gpu = state->container + in->artifact_count;
-	memset(state->container, 0xff, 2 * (size_t)in->artifact_count * sizeof(uint32_t)); /* MD_KNAPSACK_NONE */
 	state->copies = state->gpu + in->artifact_count;
 	state->libraries = state->copies + in->artifact_count;
 	state->copy = (uint8_t *)(state->libraries + knap->groups);
+	return true;
+}
+
+enum md_status md_knap_state_init(const struct md_knap *knap, struct md_knap_state *state)
+{
+	const struct md_knapsack *in = knap->in;
+	if (!get_memory(knap, state))
+		return MD_ERR_NO_MEMORY;
+	memset(state->memory, 0, state->size);
+	memset(state->container, 0xff, 2 * (size_t)in->artifact_count * sizeof(uint32_t)); /* MD_KNAPSACK_NONE */
 	for (uint32_t p = 0; p < in->place_count; p++)
 		state->room[p] = in->places[p].bytes;
 	if (!hold(knap, state)) {
 		md_knap_state_finish(state);
 		return MD_ERR_INVALID;
 	}
+	return MD_OK;
+}
+
+enum md_status md_knap_state_clone(const struct md_knap *knap, const struct md_knap_state *from,
+				   struct md_knap_state *to)
+{
+	if (!get_memory(knap, to))
+		return MD_ERR_NO_MEMORY;
+	md_knap_state_copy(to, from);
 	return MD_OK;
 }
 

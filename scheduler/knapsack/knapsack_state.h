@@ -35,6 +35,8 @@ void md_knap_finish(struct md_knap *knap);
 
 /* Begins with the artifacts that are held. */
 enum md_status md_knap_state_init(const struct md_knap *knap, struct md_knap_state *state);
+enum md_status md_knap_state_clone(const struct md_knap *knap, const struct md_knap_state *from,
+				   struct md_knap_state *to);                        /* a new one */
 void md_knap_state_copy(struct md_knap_state *to, const struct md_knap_state *from); /* both of the same problem */
 void md_knap_state_finish(struct md_knap_state *state);
 
@@ -79,6 +81,9 @@ bool md_knap_queue_init(struct md_knap_queue *queue, uint32_t limit);
 void md_knap_queue_finish(struct md_knap_queue *queue);
 /* inserts it or changes its key; key 0 removes it */
 void md_knap_queue_put(struct md_knap_queue *queue, uint32_t number, double key);
+/* For the first ones: appends numbers that are not in it, and then puts all in order. */
+void md_knap_queue_append(struct md_knap_queue *queue, uint32_t number, double key);
+void md_knap_queue_order(struct md_knap_queue *queue);
 
 /* ---- prices: what a byte of room is worth, in containers and on GPUs -------------------------------------------- */
 

@@ -128,27 +128,33 @@ static void write_with_prerequisites(struct writer *writer, const struct md_knap
 	}
 }
 
-/* With candidates NULL, only counts. */
+static uint32_t count_new(const struct md_knap *knap, const struct md_knap_state *start,
+			  const struct md_knap_state *end)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < knap->in->artifact_count; i++)
+		count += (end->container[i] != start->container[i]) + end->copies[i] - start->copies[i];
+	return count;
+}
+
+static void list_one(const struct md_knap *knap, uint32_t artifact, uint32_t place, struct candidate *candidates,
+		     uint32_t *count)
+{
+	candidates[(*count)++] =
+	    (struct candidate){.placement = {artifact, place}, .density = density(knap, artifact, place)};
+}
+
 static uint32_t list_new(const struct md_knap *knap, const struct md_knap_state *start, const struct md_knap_state *end,
 			 struct candidate *candidates)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++) {
-		uint32_t places[2] = {end->container[i], end->gpu[i]}, place_count = 2;
-		const uint32_t *list = places;
-		if (knap->in->artifacts[i].class == MD_KNAPSACK_BACKBONE) {
-			list = knap->places;
-			place_count = knap->in->place_count;
-		}
-		for (uint32_t k = 0; k < place_count; k++) {
-			uint32_t place = list[k];
-			if (place == NONE || !md_knap_has(knap, end, i, place) || md_knap_has(knap, start, i, place))
-				continue;
-			if (candidates)
-				candidates[count] =
-				    (struct candidate){.placement = {i, place}, .density = density(knap, i, place)};
-			count++;
-		}
+		if (end->container[i] != start->container[i])
+			list_one(knap, i, end->container[i], candidates, &count);
+		for (uint32_t k = knap->containers; end->copies[i] != start->copies[i] && k < knap->in->place_count;
+		     k++)
+			if (md_knap_has(knap, end, i, knap->places[k]) && !md_knap_has(knap, start, i, knap->places[k]))
+				list_one(knap, i, knap->places[k], candidates, &count);
 	}
 	return count;
 }
@@ -157,9 +163,9 @@ enum md_status md_knap_plan(const struct md_knap *knap, const struct md_knap_sta
 			    const struct md_knap_state *end, struct md_knapsack_plan *plan)
 {
 	struct writer writer = {.knap = knap, .end = end};
-	uint32_t count = list_new(knap, start, end, NULL);
+	uint32_t count = count_new(knap, start, end);
 	struct candidate *candidates = malloc((count + 1) * sizeof(*candidates));
-	enum md_status status = md_knap_state_init(knap, &writer.now);
+	enum md_status status = md_knap_state_clone(knap, start, &writer.now);
 	writer.plan.placements = malloc((count + 1) * sizeof(*writer.plan.placements));
 	if (!candidates || status || !writer.plan.placements) {
 		md_knapsack_plan_finish(&writer.plan);

@@ -269,7 +269,7 @@ enum md_status md_knap_improve(const struct md_knap *knap, const struct md_knap_
 	struct packing packing = {.start = start, .packer = {.knap = knap}, .limit = in->work ? in->work : WORK_LIMIT};
 	if (!in->function_count || !in->place_count)
 		return MD_OK;
-	enum md_status status = md_knap_state_init(knap, &packing.state);
+	enum md_status status = md_knap_state_clone(knap, start, &packing.state);
 	if (status)
 		return status;
 	packing.noise = calloc((size_t)in->function_count + in->place_count, sizeof(*packing.noise));

@@ -11,7 +11,7 @@
 #include "scheduler/policy/preloading.h"
 #include "scheduler/knapsack/knapsack.h"
 
-#define MOST_FUNCTIONS 256 /* the functions that are called most are planned for; the others load on demand */
+#define MOST_FUNCTIONS 128 /* the functions that are called most are planned for; the others load on demand */
 
 #define PLAN_WORK 60000 /* places that one plan examines: a step takes a fraction of a millisecond */
 #define IDLE_PART 10    /* this part of a GPU is not filled ahead of requests */
@@ -42,13 +42,14 @@ static void problem_finish(struct problem *p)
 
 static bool problem_init(const struct medusa_sched *s, struct problem *p)
 {
-	size_t artifacts = 3 * MOST_FUNCTIONS + s->backbone_count, places = s->gpu_count + 1;
+	size_t functions = s->function_count < MOST_FUNCTIONS ? s->function_count : MOST_FUNCTIONS;
+	size_t artifacts = 3 * functions + s->backbone_count + 1, places = s->gpu_count + 1;
 	*p = (struct problem){
 	    .places = calloc(places, sizeof(*p->places)),
-	    .functions = calloc(MOST_FUNCTIONS, sizeof(*p->functions)),
+	    .functions = calloc(functions + 1, sizeof(*p->functions)),
 	    .artifacts = calloc(artifacts, sizeof(*p->artifacts)),
 	    .held = calloc(artifacts * 2 + (size_t)s->backbone_count * places, sizeof(*p->held)),
-	    .chosen = calloc(MOST_FUNCTIONS, sizeof(*p->chosen)),
+	    .chosen = calloc(functions + 1, sizeof(*p->chosen)),
 	    .ours = calloc(artifacts, sizeof(*p->ours)),
 	    .backbones = malloc((s->backbone_count + 1) * sizeof(*p->backbones)),
 	};
@@ -283,8 +284,16 @@ static void plan_standbys(struct medusa_sched *s)
 	}
 }
 
+/*
+ * While requests wait nothing may be sent, so the plan is made when they have started. If nothing has happened since the last
+ * plan, that one still holds.
+ */
 static void xlora_plan(struct medusa_sched *s)
 {
+	s->preload.due = s->waiting > 0;
+	if (s->preload.due || (s->preload_memory && s->preload.seen == s->happened))
+		return;
+	s->preload.seen = s->happened;
 	plan_with(s, md_knapsack_greedy);
 	plan_standbys(s);
 }
@@ -443,6 +452,8 @@ static uint32_t nearest_peer(const struct medusa_sched *s, uint32_t artifact, ui
 
 void md_preload_next(struct medusa_sched *s)
 {
+	if (s->preload.due && !s->waiting)
+		s->preloading->plan(s);
 	struct plan *plan = s->preload_memory;
 	while (!s->waiting && plan && plan->next < plan->count) {
 		struct md_knapsack_placement next = plan->placements[plan->next];
