@@ -93,16 +93,16 @@ jobs() {
 
 # One policy after the other, because times are measured.
 million() { # name, policies, more options...
-	local name=$1 policy
+	local policy
 	for policy in $2; do
-		"$simulate" "${@:3}" --policy "$policy" --quiet --json "$work/million.json"
-		python3 - "$name" "$policy" "$work/million.json" <<-'END'
-			import json, sys
-			name, policy, path = sys.argv[1:]
+		python3 - "$1" "$policy" "$work/million.json" "$simulate" "${@:3}" --policy "$policy" --quiet --json "$work/million.json" <<-'END'
+			import json, resource, subprocess, sys
+			name, policy, path, *command = sys.argv[1:]
+			subprocess.run(command, check=True)
+			used = resource.getrusage(resource.RUSAGE_CHILDREN)
 			result = json.load(open(path))["policies"][0]
-			real = result["real"]
-			decisions = " / ".join(f"{real[f'decide_us_{k}']:.3g}" for k in ("p50", "p99", "p999"))
-			print(f"| {name} | {policy} | {result['requests']['all']:,} | {real['wall_s']:.1f} | {decisions} |", flush=True)
+			decisions = " / ".join(f"{result['real'][f'decide_us_{k}']:.3g}" for k in ("p50", "p99", "p999"))
+			print(f"| {name} | {policy} | {result['requests']['all']:,} | {used.ru_utime + used.ru_stime:.1f} | {decisions} |", flush=True)
 		END
 	done
 }
@@ -111,7 +111,7 @@ if [ "${1:-}" = million ]; then
 	policies=${POLICIES:-$("$simulate" --list | awk 'NF == 0 { exit } { print $1 }')}
 	{
 		printf '%s\n' '# 10^6 requests over 24 days' '' \
-			'Made by `bench/scheduler.sh million` on one thread: how long `medusa-simulate` takes, and what a decision takes. Wanted: a minute.' '' \
+			'Made by `bench/scheduler.sh million` with one thread: the processor time that `medusa-simulate` takes, and what a decision takes. Wanted: a minute.' '' \
 			'| load | policy | requests | seconds | decisions, us: median / 99 % / 99.9 % |' '|---|---|---|---|---|'
 		million "32 functions of 4 models, daily" "$policies" --node simulator/nodes/h200-x8.yaml --gpus 2 --load 0.013 \
 			--functions simulator/functions/azure-32.yaml --trace diurnal:day=24h --duration 576h
