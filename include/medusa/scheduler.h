@@ -185,7 +185,7 @@ enum medusa_sched_event_type {
 	    1, /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown), deadline, priority */
 	MEDUSA_SCHED_EVENT_CANCEL,      /* request: its client is gone. Waiting: it ends; running: it is aborted if its
 				      function is abortable, or else runs to its end */
-	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional) */
+	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional; the first report counts) */
 	MEDUSA_SCHED_EVENT_FIRST_TOKEN, /* request; batch, if it may be of an earlier try that failed */
 	MEDUSA_SCHED_EVENT_DONE,        /* likewise; with its last request the batch ends */
 	MEDUSA_SCHED_EVENT_BATCH_FAILED, /* batch: its unfinished requests are queued again, or refused after `retries` */

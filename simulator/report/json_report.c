@@ -182,6 +182,7 @@ static void scheduler(struct md_json *json, const struct md_sim_result *result)
 	    {"bytes_peer", stats->bytes_peer},
 	    {"bytes_cold", stats->bytes_cold},
 	    {"runs", stats->runs},
+	    {"joins", stats->joins},
 	    {"preloads", stats->preloads},
 	    {"evictions", stats->evictions},
 	    {"offloads", stats->offloads},
