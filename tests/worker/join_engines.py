@@ -28,14 +28,18 @@ models:
     cmd: {ENGINE} --name roomy
     concurrencyLimit: 20
     medusa: {{memory: 1MB, kv_per_request: 19MB}}
-""")
+""", env={"MEDUSA_LOG": "debug"})
 
 
 def metric(name):
     for line in d.get("/metrics").body.decode().splitlines():
         if line.startswith(name + " "):
-            return int(line.split()[1])
+            return float(line.split()[1])
     return None
+
+
+def learned(model, what):
+    return metric(f'medusa_worker_learned_seconds{{model="{model}",of="{what}"}}')
 
 
 def stream(model, **more):
@@ -131,6 +135,18 @@ until("the first one goes on", lambda: len(answered) > before + 8)
 over.set()
 for t in threads:
     t.join()
+
+# What was measured meanwhile. Python takes longer than 10 ms to start, and a stream says something after `wait`.
+check("a start", True, (learned("a", "start") or 0) > 0.01)
+check("swaps", True, bool(learned("a", "swap_in") and learned("a", "leave") and learned("b", "leave")))
+check("what is not streamed tells no time to the first token", None, learned("b", "first_token"))
+d.chat("b", stream=True, wait=0.4)
+first = learned("b", "first_token")
+check("a time to the first token", True, 0.4 <= (first or 0) < 5)
+until("the scheduler is told", lambda: f"model b: the scheduler counts on {first:.3f} s to a first token" in d.stderr())
+d.chat("b", stream=True)
+second = learned("b", "first_token")
+check("a quarter of the next one counts", True, second < first and second > 0.749 * first)
 check("nobody was refused", {200}, set(answered))
 check("the exit code", 0, d.stop())
 finish()

@@ -93,6 +93,7 @@ static void on_step(evutil_socket_t fd, short what, void *context)
 	for (size_t i = 0; i < worker->queued; i++) {
 		struct medusa_sched_event event = worker->queue[i];
 		event.now = md_clock_ns();
+		md_learned_tell(worker);
 		take_step(worker, &event);
 	}
 	worker->queued = 0;

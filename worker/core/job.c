@@ -156,6 +156,9 @@ static void on_body(void *context, const char *bytes, size_t size)
 	if (!job->first_token) {
 		post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
 		md_metrics_note(&md_model_newest(job->model)->first_byte, md_clock_ns() - job->arrived);
+		/* what is not streamed begins with its end */
+		if (job->stream)
+			md_learned_note(job->model, MD_LEARNED_FIRST_TOKEN, md_clock_ns() - job->sent);
 	}
 	job->first_token = true;
 	job->bytes += size;

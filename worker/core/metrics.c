@@ -108,6 +108,22 @@ static void put_states(FILE *out, const struct md_worker *worker)
 	}
 }
 
+/* The estimates that the scheduler has; what was not measured yet is not there. */
+static void put_learned(FILE *out, const struct md_worker *worker)
+{
+	begin(out, "learned_seconds", "gauge", "Smoothed times of the model's engine that the scheduler counts on.");
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
+		for (unsigned kind = 0; kind < MD_LEARNED_KINDS; kind++) {
+			if (!model->learned.ns[kind])
+				continue;
+			put_name(out, "learned_seconds", model);
+			fprintf(out, ",of=\"%s\"} %.9g\n", md_learned_name((enum md_learned_kind)kind),
+				(double)model->learned.ns[kind] * 1e-9);
+		}
+	}
+}
+
 static void put_histogram(FILE *out, const struct md_worker *worker, const char *name, const char *help, size_t offset)
 {
 	char bucket[96];
@@ -156,6 +172,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 	if (out) {
 		put_counters(out, worker);
 		put_states(out, worker);
+		put_learned(out, worker);
 		put_histogram(out, worker, "time_to_first_byte_seconds",
 			      "From the request to the first byte of the answer.",
 			      offsetof(struct md_model, first_byte));

@@ -43,6 +43,7 @@ static void start(struct md_model *model)
 		return;
 	md_model_newest(model)->starts++;
 	model->load_began = md_clock_ns();
+	model->load_swaps = md_engine_state(model->engine) == MD_ENGINE_SWAPPED;
 	md_engine_start(model->engine);
 }
 
@@ -68,6 +69,12 @@ void md_model_forget(struct md_model *model, uint64_t transfer)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &transfer);
 }
 
+static void leave(struct md_model *model)
+{
+	model->leave_began = md_clock_ns();
+	md_engine_leave(model->engine);
+}
+
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 {
 	enum md_engine_state state = model->engine ? md_engine_state(model->engine) : MD_ENGINE_STOPPED;
@@ -82,7 +89,7 @@ void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 	else if (whole || state != MD_ENGINE_READY)
 		md_engine_stop(model->engine);
 	else
-		md_engine_leave(model->engine);
+		leave(model);
 }
 
 /* ---- what the engine has done ---- */
@@ -98,7 +105,9 @@ static void forward_granted(struct md_model *model)
 
 static void is_ready(struct md_model *model)
 {
-	md_metrics_note(&md_model_newest(model)->loads, md_clock_ns() - model->load_began);
+	uint64_t took = md_clock_ns() - model->load_began;
+	md_metrics_note(&md_model_newest(model)->loads, took);
+	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	forward_granted(model);
@@ -110,6 +119,9 @@ static void return_jobs(struct md_model *model);
 static void is_away(struct md_model *model)
 {
 	bool told = model->transfer_in || model->transfer_out;
+	if (model->leave_began)
+		md_learned_note(model, MD_LEARNED_LEAVE, md_clock_ns() - model->leave_began);
+	model->leave_began = 0;
 	if (md_engine_state(model->engine) == MD_ENGINE_STOPPED) {
 		snprintf(model->last_failure, sizeof(model->last_failure), "was unloaded");
 		return_jobs(model);
@@ -155,6 +167,7 @@ static void on_failed(void *context, const char *why)
 		md_engine_stop(model->engine); /* its memory must go all the same */
 		return;
 	}
+	model->leave_began = 0;
 	return_jobs(model);
 	if (model->transfer_out)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
@@ -215,6 +228,7 @@ static void on_changed(void *context)
 {
 	struct md_model *model = context;
 	md_unload_look(model->worker);
+	md_learned_changed(model);
 	if (model->retired)
 		event_active(model->worker->look, EV_TIMEOUT, 0);
 	md_info("model %s: %s", model->id, md_engine_state_name(md_engine_state(model->engine)));

@@ -11,9 +11,6 @@
 #include "worker/core/worker.h"
 
 #define MS 1000000u
-#define START_GUESS_MS 5000u /* before a start was measured */
-#define SWAP_GUESS_MS 500u
-#define FIRST_TOKEN_GUESS_MS 50u
 #define SLO_MS 30000u
 
 /* ---- the engine ---- */
@@ -146,20 +143,17 @@ static uint32_t most_requests(const struct md_config_model *config)
 	return stated && stated < config->concurrency ? stated : config->concurrency;
 }
 
+/* All but its times. */
 static struct medusa_sched_function describe_function(const struct md_worker *worker,
 						      const struct md_worker_config *all,
 						      const struct md_config_model *config)
 {
 	const struct md_config_own *own = &config->own;
-	uint64_t load = own->swap_ns ? own->swap_ns : own->start_ns ? own->start_ns : START_GUESS_MS * (uint64_t)MS;
 	return (struct medusa_sched_function){
 	    .size = sizeof(struct medusa_sched_function),
 	    .backbone = MEDUSA_SCHED_NONE,
 	    .weight_bytes = own->memory_bytes ? own->memory_bytes : guess_memory(all, config, worker->gpu_bytes),
 	    .in_host = 1,
-	    .evict_ns = SWAP_GUESS_MS * (uint64_t)MS,
-	    .t0_ns = FIRST_TOKEN_GUESS_MS * (uint64_t)MS,
-	    .swap_ns = load,
 	    .kv_bytes = own->kv_request_bytes,
 	    .keep_alive_ns = config->ttl_ns,
 	    .continuous = 1,
@@ -174,9 +168,11 @@ static enum md_status add_function(struct md_model *model, struct md_error *err)
 {
 	struct medusa_sched *sched = model->worker->sched;
 	struct medusa_sched_function function = describe_function(model->worker, model->made_from, model->config);
+	md_learned_times(&model->learned, &model->config->own, false, &function);
 	if (medusa_sched_add_function(sched, &function, &model->function))
 		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
 	model->weight_bytes = function.weight_bytes;
+	model->told = function;
 	return MD_OK;
 }
 
@@ -315,8 +311,13 @@ enum md_status md_models_promise(struct md_model *model, const struct md_worker_
 {
 	struct medusa_sched *sched = model->worker->sched;
 	struct medusa_sched_function function = describe_function(model->worker, config, &config->models[index]);
+	function.t0_ns = model->told.t0_ns;
+	function.swap_ns = model->told.swap_ns;
+	function.evict_ns = model->told.evict_ns;
 	if (medusa_sched_change_function(sched, model->function, &function))
 		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
+	model->told = function;
+	md_learned_changed(model); /* what the configuration states of times may be different now */
 	return MD_OK;
 }
 

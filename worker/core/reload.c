@@ -142,6 +142,8 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	model->refused = old->refused;
 	model->first_byte = old->first_byte;
 	model->loads = old->loads;
+	model->learned = old->learned; /* measured with another command, but better than a guess */
+	md_learned_changed(model);
 	memcpy(model->last_failure, old->last_failure, sizeof(model->last_failure));
 }
 

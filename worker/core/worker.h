@@ -9,6 +9,7 @@
 #include "medusa/scheduler.h"
 #include "worker/config/config.h"
 #include "worker/core/engine_log.h"
+#include "worker/core/learned.h"
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
 #include "worker/engine/engine.h"
@@ -83,7 +84,12 @@ struct md_model {
 	/* counted */
 	uint64_t starts, failures, served, refused;
 	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
-	uint64_t load_began;
+	uint64_t load_began, leave_began;
+	bool load_swaps; /* what began then is a swap-in */
+	struct md_learned learned;
+	struct medusa_sched_function told; /* as the scheduler knows it */
+	bool relearned;                    /* it is in the worker's list of those whose times are to be told */
+	struct md_model *next_relearned;
 	char last_failure[256];
 };
 
@@ -111,7 +117,8 @@ struct md_worker {
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	struct event *step, *timer;
-	struct event *look; /* at retired models, in this turn of the loop */
+	struct md_model *relearned; /* see md_learned_tell */
+	struct event *look;         /* at retired models, in this turn of the loop */
 	struct md_reload *reload;
 	struct md_notify *notify; /* the service manager */
 	struct md_drain *drain;   /* of new requests, and at last of the daemon */
