@@ -237,3 +237,42 @@ Test(sim_join, offered_load_of_an_engine)
 	function.spec.continuous = 1;
 	cr_assert_float_eq(md_sim_offered_mean_s(&node, &function), 0.04 + 0.1, 1e-12);
 }
+
+/* Two engines of which one fits, and requests for both that never cease: nobody waits long. */
+Test(sim_join, two_engines_take_turns)
+{
+	static const char *const policies[] = {"medusa", "fifo-lru", "swapserve", "xlora", "torpor"};
+	enum { PER_S = 20, SECONDS = 60 };
+	static struct md_sim_request requests[2 * PER_S * SECONDS];
+	struct medusa_sched_gpu gpu = {sizeof(gpu), 2500000000, 0, 8};
+	struct md_sim_node node = {.gpus = &gpu, .gpu_count = 1, .host_bytes_per_s = 10e9, .prefill_share = 1};
+	struct md_sim_function both[2];
+	char *models[] = {(char *)"engine"};
+	for (int f = 0; f < 2; f++) {
+		both[f] = function_of(1500000000, 40 * MS, 0, 0, 0);
+		both[f].name = models[0];
+		both[f].spec.token_ns = 10 * MS;
+		both[f].spec.kv_bytes = 4000000;
+		both[f].spec.slo_ns = 1000 * MS;
+		both[f].spec.continuous = 1;
+	}
+	for (uint32_t i = 0; i < 2 * PER_S * SECONDS; i++)
+		requests[i] = (struct md_sim_request){i * (uint64_t)(500 * MS / PER_S), i % 2, 0, 51};
+	const struct md_sim_functions functions = {.functions = both, .count = 2, .models = models, .model_count = 1};
+	const struct md_sim_workload workload = {
+	    .requests = requests, .count = 2 * PER_S * SECONDS, .end = SECONDS * 1000 * MS};
+	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+		struct md_sim_result result;
+		struct md_error err = {0};
+		cr_assert_eq(
+		    md_sim_run(&node, &functions, &workload, md_sim_policy_find(policies[i]), 1, NULL, &result, &err),
+		    MD_OK, "%s", err.message);
+		cr_assert_eq(result.contradictions, 0, "%s", policies[i]);
+		cr_assert_eq(result.served, 2 * PER_S * SECONDS, "%s", policies[i]);
+		/* 5 s of the other one's turn, its last request, the load, and a second until the scheduler looks */
+		cr_assert_leq(md_sim_samples_percentile(&result.wait_ms, 100), 5000 + 540 + 150 + 1000, "%s",
+			      policies[i]);
+		cr_assert_geq(result.stats.joins, PER_S * SECONDS / 2, "%s", policies[i]);
+		md_sim_result_finish(&result);
+	}
+}
