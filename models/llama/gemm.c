@@ -23,6 +23,7 @@
 	ENTRY(cuMemAlloc_v2, cuMemAlloc, 3020)                                                                         \
 	ENTRY(cuMemFree_v2, cuMemFree, 3020)                                                                           \
 	ENTRY(cuMemsetD32_v2, cuMemsetD32, 3020)                                                                       \
+	ENTRY(cuStreamSynchronize, cuStreamSynchronize, 2000)                                                          \
 	ENTRY(cuLibraryLoadData, cuLibraryLoadData, 12000)                                                             \
 	ENTRY(cuLibraryUnload, cuLibraryUnload, 12000)                                                                 \
 	ENTRY(cuLibraryGetKernelCount, cuLibraryGetKernelCount, 12040)                                                 \
@@ -177,6 +178,9 @@ static CUresult create_workspace(struct llama_gemm *gemm)
 	if (result != CUDA_SUCCESS)
 		goto free_workspace;
 	result = driver.cuMemsetD32_v2(counters, 0, tiles);
+	/* the set is asynchronous, and callers' streams do not wait for the stream that it is on */
+	if (result == CUDA_SUCCESS)
+		result = driver.cuStreamSynchronize(NULL);
 	if (result != CUDA_SUCCESS)
 		goto free_counters;
 	gemm->workspace = (float *)(uintptr_t)workspace;

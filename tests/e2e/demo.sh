@@ -34,15 +34,40 @@ prompts=(--prompt "What is the capital of France?" --prompt "Write one sentence 
 run=("$engine" $model --batches 1,2,4,8 --tokens "${DEMO_TOKENS:-40}" "${prompts[@]}")
 device=$([ "$MEDUSA_DEVICE" = host ] && echo "hostcuda (no GPU)" || echo "the GPU")
 
-say "1/4  $title on $device: the live engine, as it starts today"
+say "1/5  $title on $device: the live engine, as it starts today"
 "${run[@]}" --report "$out/live.json" | tee "$out/live.txt"
 
-say "2/4  medusa-capture: two warm starts under interception, analysis, proof by replay"
+say "2/5  medusa-capture: two warm starts under interception, analysis, proof by replay"
 medusa-capture -o "$out/demo.medusa" -- "${run[@]}" --tokens 4 --quiet --report "$out/capture.json" >/dev/null
 
-say "3/4  medusa-restore: a cold start in a fresh process"
+say "3/5  medusa-restore: a cold start in a fresh process"
 medusa-restore "$out/demo.medusa" -- "${run[@]}" --check --report "$out/restored.json" | tee "$out/restored.txt"
 
-say "4/4  live against restored"
+say "4/5  live against restored"
 medusa-inspect --json "$out/demo.medusa" >"$out/artifact.json"
 python3 tests/e2e/demo_table.py "$out"
+
+# A real llama.cpp server, on the CPU. Prints the folder of its package, which is fetched once; nothing where it cannot be used.
+find_llamacpp() {
+	local folder=build/model/xllamacpp
+	python3 -c 'import xllamacpp' 2>/dev/null && { echo "$folder"; return; }
+	[ -d "$folder" ] || { python3 -m pip download -q --disable-pip-version-check --no-deps -d build/download xllamacpp >/dev/null 2>&1 &&
+		python3 -m zipfile -e build/download/xllamacpp-*.whl "$folder" && rm -f build/download/xllamacpp-*.whl; } || return 0
+	PYTHONPATH=$folder python3 -c 'import xllamacpp' 2>/dev/null && echo "$PWD/$folder"
+}
+
+say "5/5  medusa-worker: many models behind one address, on a GPU that has not room for all of them"
+file=
+llamacpp=
+if [ "${model#--model}" != "$model" ]; then
+	file=$gguf
+	llamacpp=$(find_llamacpp)
+	[ -n "$llamacpp" ] || echo "  left out: a llama.cpp server (the PyPI package xllamacpp could not be fetched, or does not run here)"
+else
+	echo "  left out: a llama.cpp server, which needs a model file"
+fi
+# The artifact fits engines whose KV cache has the same size: on a GPU, that of the capture took all memory.
+artifact=
+[ "$MEDUSA_DEVICE" = host ] && [ -n "$file" ] && artifact=$PWD/$out/demo.medusa
+mkdir -p -m 700 "$out/run"
+XDG_RUNTIME_DIR=$PWD/$out/run python3 tests/e2e/demo_worker.py "$out" "$engine" "$file" "$artifact" "$llamacpp"

@@ -20,6 +20,12 @@ assert_exit restored 0
 grep -A3 FAIL "$work/restored.out"
 [ "$code" = 0 ] || tail -5 "$work/restored.err"
 
+section "the demo's worker"
+mkdir "$work/demo"
+run demo python3 tests/e2e/demo_worker.py "$work/demo" "$engine_binary" "" "" ""
+assert_exit demo 0
+assert_contains "$work/demo.out" 'each with the text that it got alone'
+
 section 'its command line'
 run both "$engine_binary" --recipe models/recipes/tiny.yaml --serve 127.0.0.1:0 --prompt x
 assert_exit both 2
