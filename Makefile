@@ -142,6 +142,9 @@ $(BUILD)/obj/%.o: %.c VERSION
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# It holds the page.
+$(BUILD)/obj/worker/page/page_bytes.o: worker/page/status.html
+
 # The same decisions and reports on every machine, also where the processor could fuse a multiplication and an addition.
 $(call objects,$(SCHEDULER) $(SIMULATOR)): CFLAGS += -ffp-contract=off
 

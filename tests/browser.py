@@ -84,9 +84,10 @@ class Browser:
             self.happened.append(message)
 
     def open(self, path):
-        """Opens a file, and returns when it has been loaded."""
+        """Opens a file, or a page of a server, and returns when it has been loaded."""
         self.happened.clear()
-        self.call("Page.navigate", url="file://" + os.path.abspath(path))
+        self.origin = "/".join(path.split("/")[:3]) + "/" if path.startswith("http:") else "file:"
+        self.call("Page.navigate", url=path if path.startswith("http:") else "file://" + os.path.abspath(path))
         while not any(message["method"] == "Page.loadEventFired" for message in self.happened):
             self.happened.append(self.receive())
 
@@ -111,7 +112,7 @@ class Browser:
             parameters = message.get("params", {})
             if message["method"] == "Log.entryAdded" or message["method"] == "Runtime.exceptionThrown":
                 found.append(json.dumps(parameters)[:300])
-            if message["method"] == "Network.requestWillBeSent" and not parameters["request"]["url"].startswith("file:"):
+            if message["method"] == "Network.requestWillBeSent" and not parameters["request"]["url"].startswith((self.origin, "data:")):
                 found.append("loads " + parameters["request"]["url"][:200])
         return found
 

@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "worker/core/reply.h"
+#include "worker/page/page_orders.h"
+#include "worker/page/status_page.h"
 
 #define HISTORY (100u << 10) /* bytes of a log that are shown */
 
@@ -84,70 +86,13 @@ static void show_log(struct md_worker *worker, struct md_http_exchange *exchange
 	free(text);
 }
 
-/* ---- unloading ---- */
-
-/* A client that waits until models are unloaded. */
-struct waiting {
-	struct md_http_exchange *exchange;
-	struct md_unload *unload;
-	bool as_json;
-};
-
-static void on_unloaded(void *context)
-{
-	struct waiting *waiting = context;
-	if (waiting->as_json)
-		md_reply_json(waiting->exchange, 200, json_pack("{s:s}", "msg", "ok"));
-	else
-		md_reply_text(waiting->exchange, 200, "text/plain; charset=utf-8", "OK");
-	free(waiting);
-}
-
-static void on_gone(void *context)
-{
-	struct waiting *waiting = context;
-	md_unload_forget(waiting->unload);
-	free(waiting);
-}
-
-static void unload(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model, bool as_json)
-{
-	static const struct md_http_exchange_events events = {.gone = on_gone};
-	struct waiting *waiting = calloc(1, sizeof(*waiting));
-	if (waiting)
-		waiting->unload = md_unload_begin(worker, model, on_unloaded, waiting);
-	if (!waiting || !waiting->unload) {
-		free(waiting);
-		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
-		return;
-	}
-	waiting->exchange = exchange;
-	waiting->as_json = as_json;
-	md_http_exchange_watch(exchange, &events, waiting);
-	md_unload_look(worker);
-}
-
-/* rest: "", or "/NAME". */
-static bool take_unload(struct md_worker *worker, struct md_http_exchange *exchange, const char *rest)
-{
-	struct md_model *model = *rest ? md_models_find(worker, rest + 1) : NULL;
-	if (*rest && *rest != '/')
-		return false;
-	if (*rest && !model)
-		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"",
-			       rest + 1);
-	else
-		unload(worker, exchange, model, !model);
-	return true;
-}
-
 /* ---- by path ---- */
 
 bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
 {
 	const char *method = md_http_exchange_head(exchange)->method;
-	if (!strcmp(method, "POST") && !strncmp(path, "/api/models/unload", 18))
-		return take_unload(worker, exchange, path + 18);
+	if (md_page_take(worker, exchange, path))
+		return true;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return false;
 	if (!strcmp(path, "/v1/models") || !strcmp(path, "/models"))
@@ -160,7 +105,7 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 	else if (!strcmp(path, "/metrics"))
 		md_metrics_answer(worker, exchange);
 	else if (!strcmp(path, "/unload"))
-		unload(worker, exchange, NULL, false);
+		md_page_orders_unload(worker, exchange, NULL, false);
 	else if (!strncmp(path, "/logs/", 6))
 		show_log(worker, exchange, path + 6);
 	else

@@ -65,6 +65,11 @@ static void dismiss_waiting(struct md_worker *worker)
 	free(jobs);
 }
 
+bool md_drain_closes(const struct md_drain *drain)
+{
+	return drain->ends && md_drain_is_empty(drain);
+}
+
 /* Clients have their last answers, or had the time to take them. */
 static bool is_quiet(struct md_drain *drain)
 {

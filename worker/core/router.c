@@ -11,6 +11,7 @@
 #include "worker/core/rewrite.h"
 #include "worker/core/target.h"
 #include "worker/core/worker.h"
+#include "worker/page/status_page.h"
 
 /* ---- requests for models ---- */
 
@@ -203,7 +204,8 @@ static void answer_options(struct md_http_exchange *exchange)
 
 static bool is_open(const char *path)
 {
-	return !strcmp(path, "/health") || !strcmp(path, "/wol-health") || !strcmp(path, "/favicon.ico");
+	return md_page_is_open(path) || !strcmp(path, "/health") || !strcmp(path, "/wol-health") ||
+	       !strcmp(path, "/favicon.ico");
 }
 
 void md_router_take(void *context, struct md_http_exchange *exchange)

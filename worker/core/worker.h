@@ -202,6 +202,7 @@ void md_drain_begin(struct md_drain *drain, uint64_t deadline_ms, bool ends, boo
 void md_drain_undo(struct md_drain *drain); /* requests are taken again, unless the daemon is to end */
 bool md_drain_is_on(const struct md_drain *drain);
 bool md_drain_is_empty(const struct md_drain *drain); /* no request is left */
+bool md_drain_closes(const struct md_drain *drain);   /* the daemon ends, and none is left: streams end, too */
 /* True: the daemon may end now, because it was to, and everything has ended. Called now and then. */
 bool md_drain_look(struct md_drain *drain);
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events and logs of medusa-worker as streams: page_streams.py FOLDER."""
+import json
+import sys
+
+from daemon import ENGINE, Daemon, check, finish, free_ports, until
+
+folder = sys.argv[1]
+d = Daemon(f"{folder}/streams", f"""
+startPort: {free_ports(4)}
+models:
+  a: {{cmd: "{ENGINE} --name a", aliases: [first], name: Alpha}}
+  b: {{cmd: "{ENGINE} --name b", unlisted: true}}
+""")
+
+
+class Stream:
+    def __init__(self, path):
+        self.connection = d.connect()
+        self.connection.request("GET", path)
+        self.answer = self.connection.getresponse()
+
+    def event(self, kind, wanted):
+        """The contents of the next event of a type that are as wanted."""
+        while True:
+            line = self.answer.readline().decode()
+            if not line:
+                return None
+            if line.startswith("data:"):
+                event = json.loads(line[5:])
+                data = json.loads(event["data"])
+                if event["type"] == kind and wanted(data):
+                    return data
+
+    def line(self, wanted):
+        while True:
+            line = self.answer.readline().decode()
+            if not line or wanted in line:
+                return line
+
+
+events = Stream("/api/events")
+check("their type", "text/event-stream", events.answer.getheader("Content-Type"))
+first = events.event("modelStatus", lambda _: True)
+check("models", [("a", "Alpha", "stopped", False, ["first"]), ("b", "", "stopped", True, [])],
+      [(m["id"], m["name"], m["state"], m["unlisted"], m["aliases"]) for m in first])
+check("ours", ["a", "b"], [m["model"] for m in events.event("medusa", lambda _: True)["models"]])
+check("load", (200, {"msg": "ok"}), (lambda r: (r.status, r.json))(d.ask("POST", "/api/models/load/first")))
+check("it is told", "ready", events.event("modelStatus", lambda e: e[0]["state"] == "ready")[0]["state"])
+d.chat("a")
+check("requests are told", 1, events.event("medusa", lambda e: e["models"][0]["served"] == 1)["served"])
+check("the same without a stream", 1, d.get("/api/status").json["models"][0]["served"])
+check("load nobody", 404, d.ask("POST", "/api/models/load/nobody").status)
+check("unload nobody", 404, d.ask("POST", "/api/models/unload/nobody").status)
+check("no such path", 404, d.ask("POST", "/api/models/unloads").status)
+
+log = Stream("/logs/stream/a")
+check("the history", True, "a listens on" in log.line("listens"))
+fresh, every = Stream("/logs/stream/first?no-history"), Stream("/logs/stream")
+check("of all", True, "a listens on" in every.line("listens"))
+with open(f"{d.folder}/state/a.log", "a", encoding="utf-8") as file:
+    file.write("news of a\n")
+check("what comes", ["news of a\n"] * 2, [s.line("news") for s in (log, every)])
+check("without history", "news of a\n", fresh.answer.readline().decode())
+check("an engine that starts later", True, "b listens on" in (d.chat("b"), every.line("b listens"))[1])
+check("nobody's log", 404, d.get("/logs/stream/nobody").status)
+
+# A reader that takes nothing holds nobody up, and a reload goes on with the same readers.
+slow = Stream("/api/events")
+with open(f"{d.folder}/state/a.log", "a", encoding="utf-8") as file:
+    for i in range(20000):
+        file.write(f"{i} " + "x" * 50 + "\n")
+    file.write("the end\n")
+check("all that was printed", "the end\n", log.line("the end"))
+check("a reload", 0, d.ctl("reload").returncode)
+check("events go on", True, d.chat("a").status == 200 and events.event("medusa", lambda e: e["models"][0]["served"] == 2) is not None)
+check("the exit code", 0, d.stop())
+check("streams end with the daemon", b"", slow.answer.read()[:0])
+finish()

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/page/page_orders.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/reply.h"
+
+/* A client that waits until its order has been carried out. */
+struct waiting {
+	struct md_http_exchange *exchange;
+	void (*forget)(void *order);
+	void *order;
+	bool as_json;
+};
+
+static void on_gone(void *context)
+{
+	struct waiting *waiting = context;
+	waiting->forget(waiting->order);
+	free(waiting);
+}
+
+static struct waiting *wait_for(struct md_http_exchange *exchange, void (*forget)(void *order), bool as_json)
+{
+	struct waiting *made = calloc(1, sizeof(*made));
+	if (made)
+		*made = (struct waiting){.exchange = exchange, .forget = forget, .as_json = as_json};
+	return made;
+}
+
+/* order NULL: out of memory. False: the client was told that. */
+static bool begin(struct waiting *waiting, struct md_http_exchange *exchange, void *order)
+{
+	static const struct md_http_exchange_events events = {.gone = on_gone};
+	if (!order) {
+		free(waiting);
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the order");
+		return false;
+	}
+	waiting->order = order;
+	md_http_exchange_watch(exchange, &events, waiting);
+	return true;
+}
+
+static void answer_done(struct waiting *waiting)
+{
+	if (waiting->as_json)
+		md_reply_json(waiting->exchange, 200, json_pack("{s:s}", "msg", "ok"));
+	else
+		md_reply_text(waiting->exchange, 200, "text/plain; charset=utf-8", "OK");
+	free(waiting);
+}
+
+/* ---- unload ---- */
+
+static void on_unloaded(void *context)
+{
+	answer_done(context);
+}
+
+void md_page_orders_unload(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model,
+			   bool as_json)
+{
+	struct waiting *waiting = wait_for(exchange, md_unload_forget, as_json);
+	if (begin(waiting, exchange, waiting ? md_unload_begin(worker, model, on_unloaded, waiting) : NULL))
+		md_unload_look(worker);
+}
+
+/* ---- load ---- */
+
+static void on_loaded(void *context, const char *why)
+{
+	struct waiting *waiting = context;
+	if (!why) {
+		answer_done(waiting);
+		return;
+	}
+	md_reply_error(waiting->exchange, MD_REPLY_UPSTREAM, "engine_failed", "%s", why);
+	free(waiting);
+}
+
+static void load(struct md_model *model, struct md_http_exchange *exchange)
+{
+	if (md_drain_is_on(model->worker->drain)) {
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining", "the daemon takes no more requests");
+		return;
+	}
+	struct waiting *waiting = wait_for(exchange, md_job_forget, true);
+	begin(waiting, exchange, waiting ? md_job_load(model, on_loaded, waiting) : NULL);
+}
+
+/* ---- by path ---- */
+
+/* NULL: the client was told that there is none. */
+static struct md_model *find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
+{
+	struct md_model *model = md_models_find(worker, name);
+	if (!model)
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
+	return model;
+}
+
+bool md_page_orders_take(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
+{
+	static const char loading[] = "/api/models/load/", unloading[] = "/api/models/unload";
+	size_t size = sizeof(unloading) - 1;
+	struct md_model *model;
+	if (!strncmp(path, loading, sizeof(loading) - 1)) {
+		if ((model = find(worker, exchange, path + sizeof(loading) - 1)))
+			load(model, exchange);
+		return true;
+	}
+	if (strncmp(path, unloading, size) != 0 || (path[size] && path[size] != '/'))
+		return false;
+	if (!path[size])
+		md_page_orders_unload(worker, exchange, NULL, true);
+	else if ((model = find(worker, exchange, path + size + 1)))
+		md_page_orders_unload(worker, exchange, model, false);
+	return true;
+}
