@@ -72,6 +72,25 @@ check("unload", (0, {}), (d.ctl("unload", "a").returncode, d.running()))
 d.chat("b")
 check("unload all", (0, {}), (d.ctl("unload", "--all").returncode, d.running()))
 check("unload nobody", 3, d.ctl("unload", "nobody").returncode)
+
+# What a user has unloaded is not loaded ahead, however often it was asked for; a request loads it.
+roomy = Daemon(f"{folder}/roomy", f"""
+startPort: {free_ports(2)}
+medusa: {{gpus: [{{memory: 4GB}}], policies: {{preloading: xlora}}}}
+models:
+  a: {{cmd: "{ENGINE} --name a", medusa: {{memory: 1GB, swap: off}}}}
+  b: {{cmd: "{ENGINE} --name b", medusa: {{memory: 1GB, swap: off}}}}
+""", env={"MEDUSA_LOG": "debug"})
+for _ in range(30):
+    roomy.chat("a")
+pid = roomy.chat("a").json["pid"]
+check("unload", 0, roomy.ctl("unload", "a").returncode)
+until("it would be loaded ahead", lambda: (roomy.chat("b"), "preload, function 0" in roomy.stderr())[1])
+check("it is not", {"b": "ready"}, roomy.running())
+check("a request loads it", (200, True), (lambda r: (r.status, r.json.get("pid") not in (None, pid)))(roomy.chat("a")))
+check("unload", 0, roomy.ctl("unload", "a").returncode)
+check("so does an order", (0, "ready"), (roomy.ctl("load", "a").returncode, roomy.running().get("a")))
+check("the exit code", 0, roomy.stop())
 tops = d.ctl("top", "--json", "--count", "2", "--interval", "0.1").stdout.strip().split("\n")
 check("top", [(d.process.pid, 3)] * 2, [(t["pid"], len(t["models"])) for t in map(json.loads, tops)])
 for words in (("nothing",), ("load",), ("load", "a", "b"), ("status", "--exit"), ("drain", "--deadline", "soon"), ("top", "--count", "0")):

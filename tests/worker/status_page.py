@@ -11,7 +11,7 @@ from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, un
 folder, shots = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
 ODD = "</td><script>document.title='broken'</script><img src=http://localhost/x>"
 config = f"""
-startPort: {free_ports(6)}
+startPort: PORT
 medusa: {{gpus: [{{memory: 2GB}}]}}
 models:
   a: {{cmd: "{ENGINE} --name a", medusa: {{memory: 1GB, swap: off}}}}
@@ -59,7 +59,7 @@ def check_widths(view):
 if not browser.find():
     print("no Chromium here (Debian: chromium-headless-shell)")
     sys.exit(77)
-d = Daemon(f"{folder}/page", config)
+d = Daemon(f"{folder}/page", config.replace("PORT", str(free_ports(6)), 1))
 page = d.get("/ui")
 policy = page.headers.get("content-security-policy", "")
 check("the page's policy", True, "default-src 'none'" in policy and "unsafe" not in policy and "script-src 'sha256-" in policy)
@@ -96,7 +96,7 @@ with browser.Browser() as view:
     check("what the browser complains of, but for the answer of the engine that dies", [], [c for c in view.complaints() if "502" not in c])
 
     # With keys, the page asks for one.
-    keyed = Daemon(f"{folder}/keyed", config.replace("\nmodels:", "\napiKeys: [secret]\nmodels:"))
+    keyed = Daemon(f"{folder}/keyed", config.replace("PORT", str(free_ports(6)), 1).replace("\nmodels:", "\napiKeys: [secret]\nmodels:"))
     view.open(f"http://127.0.0.1:{keyed.port}/")
     until("it asks", lambda: view.evaluate("!document.getElementById('login').hidden && document.getElementById('shown').hidden"))
     for key, shown in (("wrong", False), ("secret", True)):

@@ -45,8 +45,10 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 		run(worker, action);
 		break;
 	case MEDUSA_SCHED_ACTION_SWAP_IN:
-	case MEDUSA_SCHED_ACTION_PRELOAD:
 		md_model_load(model, action->gpu, action->transfer);
+		break;
+	case MEDUSA_SCHED_ACTION_PRELOAD:
+		md_model_preload(model, action->gpu, action->transfer);
 		break;
 	case MEDUSA_SCHED_ACTION_EVICT:
 	case MEDUSA_SCHED_ACTION_OFFLOAD:

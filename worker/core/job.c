@@ -320,6 +320,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch)
 			at = &(*at)->next;
 		job->next = NULL;
 		*at = job;
+		md_model_want(job->model);
 	}
 }
 
@@ -346,6 +347,7 @@ bool md_job_return(struct md_worker_job *job)
 static void post_arrival(struct md_worker_job *job)
 {
 	job->model->unfinished++;
+	job->model->unwanted = false;
 	md_decisions_post(job->model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 									  .request = job->id,
 									  .function = job->model->function});

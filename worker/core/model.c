@@ -38,6 +38,7 @@ static bool is_occupied(const struct md_model *model)
 
 static void start(struct md_model *model)
 {
+	model->pretended = false;
 	model->load_waits = is_occupied(model);
 	if (model->load_waits)
 		return;
@@ -47,19 +48,45 @@ static void start(struct md_model *model)
 	md_engine_start(model->engine);
 }
 
-void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
+static void name_gpu(struct md_model *model)
 {
 	const struct md_config_node *node = &model->worker->config->node;
+	if (model->gpu < node->gpu_count && node->gpus[model->gpu].uuid)
+		snprintf(model->visible, sizeof(model->visible), "CUDA_VISIBLE_DEVICES=%.100s",
+			 node->gpus[model->gpu].uuid);
+}
+
+void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
+{
 	if (model->worker->ending)
 		return;
 	model->gpu = gpu;
 	model->transfer_in = transfer;
-	if (gpu < node->gpu_count && node->gpus[gpu].uuid)
-		snprintf(model->visible, sizeof(model->visible), "CUDA_VISIBLE_DEVICES=%.100s", node->gpus[gpu].uuid);
+	name_gpu(model);
 	if (md_engine_state(model->engine) == MD_ENGINE_READY) {
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 		return;
 	}
+	start(model);
+}
+
+/* The GPU keeps room for the model, and gives it to others at once. */
+void md_model_preload(struct md_model *model, uint32_t gpu, uint64_t transfer)
+{
+	if (!model->unwanted || model->worker->ending || md_engine_state(model->engine) != MD_ENGINE_STOPPED) {
+		md_model_load(model, gpu, transfer);
+		return;
+	}
+	model->gpu = gpu;
+	model->pretended = true;
+	post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &transfer);
+}
+
+void md_model_want(struct md_model *model)
+{
+	if (!model->pretended || model->worker->ending || md_engine_state(model->engine) != MD_ENGINE_STOPPED)
+		return;
+	name_gpu(model);
 	start(model);
 }
 
@@ -81,6 +108,7 @@ void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 	whole = whole || model->gone;
 	model->transfer_out = transfer;
 	model->out_whole = whole;
+	model->pretended = false;
 	if (model->load_waits && model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
 	model->load_waits = false;

@@ -81,7 +81,9 @@ struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *mod
 	    .next = worker->unloads, .worker = worker, .model = model, .done = done, .context = context};
 	worker->unloads = unload;
 	for (struct md_model *at = NULL; (at = md_models_next(worker, at));)
-		if (!model || model == at)
+		if (!model || model == at) {
+			at->unwanted = true;
 			at->unload_at = md_clock_ns() + at->config->unload_ns;
+		}
 	return unload;
 }

@@ -74,6 +74,8 @@ struct md_model {
 	uint64_t weight_bytes;              /* as the scheduler knows them */
 	bool retired;                       /* the configuration does not have it any more: what it has may end */
 	bool gone;                          /* the scheduler knows that */
+	bool unwanted;                      /* a user has unloaded it: it stays so until somebody asks for it */
+	bool pretended;                     /* the scheduler believes that it is loaded: a request starts it */
 	bool load_waits;                    /* for the engine of an earlier configuration to end */
 	struct md_model *successor;         /* of a retired one: has its ID and new requests; NULL: nobody */
 	uint64_t transfer_in, transfer_out; /* 0: none is under way */
@@ -239,6 +241,9 @@ void md_model_look(struct md_worker *worker); /* at retired ones: time has passe
 
 extern const struct md_engine_events md_model_events; /* the context is the model */
 void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer);
+/* The same ahead of requests, which a model that a user has unloaded only pretends. */
+void md_model_preload(struct md_model *model, uint32_t gpu, uint64_t transfer);
+void md_model_want(struct md_model *model); /* a request was granted: it is loaded now if it has pretended to be */
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole);
 /* The scheduler wants the copy in host memory no more: there is none but the engine's own, which ends with it. */
 void md_model_forget(struct md_model *model, uint64_t transfer);
