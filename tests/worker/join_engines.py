@@ -2,6 +2,7 @@
 """Requests that join engines which run, behind medusa-worker: join_engines.py FOLDER."""
 import http.client
 import json
+import re
 import sys
 import threading
 
@@ -63,8 +64,10 @@ check("a request beside a stream", (200, True), (r.status, r.json.get("memory"))
 check("it has joined", joined + 1, metric("medusa_worker_scheduler_joins_total"))
 until("the stream goes on alone", lambda: counts("a").get("running") == 1)
 check("and gives more", True, len(response.read(1000)) == 1000)
+check("nobody has gone", 0, metric("medusa_worker_scheduler_cancelled_total"))
 connection.close()
 until("the stream ends with its client", lambda: counts("a").get("cancelled") == 1)
+check("it is not counted as served", 1, metric("medusa_worker_scheduler_cancelled_total"))
 
 # Those that come while the engine starts are given to it when it is ready, and not more than it takes.
 replies = []
@@ -148,5 +151,25 @@ d.chat("b", stream=True)
 second = learned("b", "first_token")
 check("a quarter of the next one counts", True, second < first and second > 0.749 * first)
 check("nobody was refused", {200}, set(answered))
+
+# Models that are both there compute first tokens in turn; an answer that is not streamed is not waited for until its end.
+d.chat("narrow", stream=True, wait=1.5)
+d.chat("roomy")
+port = int(re.search(r"narrow listens on (\d+)", d.engine_log("narrow")).group(1))
+
+
+def busy():
+    """Without a request through the daemon."""
+    engine = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    engine.request("GET", "/counts")
+    return json.loads(engine.getresponse().read())["running"]
+
+
+thread = threading.Thread(target=lambda: d.chat("narrow", wait=5.5))
+thread.start()
+until("it computes", busy)
+check("another model's answer", 200, d.chat("roomy").status)
+check("before the long one has ended", 1, busy())
+thread.join()
 check("the exit code", 0, d.stop())
 finish()

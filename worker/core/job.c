@@ -47,6 +47,8 @@ static void destroy(struct md_worker_job *job)
 	md_http_call_cancel(job->call);
 	if (job->broken)
 		event_free(job->broken);
+	if (job->unseen)
+		event_free(job->unseen);
 	model->unfinished--;
 	model->last_end = md_clock_ns();
 	free(job->target);
@@ -275,6 +277,23 @@ static void end_load(struct md_worker_job *job)
 	finish(job);
 }
 
+static void on_unseen(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	post(context, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
+}
+
+/* Of an answer in one piece nobody sees the first token, and other models' first tokens wait for it: it is assumed. */
+static void assume_first_token(struct md_worker_job *job)
+{
+	uint64_t us = job->model->told.t0_ns / 1000;
+	struct timeval wait = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	if (!job->unseen)
+		job->unseen = evtimer_new(job->model->worker->base, on_unseen, job);
+	if (job->unseen)
+		event_add(job->unseen, &wait);
+}
+
 static void send_request(struct md_worker_job *job)
 {
 	const struct md_http_head *head = md_http_exchange_head(job->exchange);
@@ -294,6 +313,8 @@ static void send_request(struct md_worker_job *job)
 	put_headers(job, model->worker->passes_keys);
 	md_http_call_send(job->call, body, size, model->connect_s, model->answer_s);
 	post(job, MEDUSA_SCHED_EVENT_STARTED);
+	if (!job->stream)
+		assume_first_token(job);
 }
 
 void md_job_forward(struct md_worker_job *job)
@@ -338,6 +359,8 @@ bool md_job_return(struct md_worker_job *job)
 	job->call = NULL;
 	if (job->broken)
 		event_del(job->broken);
+	if (job->unseen)
+		event_del(job->unseen);
 	job->stage = MD_JOB_WAITING;
 	return true;
 }

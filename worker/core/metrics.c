@@ -160,6 +160,8 @@ static void put_scheduler(FILE *out, const struct md_worker *worker)
 		stats.swaps_host + stats.swaps_peer + stats.swaps_cold);
 	begin(out, "scheduler_joins_total", "counter", "Requests that an engine was given while it ran others.");
 	fprintf(out, "medusa_worker_scheduler_joins_total %" PRIu64 "\n", stats.joins);
+	begin(out, "scheduler_cancelled_total", "counter", "Requests whose clients went before the end.");
+	fprintf(out, "medusa_worker_scheduler_cancelled_total %" PRIu64 "\n", stats.cancelled);
 	begin(out, "scheduler_evictions_total", "counter", "Models that had to leave a GPU.");
 	fprintf(out, "medusa_worker_scheduler_evictions_total %" PRIu64 "\n", stats.evictions + stats.offloads);
 }

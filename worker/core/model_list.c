@@ -156,6 +156,7 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	    .in_host = 1,
 	    .kv_bytes = own->kv_request_bytes,
 	    .keep_alive_ns = config->ttl_ns,
+	    .abortable = 1, /* the connection to the engine is closed */
 	    .continuous = 1,
 	    .max_batch = most_requests(config),
 	    .max_parallel = 1,

@@ -38,8 +38,9 @@ struct md_worker_job {
 	char *target;               /* as the engine gets it */
 	char *body;                 /* NULL: the exchange's */
 	size_t body_size;
-	struct event *broken;  /* set when the connection to the engine broke: whether it has ended is not known yet */
-	char why[160];         /* it broke */
+	struct event *broken; /* set when the connection to the engine broke: whether it has ended is not known yet */
+	char why[160];        /* it broke */
+	struct event *unseen; /* of an answer that is not streamed: when its first token is assumed; NULL: at its end */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
