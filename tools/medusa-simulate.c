@@ -11,7 +11,9 @@
 #include "simulator/config/fields.h"
 #include "simulator/simulator.h"
 #include "simulator/workload/fault_file.h"
+#include "simulator/workload/trace_functions.h"
 #include "tools/options.h"
+#include "tools/shipped.h"
 #include "tools/stop.h"
 
 #define POLICIES_MAX 64
@@ -20,12 +22,18 @@ static const char *node_path, *functions_path, *trace, *policy_names = "torpor,f
 						       *seed_text, *speed_text, *load_text, *gpus_text, *duration_text,
 						       *count_text, *json_path, *html_path;
 static const char *kinds[5], *max_wait_text, *max_queue_text, *retries_text, *preload_period_text, *batch_text,
-    *delay_text, *transfer_timeout_text, *run_timeout_text, *faults_path;
+    *delay_text, *transfer_timeout_text, *run_timeout_text, *faults_path, *residency_text;
 static bool no_real, quiet, list;
 
 static const struct md_option options[] = {
-    {.name = "node", .argument = "FILE", .help = "GPUs, links and prices (YAML).", .value = &node_path},
-    {.name = "functions", .argument = "FILE", .help = "Models and functions (YAML).", .value = &functions_path},
+    {.name = "node",
+     .argument = "FILE|NAME",
+     .help = "GPUs, links and prices (YAML, or a shipped one).",
+     .value = &node_path},
+    {.name = "functions",
+     .argument = "FILE|NAME",
+     .help = "Models and functions (YAML, or shipped ones).",
+     .value = &functions_path},
     {.name = "trace",
      .argument = "FILE|LAW",
      .help = "Requests; or a law, such as poisson or bursty:cov=4.",
@@ -45,6 +53,10 @@ static const struct md_option options[] = {
      .argument = "TIME",
      .help = "How often to plan preloads (1s).",
      .value = &preload_period_text},
+    {.name = "residency",
+     .argument = "X",
+     .help = "Eviction medusa: least stay, in times that loading takes (1).",
+     .value = &residency_text},
     {.name = "max-wait",
      .argument = "TIME",
      .help = "Refuse what waited longer for its start (600s).",
@@ -88,12 +100,12 @@ static const struct md_option options[] = {
      .help = "Leave out what was measured in real time: the same inputs give the same bytes.",
      .flag = &no_real},
     {.name = "quiet", .help = "Print no progress and no tables.", .flag = &quiet},
-    {.name = "list", .help = "Print the policies and where they come from.", .flag = &list},
+    {.name = "list", .help = "Print the policies and where they come from, and what is shipped.", .flag = &list},
 };
 
 static const struct md_command command = {
     .name = "medusa-simulate",
-    .usage = "--node FILE --functions FILE --trace FILE|LAW [--policy NAME,...] [--json FILE] [--html FILE]",
+    .usage = "--node FILE|NAME --functions FILE|NAME --trace FILE|LAW [--policy NAME,...] [--json FILE] [--html FILE]",
     .summary = "Replays requests through the scheduler over a model of a worker node, one policy after the other.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
@@ -111,6 +123,7 @@ struct run {
 	struct md_sim_result results[POLICIES_MAX];
 	size_t policy_count, result_count;
 	uint32_t count, gpus; /* numbers of functions and GPUs; 0: as the files have them */
+	bool from_trace;      /* the functions are those that the trace names */
 };
 
 /* ---- options ---- */
@@ -240,6 +253,10 @@ static int take_tuning(struct md_sim_policy *tuning)
 	    (result = take_time("run-timeout", run_timeout_text, &tuning->run_timeout_ns)) >= 0 ||
 	    (result = take_time("max-wait", max_wait_text, &tuning->max_wait_ns)) >= 0)
 		return result;
+	const char *wrong = residency_text ? md_units_number(residency_text, &tuning->residency_per_switch) : NULL;
+	if (residency_text && (wrong || tuning->residency_per_switch <= 0))
+		return md_options_usage_error(&command, "--residency %s: %s", residency_text,
+					      wrong ? wrong : "more than 0");
 	if ((max_queue_text && !queue) || (batch_text && !batch))
 		return md_options_usage_error(&command, "--%s 0: more than 0",
 					      batch_text && !batch ? "fixed-batch" : "max-queue");
@@ -269,7 +286,7 @@ static int change_policy(struct run *run, size_t at, const struct md_sim_policy 
 {
 	struct md_sim_policy *policy = &run->changed[at];
 	bool other = false, any = tuning->max_wait_ns || tuning->preload_period_ns || tuning->transfer_timeout_ns ||
-				  tuning->run_timeout_ns || tuning->max_queue || retries_text;
+				  tuning->run_timeout_ns || tuning->max_queue || retries_text || residency_text;
 	*policy = *run->policies[at];
 	for (int kind = 0; kind < 5; kind++) {
 		other |= kinds[kind] != NULL;
@@ -288,10 +305,14 @@ static int change_policy(struct run *run, size_t at, const struct md_sim_policy 
 	policy->run_timeout_ns = tuning->run_timeout_ns;
 	policy->max_queue = tuning->max_queue;
 	policy->retries = tuning->retries;
+	policy->residency_per_switch = tuning->residency_per_switch;
 	if ((batch_text || delay_text) && strcmp(policy->batching, "fixed"))
 		return md_options_usage_error(&command, "--%s has no effect on %s, whose batching is %s",
 					      batch_text ? "fixed-batch" : "fixed-delay", policy->name,
 					      policy->batching);
+	if (residency_text && strcmp(policy->eviction, "medusa"))
+		return md_options_usage_error(&command, "--residency has no effect on %s, whose eviction is %s",
+					      policy->name, policy->eviction);
 	if (preload_period_text && strcmp(policy->preloading, "none") == 0)
 		return md_options_usage_error(&command, "--preload-period has no effect on %s, which preloads nothing",
 					      policy->name);
@@ -338,15 +359,26 @@ static void clear_progress(void)
 
 /* ---- the run ---- */
 
+/* The functions of the file; or, if the trace names models and adapters, one for each of those. */
+static enum md_status read_functions(struct run *run, struct md_error *err)
+{
+	MD_AUTO_FREE char *path = NULL;
+	MD_FORWARD(md_shipped_find("functions", functions_path, &path, err));
+	MD_FORWARD(md_sim_functions_read(path, &run->functions, err));
+	MD_FORWARD(md_sim_functions_of_trace(trace, &run->functions, &run->from_trace, err));
+	uint32_t count = run->count && !run->from_trace ? run->count : run->functions.count;
+	return md_sim_functions_resize(&run->functions, count, run->arrivals.seed, err);
+}
+
 static enum md_status read_inputs(struct run *run, struct md_error *err)
 {
-	MD_FORWARD(md_sim_node_read(node_path, &run->node, err));
+	MD_AUTO_FREE char *path = NULL;
+	MD_FORWARD(md_shipped_find("nodes", node_path, &path, err));
+	MD_FORWARD(md_sim_node_read(path, &run->node, err));
 	if (run->gpus)
 		MD_FORWARD(md_sim_node_resize(&run->node, run->gpus, err));
 	run->arrivals.node = &run->node;
-	MD_FORWARD(md_sim_functions_read(functions_path, &run->functions, err));
-	MD_FORWARD(md_sim_functions_resize(&run->functions, run->count ? run->count : run->functions.count,
-					   run->arrivals.seed, err));
+	MD_FORWARD(read_functions(run, err));
 	MD_FORWARD(md_sim_workload_read(trace, &run->functions, &run->arrivals, &run->workload, err));
 	if (faults_path)
 		MD_FORWARD(md_sim_faults_read(faults_path, &run->node, &run->functions, &run->workload, err));
@@ -413,6 +445,11 @@ static int print_policies(void)
 	       "captured at "
 	       "each cold start, as the\npapers' systems make them.\n",
 	       MD_SIM_CAPTURE);
+	for (int i = 0; i < 2; i++) {
+		MD_AUTO_FREE char *names = md_shipped_names(i ? "functions" : "nodes");
+		if (names && *names)
+			printf("\n--%s by name: %s\n", i ? "functions" : "node", names);
+	}
 	return md_options_flush(&command);
 }
 
@@ -422,6 +459,8 @@ static void say_unused(const struct run *run)
 	const struct md_sim_workload *workload = &run->workload;
 	if (workload->reordered)
 		md_options_say(&command, "%s: not sorted by time; its requests were sorted", trace);
+	if (run->count && run->from_trace)
+		md_options_say(&command, "--count has no effect: %s says which functions there are", trace);
 	if (mapping_text && !workload->mapped)
 		md_options_say(&command, "--mapping has no effect: %s says whose each request is", trace);
 	if (workload->fault_count && workload->faults[workload->fault_count - 1].now > workload->end)

@@ -35,18 +35,24 @@ static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t 
 		    function->rate_low * md_sim_pow(function->rate_high / function->rate_low, part);
 }
 
-/* Adds function number `ordinal` (from 0) of a model; false when out of memory. */
-static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal)
+bool md_sim_config_add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal, char *name)
 {
 	struct md_sim_function *function = &out->functions[out->count];
-	*function = out->templates[model];
-	function->spec.backbone = md_sim_config_backbone_of(function, ordinal);
-	if (asprintf(&function->name, "%s-%" PRIu32, out->models[model], ordinal) < 0) {
-		function->name = NULL;
+	if (!name)
 		return false;
-	}
+	*function = out->templates[model];
+	function->name = name;
+	function->spec.backbone = md_sim_config_backbone_of(function, ordinal);
 	draw_rate(function, 0, out->count++);
 	return true;
+}
+
+static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal)
+{
+	char *name;
+	if (asprintf(&name, "%s-%" PRIu32, out->models[model], ordinal) < 0)
+		return false;
+	return md_sim_config_add_function(out, model, ordinal, name);
 }
 
 /* In turn: functions k, k + models, k + 2 models ... are of model k. */

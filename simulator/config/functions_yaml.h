@@ -61,6 +61,8 @@ bool md_sim_config_find_backbone(const struct md_sim_functions_config *config, c
 				 uint32_t *count);
 void md_sim_config_model_finish(struct md_sim_model_entry *model);
 void md_sim_config_backbones_finish(struct md_sim_functions_config *config); /* the groups */
+/* Adds function number `ordinal` (from 0) of a model; takes the name, NULL: out of memory. false: out of memory. */
+bool md_sim_config_add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal, char *name);
 /* The backbone of a model's function number `ordinal` (from 0). */
 uint32_t md_sim_config_backbone_of(const struct md_sim_function *model, uint32_t ordinal);
 

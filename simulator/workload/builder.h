@@ -7,6 +7,7 @@
 #include "simulator/simulator.h"
 
 #define MD_SIM_REQUESTS_MAX 20000000u
+#define MD_SIM_TRACE_BYTES_MAX (256u << 20)
 
 struct md_sim_builder {
 	const char *name; /* of the file or law, for messages */

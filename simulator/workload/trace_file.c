@@ -162,7 +162,8 @@ static enum md_status read_lines(struct md_sim_builder *builder, const char *tex
 				return md_error_set(builder->err, MD_ERR_CORRUPT,
 						    "%s:%" PRIu32
 						    ": neither TIMESTAMP,ContextTokens,GeneratedTokens nor "
-						    "seconds,function,context,generated nor a JSON object",
+						    "seconds,function,context,generated nor "
+						    "seconds,model,adapter,context,generated nor a JSON object",
 						    builder->name, number);
 			if ((*form)->header)
 				continue;

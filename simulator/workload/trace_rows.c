@@ -150,6 +150,33 @@ static bool parse_own(const char *line, size_t bytes, struct md_sim_row *row, st
 	       parse_tokens(take_column(&text), false, "generated", &row->generated, error);
 }
 
+/* ---- our own, of models with adapters ---- */
+
+static bool parse_models(const char *line, size_t bytes, struct md_sim_row *row, struct md_sim_row_error *error)
+{
+	struct text text = {line, line + bytes}, model, adapter;
+	if (!has_columns(line, bytes, 5))
+		return wrong(error, "line", "five columns are expected");
+	if (!parse_seconds(take_column(&text), &row->at))
+		return wrong(error, "seconds", "seconds such as 12.5 are expected");
+	model = take_column(&text);
+	adapter = take_column(&text);
+	row->model = model.at;
+	row->model_bytes = (size_t)(model.end - model.at);
+	size_t adapter_bytes = (size_t)(adapter.end - adapter.at);
+	if (!row->model_bytes)
+		return wrong(error, "model", "a model's name is expected");
+	if (row->model_bytes + adapter_bytes >= sizeof(row->pair) || memchr(line, '\0', bytes))
+		return wrong(error, "adapter", "names of up to 254 bytes, without zeros, are expected");
+	memcpy(row->pair, model.at, row->model_bytes);
+	row->pair[row->model_bytes] = '/';
+	memcpy(row->pair + row->model_bytes + 1, adapter.at, adapter_bytes);
+	row->function = row->pair;
+	row->function_bytes = row->model_bytes + (adapter_bytes ? 1 + adapter_bytes : 0);
+	return parse_tokens(take_column(&text), false, "context", &row->context, error) &&
+	       parse_tokens(take_column(&text), false, "generated", &row->generated, error);
+}
+
 /* ---- Mooncake ---- */
 
 static void skip_blanks(struct text *text)
@@ -263,9 +290,11 @@ static bool parse_mooncake(const char *line, size_t bytes, struct md_sim_row *ro
 /* ---- which one ---- */
 
 static const struct md_sim_row_form forms[] = {
-    {"Azure LLM inference", "TIMESTAMP,ContextTokens,GeneratedTokens", true, true, parse_azure},
-    {"CSV", "seconds,function,context,generated", true, false, parse_own},
-    {"Mooncake", "{", false, false, parse_mooncake},
+    {"Azure LLM inference", "TIMESTAMP,ContextTokens,GeneratedTokens", .header = true, .from_first = true,
+     .parse = parse_azure},
+    {"CSV", "seconds,function,context,generated", .header = true, .parse = parse_own},
+    {"CSV", "seconds,model,adapter,context,generated", .header = true, .models = true, .parse = parse_models},
+    {"Mooncake", "{", .parse = parse_mooncake},
 };
 
 const struct md_sim_row_form *md_sim_row_form(const char *line, size_t bytes)

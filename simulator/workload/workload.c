@@ -9,7 +9,6 @@
 #include "simulator/config/yaml.h"
 #include "simulator/workload/laws.h"
 
-#define TRACE_BYTES_MAX (256u << 20)
 #define DRAWS_STREAM 0x5a697066u /* stream of random numbers */
 
 enum md_status md_sim_builder_memory(const struct md_sim_builder *builder)
@@ -139,7 +138,7 @@ enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functi
 	size_t bytes = 0;
 	if (md_sim_law_find(spec))
 		return build(&builder, spec, NULL, 0, workload);
-	MD_FORWARD(md_sim_file_read(spec, TRACE_BYTES_MAX, &text, &bytes, err));
+	MD_FORWARD(md_sim_file_read(spec, MD_SIM_TRACE_BYTES_MAX, &text, &bytes, err));
 	return build(&builder, NULL, text, bytes, workload);
 }
 

@@ -41,6 +41,8 @@ done
 run installed env LD_LIBRARY_PATH="$root/usr/lib" "$root/usr/bin/medusa-simulate" --node "$root/usr/share/medusa/nodes/torpor-v100.yaml" \
 	--functions "$root/usr/share/medusa/functions/torpor-models.yaml" --trace torpor --count 8 --duration 1min --quiet
 assert_exit installed 0
+run named env --chdir / "$root/usr/bin/medusa-simulate" --node torpor-v100 --functions torpor-models --trace torpor --count 8 --duration 1min
+assert_exit named 0
 assert_no_file "$root/usr/lib/libcuda.so.1" # a device of ours never takes the real driver's place
 
 section "no path of the build in what was installed"

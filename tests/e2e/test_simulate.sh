@@ -73,7 +73,43 @@ assert_contains "$work/newcomer.out" "Most requests in time: "
 assert_contains "$work/newcomer.out" " (2 of 2)."
 assert_contains "$work/report.html" "By function"
 
+section "models and adapters from a log: the manual page, step by step"
+for file in log.csv convert.sh; do fenced $page file $file >"$work/$file"; done
+(cd "$work" && run convert bash convert.sh
+echo $code >convert.code)
+assert_equal "exit code" 0 "$(cat "$work/convert.code")"
+assert_contains "$work/trace.csv" "1.500,sdxl-lora,anime,,25"
+assert_contains "$work/convert.out" "3 requests"
+assert_contains "$work/convert.out" "3 of 5 models"
+printf 'seconds,model,adapter,context,generated\n0,sdxl-lora,a,,\n1,sdxl-lora,b,,\n' >"$work/pairs.csv"
+run pairs medusa-simulate --node h200-images --functions lora-images --trace "$work/pairs.csv" --count 5 --json "$work/pairs.json"
+assert_exit pairs 0
+assert_contains "$work/pairs.err" "--count has no effect: $work/pairs.csv says which functions there are"
+assert_equal "functions" "sdxl-lora/a sdxl-lora/b" "$(python3 -c 'import json, sys
+print(*(f["name"] for f in json.load(open(sys.argv[1]))["policies"][0]["per_function"]))' "$work/pairs.json")"
+
+section "shipped nodes and functions by name"
+(cd "$work" && run named medusa-simulate --node h200-x2 --functions azure-32 --trace poisson --duration 1min
+echo $code >named.code)
+assert_equal "exit code" 0 "$(cat "$work/named.code")"
+run misnamed medusa-simulate --node h200-x3 --functions azure-32 --trace poisson
+assert_exit misnamed 3
+assert_contains "$work/misnamed.err" "h200-x3: neither a file nor one of the nodes by name: h100-swapserve, h200-images, "
+run misnamed medusa-simulate --node h200-x2 --functions azure --trace poisson
+assert_exit misnamed 3
+assert_contains "$work/misnamed.err" "azure: neither a file nor one of the functions by name: azure-32, "
+
 section "policies that are changed, and options of the scheduler"
+for stay in 1 40; do
+	run stay$stay medusa-simulate --node h200-images --functions lora-images --trace bursty:requests=2000 --load 0.9 --gpus 1 \
+		--policy medusa --residency $stay --no-real --quiet --json "$work/stay$stay.json"
+	assert_exit stay$stay 0
+done
+checks=$((checks + 1))
+cmp -s "$work/stay1.json" "$work/stay40.json" && fail "a longer stay changes something" "the same"
+simulate stay mmpp --policy fifo-lru --residency 2
+assert_exit stay 2
+assert_contains "$work/stay.err" "--residency has no effect on fifo-lru, whose eviction is lru"
 simulate changed mmpp --policy fifo-lru,torpor --queueing fifo --eviction lru --max-wait 5s --max-queue 3 --retries 1
 assert_exit changed 0
 assert_contains "$work/changed.out" "torpor*: With queueing fifo."
@@ -107,6 +143,8 @@ run list medusa-simulate --list
 assert_exit list 0
 assert_contains "$work/list.out" "torpor-lru"
 assert_contains "$work/list.out" "ATC'25"
+assert_contains "$work/list.out" "--node by name: h100-swapserve, "
+assert_contains "$work/list.out" "--functions by name: azure-32, "
 
 section "wrong usage"
 wrong() { # message, options...

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "simulator/simulator.h"
+#include "simulator/workload/trace_functions.h"
 #include "tests/fuzz/fuzz.h"
 
 bool fuzz_accepted;
@@ -36,6 +37,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_accepted = false;
 	FUZZ_REQUIRE(md_sim_functions_parse("f", functions_text, strlen(functions_text), &functions, &err) == MD_OK,
 		     "%s", err.message);
+	bool made;
+	if (md_sim_functions_of_text("t", (const char *)data, size, &functions, &made, &err) != MD_OK)
+		FUZZ_REQUIRE(err.status && *err.message && !made, "refused without saying why");
+	err = (struct md_error){0};
 	check(&functions, data, size, &(struct md_sim_workload_options){0});
 	check(&functions, data, size,
 	      &(struct md_sim_workload_options){
