@@ -29,7 +29,7 @@ CUDA_INCLUDE := $(dir $(firstword $(wildcard $(CUDA_HOME)/include/cuda.h) $(wild
 GPU_ARCH ?= 90
 
 PACKAGES := libelf libdw libzstd msgpack
-WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8 libevent
+WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8 libevent sqlite3
 PACKAGE_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) $(WORKER_PACKAGES) 2>/dev/null)
 WORKER_LIBS := $(shell pkg-config --libs $(WORKER_PACKAGES) 2>/dev/null) -lhttp_parser
 SERVE_LIBS := $(shell pkg-config --libs jansson libevent 2>/dev/null) -lhttp_parser

@@ -30,6 +30,7 @@ need_package yaml-0.1 libyaml-dev
 need_package jansson libjansson-dev
 need_package libpcre2-8 libpcre2-dev
 need_package libevent libevent-dev
+need_package sqlite3 libsqlite3-dev
 need_package http_parser.h libhttp-parser-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 command -v mandoc >/dev/null 2>&1 || packages="$packages mandoc"

@@ -8,12 +8,13 @@
 
 #include "tools/options.h"
 #include "tools/worker_print.h"
+#include "tools/worker_time.h"
 #include "worker/control/control_ask.h"
 
 #define INTERVAL_S "2"
 
-static const char *socket_path, *deadline, *interval, *rounds;
-static bool json, exits, all;
+static const char *socket_path, *deadline, *interval, *rounds, *since;
+static bool json, csv, exits, all;
 
 static const struct md_option options[] = {
     {.name = "socket",
@@ -31,16 +32,22 @@ static const struct md_option options[] = {
      .argument = "SECONDS",
      .value = &interval,
      .help = "top: from one look to the next; default: " INTERVAL_S "."},
+    {.name = "since",
+     .argument = "TIME",
+     .value = &since,
+     .help = "bill: 30m, 24h or 7d ago, 2026-11-01 or 2026-11-01T12:30 (UTC), or seconds since 1970."},
+    {.name = "csv", .flag = &csv, .help = "bill: a table of comma-separated values."},
     {.name = "count", .argument = "N", .value = &rounds, .help = "top: end after so many looks."},
 };
 
 static const struct md_command command = {
     .name = "medusa-workerctl",
-    .usage = "status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top [OPTION...]",
+    .usage =
+	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill [OPTION...]",
     .summary = "Asks a medusa-worker that runs, and tells it what to do.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .words = "status models load unload drain resume reload top",
+    .words = "status models load unload drain resume reload top bill",
     .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model, or "
 		  "that the configuration is bad.\n",
 };
@@ -60,6 +67,7 @@ static const struct verb {
     {"resume", false, ""},
     {"reload", false, ""},
     {"top", false, "interval count"},
+    {"bill", false, "since csv"},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -131,6 +139,8 @@ static int ask(json_t *question)
 		md_worker_print_models(result);
 	else if (!strcmp(known->name, "reload"))
 		md_worker_print_reload(result);
+	else if (!strcmp(known->name, "bill"))
+		md_worker_print_bill(result, csv);
 	json_decref(result);
 	return md_options_flush(&command);
 }
@@ -195,6 +205,19 @@ static int drain(void)
 	return ask(question);
 }
 
+static int bill(void)
+{
+	int64_t from;
+	if (json && csv)
+		return md_options_usage_error(&command, "--json and --csv: choose one");
+	if (!since)
+		return md_options_usage_error(&command, "bill: --since TIME is missing");
+	if (!md_worker_time_parse(since, time(NULL), &from))
+		return md_options_usage_error(
+		    &command, "--since: \"%s\" is no time such as 24h, 7d, 2026-11-01 or 2026-11-01T12:30", since);
+	return ask(json_pack("{s:s, s:I}", "verb", "bill", "since", (json_int_t)from));
+}
+
 static int ask_about(const struct verb *verb, const char *model)
 {
 	json_t *question = json_pack("{s:s}", "verb", verb->name);
@@ -218,7 +241,7 @@ int main(int argc, char *argv[])
 	const struct verb *verb = find_verb(name);
 	if (!verb || arguments.command)
 		return md_options_usage_error(
-		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload or top", name);
+		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload, top or bill", name);
 	code = check_options(verb);
 	if (code >= 0)
 		return code;
@@ -227,6 +250,8 @@ int main(int argc, char *argv[])
 					      verb->model ? "give the name of one model" : "there are no arguments");
 	if (!strcmp(verb->name, "top"))
 		return top();
+	if (!strcmp(verb->name, "bill"))
+		return bill();
 	return !strcmp(verb->name, "drain") ? drain()
 					    : ask_about(verb, arguments.file_count > 1 ? arguments.files[1] : NULL);
 }

@@ -114,3 +114,53 @@ void md_worker_print_reload(const json_t *answer)
 	if (later && *later)
 		md_plain_line(stdout, "only when the daemon starts anew: %s", later);
 }
+
+/* ---- the bill ---- */
+
+/* As RFC 4180 has it. */
+static void put_field(const char *text)
+{
+	putchar('"');
+	for (; *text; text++)
+		printf(*text == '"' ? "\"\"" : "%c", *text);
+	putchar('"');
+}
+
+static void print_bill_csv(const json_t *usage)
+{
+	static const char *const names[] = {"requests", "untold",       "prompt_tokens", "completion_tokens",
+					    "gpu_ns",   "answer_bytes", "loads",         "loaded_bytes"};
+	const json_t *row;
+	size_t i;
+	printf("model,key");
+	for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+		printf(",%s", names[n]);
+	json_array_foreach(usage, i, row)
+	{
+		putchar('\n');
+		put_field(text_of(row, "model"));
+		putchar(',');
+		put_field(text_of(row, "key"));
+		for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+			printf(",%lld", number(row, names[n]));
+	}
+	putchar('\n');
+}
+
+void md_worker_print_bill(const json_t *answer, bool csv)
+{
+	const json_t *row, *usage = json_object_get(answer, "usage");
+	char loaded[32];
+	size_t i;
+	if (csv) {
+		print_bill_csv(usage);
+		return;
+	}
+	printf("%-24s %-24s %9s %9s %12s %12s %12s %6s %10s\n", "MODEL", "KEY", "REQUESTS", "UNTOLD", "PROMPT",
+	       "COMPLETION", "GPU SECONDS", "LOADS", "LOADED");
+	json_array_foreach(usage, i, row) md_plain_line(
+	    stdout, "%-24s %-24s %9lld %9lld %12lld %12lld %12.3f %6lld %10s", text_of(row, "model"),
+	    *text_of(row, "key") ? text_of(row, "key") : "-", number(row, "requests"), number(row, "untold"),
+	    number(row, "prompt_tokens"), number(row, "completion_tokens"), (double)number(row, "gpu_ns") * 1e-9,
+	    number(row, "loads"), size_of(row, "loaded_bytes", loaded));
+}

@@ -4,11 +4,13 @@
 #define MD_TOOLS_WORKER_PRINT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 void md_worker_print_json(json_t *value); /* one line; takes over the reference */
 /* Answers to status and models (md_report_status, md_report_models); borrowed. */
 void md_worker_print_status(const json_t *status);
 void md_worker_print_models(const json_t *answer);
 void md_worker_print_reload(const json_t *answer);
+void md_worker_print_bill(const json_t *answer, bool csv);
 
 #endif

@@ -94,6 +94,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with lock:
                 counts["running"] -= 1
 
+    def usage(self, asked):
+        """As the request wishes: [prompt, completion]."""
+        wanted = asked.get("tokens")
+        return {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
+
     def complete(self, body):
         asked = json.loads(body)
         if options.journal:
@@ -106,7 +111,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(0.01)
         memory = device.count() if device else None
         if not asked.get("stream"):
-            self.answer(asked.get("status", 200), {"name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             return
         self.send_response(200)
@@ -120,6 +125,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
             self.wfile.flush()
             time.sleep(asked.get("token", options.token))
+        if asked.get("tokens"):
+            event = f"data: {json.dumps({'choices': [], **self.usage(asked)})}\n\n"
+            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
         self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/accounting/ledger.h"
 #include "worker/control/state_report.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
@@ -211,6 +212,40 @@ static void reload(struct md_verbs *verbs, struct md_control_call *call, const j
 		refuse_order(pending);
 }
 
+/* ---- bill ---- */
+
+static void on_summed(void *context, json_t *sums, const struct md_error *err)
+{
+	struct pending *pending = context;
+	if (err->status != MD_OK)
+		md_control_refuse(pending->call, err->status, "medusa.state: %s", err->message);
+	else
+		md_control_answer(pending->call, json_pack("{s:o}", "usage", sums));
+	free(pending);
+}
+
+/* "since": in seconds since 1970. */
+static void bill(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	struct md_ledger *ledger = verbs->worker->ledger;
+	const json_t *since = json_object_get(question, "since");
+	struct pending *pending;
+	if (!json_is_integer(since) || json_integer_value(since) < 0) {
+		md_control_refuse(call, MD_ERR_INVALID, "since: a number of seconds since 1970 is wanted");
+		return;
+	}
+	if (!ledger) {
+		md_control_refuse(call, MD_ERR_UNSUPPORTED,
+				  "nothing is kept: set medusa.state to the path of a file, and start the daemon anew");
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, md_ledger_forget)))
+		return;
+	pending->order = md_ledger_sum(ledger, json_integer_value(since), on_summed, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
 /* ---- questions ---- */
 
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
@@ -232,7 +267,7 @@ static const struct {
 	void (*take)(struct md_verbs *verbs, struct md_control_call *call, const json_t *question);
 } known[] = {
     {"status", status}, {"models", models}, {"load", load},     {"unload", unload},
-    {"drain", drain},   {"resume", resume}, {"reload", reload},
+    {"drain", drain},   {"resume", resume}, {"reload", reload}, {"bill", bill},
 };
 
 void md_verbs_take(void *context, struct md_control_call *call, const char *verb, const json_t *question)

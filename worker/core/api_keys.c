@@ -68,3 +68,20 @@ bool md_keys_allow(const struct md_worker_config *config, const struct md_http_h
 			*tenant = i;
 	return *tenant != MD_CONFIG_NONE || is_among(key, &config->api_keys);
 }
+
+void md_keys_name(const struct md_worker_config *config, const struct md_http_head *head, char *name, size_t size)
+{
+	char key[KEY_MAX] = "", digits[17];
+	unsigned char hash[crypto_generichash_BYTES_MIN];
+	uint32_t tenant;
+	*name = '\0';
+	if (!md_keys_wanted(config) || !md_keys_allow(config, head, &tenant))
+		return;
+	if (tenant != MD_CONFIG_NONE) {
+		snprintf(name, size, "%s", config->node.tenants[tenant].name);
+		return;
+	}
+	read_key(head, key);
+	crypto_generichash(hash, sizeof(hash), (const unsigned char *)key, strlen(key), NULL, 0);
+	snprintf(name, size, "key-%s", sodium_bin2hex(digits, sizeof(digits), hash, 8));
+}

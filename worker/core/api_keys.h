@@ -12,6 +12,8 @@
  * that the key belongs to, or MD_CONFIG_NONE.
  */
 bool md_keys_allow(const struct md_worker_config *config, const struct md_http_head *head, uint32_t *tenant);
+/* How whoever asks stands in accounts: the tenant's name, "key-" and 16 digits of the key's hash, or "" if none is wanted. */
+void md_keys_name(const struct md_worker_config *config, const struct md_http_head *head, char *name, size_t size);
 bool md_keys_wanted(const struct md_worker_config *config);
 
 #endif

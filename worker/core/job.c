@@ -8,6 +8,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "worker/accounting/account.h"
+#include "worker/core/api_keys.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/reply.h"
@@ -41,6 +43,7 @@ static void leave_granted(struct md_worker_job *job)
 static void destroy(struct md_worker_job *job)
 {
 	struct md_model *model = job->model;
+	md_account_close(job);
 	leave_granted(job);
 	md_loading_end(job);
 	md_map_remove(&job->model->worker->jobs, job->id, NULL);
@@ -164,6 +167,7 @@ static void on_body(void *context, const char *bytes, size_t size)
 	}
 	job->first_token = true;
 	job->bytes += size;
+	md_account_body(job, bytes, size);
 	bool refused = job->head_made && *job->why; /* what the engine says to that is no event of a stream */
 	if (job->exchange && !refused && md_http_answer_write(job->exchange, bytes, size) > UNSENT_MAX)
 		md_http_call_pause(job->call, true);
@@ -207,6 +211,7 @@ static void on_end(void *context)
 		exchange = NULL;
 	}
 	md_model_newest(job->model)->served++;
+	md_account_served(job);
 	finish(job);
 	if (exchange)
 		md_http_answer_end(exchange);
@@ -302,6 +307,7 @@ static void send_request(struct md_worker_job *job)
 	const char *body = job->body ? job->body : md_http_exchange_body(job->exchange, &size);
 	md_loading_end(job);
 	job->stage = MD_JOB_RUNNING;
+	md_account_begin(job);
 	job->sent = md_clock_ns();
 	job->call =
 	    md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target, &calling, job);
@@ -355,6 +361,7 @@ bool md_job_return(struct md_worker_job *job)
 		return false;
 	}
 	leave_granted(job);
+	md_account_end(job);
 	md_http_call_cancel(job->call);
 	job->call = NULL;
 	if (job->broken)
@@ -480,6 +487,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .body = body,
 				      .body_size = size,
 				      .stream = stream};
+	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	md_http_exchange_watch(exchange, &watching, job);
 	md_loading_begin(job);
 	post_arrival(job);

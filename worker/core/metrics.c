@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/accounting/ledger.h"
 #include "worker/core/reply.h"
 #include "worker/core/worker.h"
 
@@ -72,6 +73,21 @@ static uint64_t starts(const struct md_model *model)
 	return model->starts;
 }
 
+static uint64_t prompt_tokens(const struct md_model *model)
+{
+	return model->usage.of[MD_USAGE_PROMPT];
+}
+
+static uint64_t generation_tokens(const struct md_model *model)
+{
+	return model->usage.of[MD_USAGE_COMPLETION];
+}
+
+static uint64_t loaded_bytes(const struct md_model *model)
+{
+	return model->usage.of[MD_USAGE_LOADED];
+}
+
 static uint64_t unfinished(const struct md_model *model)
 {
 	return model->unfinished;
@@ -82,6 +98,9 @@ static const struct counter counters[] = {
     {"requests_refused_total", "counter", "Requests that the scheduler has refused.", refused},
     {"failures_total", "counter", "Failures of the engine, and of requests in it.", failures},
     {"loads_total", "counter", "How often the model was started or swapped in.", starts},
+    {"prompt_tokens_total", "counter", "Tokens of prompts, as engines say.", prompt_tokens},
+    {"generation_tokens_total", "counter", "Tokens of answers, as engines say.", generation_tokens},
+    {"loaded_bytes_total", "counter", "Device memory that came with loads, where it is stated.", loaded_bytes},
     {"requests", "gauge", "Requests that wait or run.", unfinished},
 };
 
@@ -166,6 +185,19 @@ static void put_scheduler(FILE *out, const struct md_worker *worker)
 	fprintf(out, "medusa_worker_scheduler_evictions_total %" PRIu64 "\n", stats.evictions + stats.offloads);
 }
 
+static void put_accounting(FILE *out, struct md_worker *worker)
+{
+	begin(out, "gpu_seconds_total", "counter", "Time in which the engine had requests.");
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		put_name(out, "gpu_seconds_total", worker->current[i]);
+		fprintf(out, "} %.9g\n", (double)worker->current[i]->usage.of[MD_USAGE_GPU_NS] * 1e-9);
+	}
+	if (!worker->ledger)
+		return;
+	begin(out, "accounting_lost_requests_total", "counter", "Requests that could not be written to medusa.state.");
+	fprintf(out, "medusa_worker_accounting_lost_requests_total %" PRIu64 "\n", md_ledger_lost(worker->ledger));
+}
+
 void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	char *text = NULL;
@@ -181,6 +213,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 		put_histogram(out, worker, "load_seconds", "Starts and swaps of the model's engine.",
 			      offsetof(struct md_model, loads));
 		put_scheduler(out, worker);
+		put_accounting(out, worker);
 	}
 	if (!out || fclose(out) || !text)
 		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the metrics");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "worker/accounting/account.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -138,6 +139,7 @@ static void is_ready(struct md_model *model)
 	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
+	md_account_load(model);
 	forward_granted(model);
 }
 

@@ -139,6 +139,7 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	model->starts = old->starts;
 	model->failures = old->failures;
 	model->served = old->served;
+	model->usage = old->usage;
 	model->refused = old->refused;
 	model->first_byte = old->first_byte;
 	model->loads = old->loads;

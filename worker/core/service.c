@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "worker/accounting/ledger.h"
 #include "worker/control/socket.h"
 #include "worker/control/verbs.h"
 #include "worker/core/api_keys.h"
@@ -109,6 +110,11 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
 	worker->drain = md_drain_create(worker);
 	worker->notify = md_notify_create(worker->base);
+	if (*worker->config->node.state) {
+		worker->ledger = md_ledger_create(worker->base, worker->config->node.state);
+		if (!worker->ledger)
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the ledger");
+	}
 	worker->look = event_new(worker->base, -1, 0, on_look, worker);
 	worker->reload = md_reload_create(worker, options->config_file, options->config_folder);
 	service->verbs = md_verbs_create(worker);
@@ -149,6 +155,7 @@ static void end(struct service *service)
 	md_drain_destroy(worker->drain);
 	md_reload_destroy(worker->reload);
 	md_notify_destroy(worker->notify);
+	md_ledger_destroy(worker->ledger);
 	free_event(worker->look);
 	free_event(service->interrupt);
 	free_event(service->terminate);
@@ -164,6 +171,7 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 {
 	struct service service = {.worker = {.config = config}};
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing */
 	enum md_status status = begin(&service, options, err);
 	if (status == MD_OK) {
 		unsigned port = md_http_front_port(service.worker.front);

@@ -7,6 +7,8 @@
 
 #include "base/map.h"
 #include "medusa/scheduler.h"
+#include "worker/accounting/usage.h"
+#include "worker/accounting/usage_scan.h"
 #include "worker/config/config.h"
 #include "worker/core/engine_log.h"
 #include "worker/core/learned.h"
@@ -52,6 +54,11 @@ struct md_worker_job {
 	bool head_sent;                  /* the engine has begun its answer */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t bytes;                  /* of the answer */
+	char key[MD_USAGE_KEY_BYTES];    /* who pays */
+	struct md_usage usage;
+	struct md_usage_scan scan;
+	bool in_engine; /* and shares its time since then: */
+	uint64_t share_began;
 };
 
 struct md_model {
@@ -84,7 +91,10 @@ struct md_model {
 	struct md_worker_job *granted;      /* in the order in which they were granted */
 	uint64_t unload_at;                 /* when it is stopped although requests run; 0: it is not to be unloaded */
 	uint64_t last_end;                  /* of a request; ns */
+	uint32_t sharing;                   /* jobs in the engine */
+	uint64_t shared_ns, shared_at;      /* the time that each of them would have had, up to then; ns */
 	/* counted */
+	struct md_usage usage;
 	uint64_t starts, failures, served, refused;
 	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
 	uint64_t load_began, leave_began;
@@ -124,6 +134,7 @@ struct md_worker {
 	struct event *look;         /* at retired models, in this turn of the loop */
 	struct md_reload *reload;
 	struct md_notify *notify; /* the service manager */
+	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_drain *drain;   /* of new requests, and at last of the daemon */
 	bool ending;              /* engines are told to end, and none is started */
 	bool passes_keys;         /* the clients' keys are for the engines: the worker itself wants none */

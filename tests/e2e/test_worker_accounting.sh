@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What medusa-worker keeps for whoever pays is what was served; a file that can't be written costs no request.
+. tests/e2e/lib.sh
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+section 'accounting'
+run accounting python3 tests/worker/accounting.py "$work"
+assert_exit accounting 0
+grep -A3 FAIL "$work/accounting.out"
+finish

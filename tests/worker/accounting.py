@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What medusa-worker keeps for whoever pays: accounting.py FOLDER. The sums are what was served."""
+import csv
+import hashlib
+import io
+import os
+import random
+import resource
+import sqlite3
+import sys
+import threading
+import time
+
+from daemon import ENGINE, Daemon, check, finish, free_ports, until
+
+folder = sys.argv[1]
+
+
+def config(state, more=""):
+    return f"""
+startPort: {free_ports(4)}
+medusa:
+  state: {state}
+  gpus: [{{memory: 8GB}}]
+  tenants: [{{name: "team, \\"one\\"", keys: [t1, t2]}}]
+apiKeys: [plain]
+{more}
+models:
+  a: {{cmd: "{ENGINE} --name a", medusa: {{memory: 1GB, swap: off}}}}
+  b: {{cmd: "{ENGINE} --name b", medusa: {{memory: 2GB, swap: off}}}}
+"""
+
+
+TEAM, PLAIN = 'team, "one"', "key-" + hashlib.blake2b(b"plain", digest_size=16).hexdigest()[:16]
+NAMES = {"t1": TEAM, "t2": TEAM, "plain": PLAIN}
+
+
+def ask(daemon, key, model, **more):
+    return daemon.ask("POST", "/v1/chat/completions", {"model": model, **more}, {"X-Api-Key": key})
+
+
+def bill(daemon, since="1h"):
+    return {(row["model"], row["key"]): row for row in daemon.tell("bill", "--since", since)["usage"]}
+
+
+def metric(daemon, name):
+    lines = daemon.ask("GET", "/metrics", headers={"X-Api-Key": "plain"}).body.decode().splitlines()
+    return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)), None)
+
+
+ledger = f"{folder}/usage.sqlite"
+d = Daemon(f"{folder}/accounting", config(ledger))
+check("nothing yet", {}, bill(d))
+
+# Random requests of several keys, streamed and whole, some without counts, some refused by the engine, at once.
+random.seed(7)
+expected, lock, began = {}, threading.Lock(), time.monotonic()
+todo = [(random.choice(list(NAMES)), random.choice("ab"), random.random() < 0.5, random.choice([None, [random.randrange(5000), random.randrange(900)]]))
+        for _ in range(120)]
+wrong = []
+
+
+def work():
+    while True:
+        with lock:
+            if not todo:
+                return
+            key, model, stream, tokens = todo.pop()
+        text = {"content": 'a text with "usage": {"prompt_tokens": 77777, "completion_tokens": 77777} in it'}
+        r = ask(d, key, model, stream=stream, wait=0.002, note=text, max_tokens=3, **({"tokens": tokens} if tokens else {}))
+        with lock:
+            wrong.extend([] if r.status == 200 else [r.body])
+            row = expected.setdefault((model, NAMES[key]), [0, 0, 0, 0, 0])
+            for i, value in enumerate((1, not tokens, tokens[0] if tokens else 0, tokens[1] if tokens else 0, len(r.body))):
+                row[i] += value
+
+
+threads = [threading.Thread(target=work) for _ in range(5)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+took = time.monotonic() - began
+check("all were served", [], wrong)
+rows = bill(d)
+kinds = ("requests", "untold", "prompt_tokens", "completion_tokens", "answer_bytes")
+check("the sums", expected, {k: [row[kind] for kind in kinds] for k, row in rows.items()})
+for model, memory in (("a", 1e9), ("b", 2e9)):
+    mine = [row for (m, _), row in rows.items() if m == model]
+    check(f"{model}: loads, and bytes", (1, memory), (sum(r["loads"] for r in mine), sum(r["loaded_bytes"] for r in mine)))
+    seconds = sum(r["gpu_ns"] for r in mine) / 1e9
+    check(f"{model}: no more seconds than there were", lambda s: 0 < s <= took, seconds)
+    check(f"{model}: the metrics say the same time", lambda s: abs(s - seconds) < 1e-6, metric(d, f'medusa_worker_gpu_seconds_total{{model="{model}"}}'))
+    check(f"{model}: and tokens", sum(r["prompt_tokens"] for r in mine), metric(d, f'medusa_worker_prompt_tokens_total{{model="{model}"}}'))
+check("no key is in the file", False, any(key in open(f"{ledger}{end}", "rb").read() for key in (b"plain", b"t1", b"t2") for end in ("", "-wal")
+                                          if os.path.exists(f"{ledger}{end}")))
+table = list(csv.DictReader(io.StringIO(d.ctl("bill", "--since", "1h", "--csv").stdout)))
+check("as CSV", {k: str(v[0]) for k, v in expected.items()}, {(row["model"], row["key"]): row["requests"] for row in table})
+check("as text", True, TEAM in d.ctl("bill", "--since", "1970-01-01").stdout)
+check("later than all", {}, bill(d, str(int(time.time()) + 3600)))
+for bad in ("yesterday", "-1h", "2026-13-01", "", "5w"):
+    check(f"no time: {bad}", 2, d.ctl("bill", f"--since={bad}").returncode)
+check("no time at all", 2, d.ctl("bill").returncode)
+# A client that goes, and an engine that dies: their time counts, they do not.
+before = bill(d)[("a", PLAIN)]
+check("an engine that dies", 502, ask(d, "plain", "a", die=True).status)
+after = bill(d)[("a", PLAIN)]
+check("no request, but its time", (0, True), (after["requests"] - before["requests"], after["gpu_ns"] > before["gpu_ns"]))
+check("the exit code", 0, d.stop())
+
+# It goes on where it was.
+d = Daemon(f"{folder}/again", config(ledger))
+ask(d, "plain", "a", tokens=[1, 2])
+check("a row more", expected[("a", PLAIN)][0] + 1, bill(d)[("a", PLAIN)]["requests"])
+d.stop()
+sums = sqlite3.connect(ledger).execute("SELECT sum(requests), sum(prompt_tokens) FROM usage").fetchone()
+check("what is in the file", (sum(row[0] for row in expected.values()) + 1, sum(row[2] for row in expected.values()) + 1), sums)
+
+# A file that is none: serving goes on, the loss is counted, and said once.
+bad = f"{folder}/bad.sqlite"
+with open(bad, "wb") as file:
+    file.write(b"this is no database, " * 500)
+d = Daemon(f"{folder}/bad", config(bad))
+for _ in range(3):
+    check("it serves", 200, ask(d, "plain", "a").status)
+    until("the loss is counted", lambda: metric(d, "medusa_worker_accounting_lost_requests_total") == _ + 1)
+check("said once", 1, d.stderr().count("lost until that works"))
+check("the bill says why", True, d.ctl("bill", "--since", "1h").returncode in (3, 4) and "not a database" in d.ctl("bill", "--since", "1h").stderr)
+os.remove(bad)
+ask(d, "plain", "a")
+until("it is written again", lambda: bill(d).get(("a", PLAIN), {}).get("requests") == 1)
+check("and that is said", True, "written again" in d.stderr())
+check("the exit code", 0, d.stop())
+
+# A disk without room (here: files may not grow): the same.
+old = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (16384, old[1]))
+full = Daemon(f"{folder}/full", config(f"{folder}/full.sqlite"))
+resource.setrlimit(resource.RLIMIT_FSIZE, old)
+for _ in range(3):
+    check("it serves", 200, ask(full, "plain", "b").status)
+until("the loss is counted", lambda: metric(full, "medusa_worker_accounting_lost_requests_total") == 3)
+check("said once", 1, full.stderr().count("lost until that works"))
+check("the exit code", 0, full.stop())
+
+# Without medusa.state nothing is kept.
+d = Daemon(f"{folder}/none", f"models:\n  a: {{cmd: x, proxy: 'http://127.0.0.1:1'}}\n")
+check("no bill", (1, True), (lambda r: (r.returncode, "medusa.state" in r.stderr))(d.ctl("bill", "--since", "1h")))
+d.stop()
+finish()

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/accounting/ledger.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/thread.h"
+#include "worker/accounting/ledger_file.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define FLUSH_S 1
+#define ROWS_MAX 100000u /* that wait for the thread; requests beyond are lost */
+
+struct rows {
+	struct md_ledger_row *items;
+	size_t count, room;
+};
+
+struct question {
+	struct question *next;
+	int64_t since;
+	void (*done)(void *context, json_t *sums, const struct md_error *err); /* NULL: nobody waits */
+	void *context;
+	json_t *sums;
+	struct md_error err;
+};
+
+struct md_ledger {
+	const char *path;
+	pthread_t thread;
+	struct event *tick, *answer;
+	int answered;     /* an eventfd */
+	struct rows rows; /* of the loop: not handed over yet */
+	/* what follows is guarded by the mutex */
+	pthread_mutex_t mutex;
+	pthread_cond_t wake;
+	struct rows handed;
+	struct question *asked, *done;
+	uint64_t lost;
+	bool stop;
+	/* of the thread */
+	struct md_ledger_file *file;
+	bool said; /* that writing fails; once, until it works again */
+};
+
+/* ---- rows ---- */
+
+static void free_rows(struct rows *rows)
+{
+	for (size_t i = 0; i < rows->count; i++)
+		free(rows->items[i].model);
+	free(rows->items);
+	*rows = (struct rows){0};
+}
+
+static uint64_t requests_of(const struct rows *rows)
+{
+	uint64_t requests = 0;
+	for (size_t i = 0; i < rows->count; i++)
+		requests += rows->items[i].usage.of[MD_USAGE_REQUESTS];
+	return requests;
+}
+
+static void lose(struct md_ledger *ledger, uint64_t requests)
+{
+	pthread_mutex_lock(&ledger->mutex);
+	ledger->lost += requests;
+	pthread_mutex_unlock(&ledger->mutex);
+}
+
+uint64_t md_ledger_lost(struct md_ledger *ledger)
+{
+	pthread_mutex_lock(&ledger->mutex);
+	uint64_t lost = ledger->lost;
+	pthread_mutex_unlock(&ledger->mutex);
+	return lost;
+}
+
+/* Few models and keys are in use within a second, and the last one is the likeliest. */
+static struct md_ledger_row *find_row(struct rows *rows, int64_t minute, const char *model, const char *key)
+{
+	for (size_t i = rows->count; i--;) {
+		struct md_ledger_row *row = &rows->items[i];
+		if (row->minute == minute && !strcmp(row->model, model) && !strcmp(row->key, key))
+			return row;
+	}
+	if (rows->count >= ROWS_MAX || !MD_ARRAY_GROW(rows->items, rows->count, rows->room))
+		return NULL;
+	struct md_ledger_row *row = &rows->items[rows->count];
+	*row = (struct md_ledger_row){.minute = minute, .model = strdup(model)};
+	snprintf(row->key, sizeof(row->key), "%s", key);
+	rows->count += row->model != NULL;
+	return row->model ? row : NULL;
+}
+
+void md_ledger_add(struct md_ledger *ledger, const char *model, const char *key, const struct md_usage *usage)
+{
+	int64_t now = time(NULL);
+	struct md_ledger_row *row = find_row(&ledger->rows, now - now % 60, model, key);
+	if (!row)
+		lose(ledger, usage->of[MD_USAGE_REQUESTS]);
+	for (int kind = 0; row && kind < MD_USAGE_KINDS; kind++)
+		row->usage.of[kind] += usage->of[kind];
+}
+
+/* ---- the thread ---- */
+
+static enum md_status open_file(struct md_ledger *ledger, struct md_error *err)
+{
+	return ledger->file ? MD_OK : md_ledger_file_open(ledger->path, &ledger->file, err);
+}
+
+/* A file that has failed is opened anew the next time: a disk may have room again, and a file may have been replaced. */
+static void write_rows(struct md_ledger *ledger, struct rows *rows)
+{
+	struct md_error err = {0};
+	enum md_status status = rows->count ? open_file(ledger, &err) : MD_OK;
+	if (status == MD_OK && rows->count)
+		status = md_ledger_file_add(ledger->file, rows->items, rows->count, &err);
+	if (status != MD_OK) {
+		lose(ledger, requests_of(rows));
+		md_ledger_file_close(ledger->file);
+		ledger->file = NULL;
+		if (!ledger->said)
+			md_error_log("medusa.state: what is used is not written, and lost until that works: %.200s: %s",
+				     ledger->path, err.message);
+	} else if (rows->count && ledger->said) {
+		md_warn("medusa.state: what is used is written again: %.200s", ledger->path);
+	}
+	ledger->said = status != MD_OK || (ledger->said && !rows->count);
+	free_rows(rows);
+}
+
+static void answer_question(struct md_ledger *ledger, struct question *question)
+{
+	if (open_file(ledger, &question->err) == MD_OK)
+		md_ledger_file_sum(ledger->file, question->since, &question->sums, &question->err);
+}
+
+/* Called with the mutex held; it is not held meanwhile. */
+static void work(struct md_ledger *ledger)
+{
+	struct rows rows = ledger->handed;
+	struct question *question = ledger->asked;
+	ledger->handed = (struct rows){0};
+	if (question)
+		ledger->asked = question->next;
+	pthread_mutex_unlock(&ledger->mutex);
+	write_rows(ledger, &rows);
+	if (question)
+		answer_question(ledger, question);
+	pthread_mutex_lock(&ledger->mutex);
+	if (!question)
+		return;
+	question->next = ledger->done;
+	ledger->done = question;
+	eventfd_write(ledger->answered, 1);
+}
+
+static void *run(void *argument)
+{
+	struct md_ledger *ledger = argument;
+	pthread_mutex_lock(&ledger->mutex);
+	while (!ledger->stop || ledger->handed.count || ledger->asked) {
+		if (ledger->handed.count || ledger->asked)
+			work(ledger);
+		else
+			pthread_cond_wait(&ledger->wake, &ledger->mutex);
+	}
+	pthread_mutex_unlock(&ledger->mutex);
+	md_ledger_file_close(ledger->file);
+	return NULL;
+}
+
+/* ---- the loop ---- */
+
+/* Rows that the thread has not taken yet stay there, and these stay here, where they are counted together. */
+static void hand_over(struct md_ledger *ledger)
+{
+	if (pthread_mutex_trylock(&ledger->mutex))
+		return;
+	if (!ledger->handed.count) {
+		ledger->handed = ledger->rows;
+		ledger->rows = (struct rows){0};
+	}
+	pthread_cond_signal(&ledger->wake);
+	pthread_mutex_unlock(&ledger->mutex);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *context)
+{
+	struct md_ledger *ledger = context;
+	(void)fd, (void)what;
+	if (ledger->rows.count)
+		hand_over(ledger);
+}
+
+static void tell(struct question *question)
+{
+	if (question->done)
+		question->done(question->context, question->sums, &question->err);
+	else
+		json_decref(question->sums);
+	free(question);
+}
+
+static void on_answer(evutil_socket_t fd, short what, void *context)
+{
+	struct md_ledger *ledger = context;
+	eventfd_t count;
+	(void)what;
+	eventfd_read(fd, &count);
+	pthread_mutex_lock(&ledger->mutex);
+	struct question *question = ledger->done;
+	ledger->done = NULL;
+	pthread_mutex_unlock(&ledger->mutex);
+	while (question) {
+		struct question *next = question->next;
+		tell(question);
+		question = next;
+	}
+}
+
+/* Rows of the loop go with it, behind those that were handed over: a sum has all that was added before. */
+static void join_rows(struct md_ledger *ledger)
+{
+	for (size_t i = 0; i < ledger->rows.count; i++) {
+		const struct md_ledger_row *from = &ledger->rows.items[i];
+		struct md_ledger_row *to = find_row(&ledger->handed, from->minute, from->model, from->key);
+		if (!to)
+			ledger->lost += from->usage.of[MD_USAGE_REQUESTS];
+		for (int kind = 0; to && kind < MD_USAGE_KINDS; kind++)
+			to->usage.of[kind] += from->usage.of[kind];
+	}
+	free_rows(&ledger->rows);
+}
+
+void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
+		    void (*done)(void *context, json_t *sums, const struct md_error *err), void *context)
+{
+	struct question *question = calloc(1, sizeof(*question)), **at = &ledger->asked;
+	if (!question)
+		return NULL;
+	*question = (struct question){.since = since, .done = done, .context = context};
+	pthread_mutex_lock(&ledger->mutex);
+	join_rows(ledger);
+	while (*at)
+		at = &(*at)->next;
+	*at = question;
+	pthread_cond_signal(&ledger->wake);
+	pthread_mutex_unlock(&ledger->mutex);
+	return question;
+}
+
+void md_ledger_forget(void *context)
+{
+	struct question *question = context;
+	question->done = NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static void free_ledger(struct md_ledger *ledger)
+{
+	if (ledger->tick)
+		event_free(ledger->tick);
+	if (ledger->answer)
+		event_free(ledger->answer);
+	if (ledger->answered >= 0)
+		close(ledger->answered);
+	free_rows(&ledger->rows);
+	free_rows(&ledger->handed);
+	pthread_mutex_destroy(&ledger->mutex);
+	pthread_cond_destroy(&ledger->wake);
+	free(ledger);
+}
+
+struct md_ledger *md_ledger_create(struct event_base *base, const char *path)
+{
+	struct timeval wait = {.tv_sec = FLUSH_S};
+	struct md_ledger *made = calloc(1, sizeof(*made));
+	if (!made)
+		return NULL;
+	made->path = path;
+	made->answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	pthread_mutex_init(&made->mutex, NULL);
+	pthread_cond_init(&made->wake, NULL);
+	made->tick = event_new(base, -1, EV_PERSIST, on_tick, made);
+	made->answer =
+	    made->answered < 0 ? NULL : event_new(base, made->answered, EV_READ | EV_PERSIST, on_answer, made);
+	if (made->tick && made->answer && !event_add(made->tick, &wait) && !event_add(made->answer, NULL) &&
+	    !md_thread_start(&made->thread, run, made))
+		return made;
+	free_ledger(made);
+	return NULL;
+}
+
+void md_ledger_destroy(struct md_ledger *ledger)
+{
+	if (!ledger)
+		return;
+	pthread_mutex_lock(&ledger->mutex);
+	join_rows(ledger);
+	ledger->stop = true;
+	pthread_cond_signal(&ledger->wake);
+	pthread_mutex_unlock(&ledger->mutex);
+	pthread_join(ledger->thread, NULL);
+	while (ledger->done) {
+		struct question *question = ledger->done;
+		ledger->done = question->next;
+		json_decref(question->sums);
+		free(question);
+	}
+	free_ledger(ledger);
+}

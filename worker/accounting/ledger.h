@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collects what is used, and has a thread write it to SQLite once a second; the loop never waits for a disk. */
+#ifndef MD_WORKER_ACCOUNTING_LEDGER_H
+#define MD_WORKER_ACCOUNTING_LEDGER_H
+
+#include <event2/event.h>
+#include <jansson.h>
+
+#include "base/status.h"
+#include "worker/accounting/usage.h"
+
+struct md_ledger;
+
+/* path: of the file, which is opened by the thread; borrowed. NULL: out of memory, or no thread. */
+struct md_ledger *md_ledger_create(struct event_base *base, const char *path);
+/* Writes what there is, for at most some seconds if the disk is slow. NULL is fine. */
+void md_ledger_destroy(struct md_ledger *ledger);
+
+void md_ledger_add(struct md_ledger *ledger, const char *model, const char *key, const struct md_usage *usage);
+/* Requests that could not be written, and are in no sum. */
+uint64_t md_ledger_lost(struct md_ledger *ledger);
+
+/*
+ * Sums from a time on (md_ledger_file_sum) with all that was added before; `done` is called later, from the loop, with
+ * an error or sums, which it takes over. NULL: out of memory.
+ */
+void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
+		    void (*done)(void *context, json_t *sums, const struct md_error *err), void *context);
+void md_ledger_forget(void *question); /* `done` is not called */
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The SQLite file of the ledger: one row per minute, model and key. Its calls wait, so a thread of its own makes them. */
+#ifndef MD_WORKER_ACCOUNTING_LEDGER_FILE_H
+#define MD_WORKER_ACCOUNTING_LEDGER_FILE_H
+
+#include <jansson.h>
+
+#include "base/status.h"
+#include "worker/accounting/usage.h"
+
+struct md_ledger_file;
+
+struct md_ledger_row {
+	char *model;
+	char key[MD_USAGE_KEY_BYTES];
+	int64_t minute; /* its begin, in seconds since 1970 */
+	struct md_usage usage;
+};
+
+/* Opens or makes the file. MD_ERR_CORRUPT: it is no ledger; MD_ERR_OUTPUT: it can't be written. */
+enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **file, struct md_error *err);
+void md_ledger_file_close(struct md_ledger_file *file); /* NULL is fine */
+/* Adds all rows, or none. */
+enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_ledger_row *rows, size_t count,
+				  struct md_error *err);
+/* Sums of each model and key from a time on (seconds since 1970): [{"model", "key", NAME: number ...}]. */
+enum md_status md_ledger_file_sum(struct md_ledger_file *file, int64_t since, json_t **sums, struct md_error *err);
+
+#endif
