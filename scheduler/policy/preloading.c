@@ -11,7 +11,7 @@
 #include "scheduler/policy/preloading.h"
 #include "scheduler/knapsack/knapsack.h"
 
-#define MOST_FUNCTIONS 128 /* the functions that are called most are planned for; the others load on demand */
+#define MOST_FUNCTIONS 96 /* the functions that are called most are planned for; the others load on demand */
 
 #define PLAN_WORK 60000 /* places that one plan examines: a step takes a fraction of a millisecond */
 #define IDLE_PART 10    /* this part of a GPU is not filled ahead of requests */
