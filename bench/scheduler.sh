@@ -66,6 +66,8 @@ loads() {
 	load cycle h200-images cyclic-7b cyclic "1 2 4" "0.6 0.85"
 	load impossible h200-x8 impossible-slo poisson "1 2 4" "0.6 0.85 1.0"
 	load hot h200-x8 hot-and-heavy poisson "1 2 4" "0.6 0.85 1.0 1.2"
+	load sizes h200-x8 mixed-sizes poisson "2 4" "0.3 0.4 0.6"
+	load all-fit h200-x8 all-fit poisson "2" "0.2 0.4 0.6 0.8"
 }
 
 jobs() {

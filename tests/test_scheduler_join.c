@@ -457,7 +457,7 @@ Test(scheduler_join, a_function_that_needs_the_memory_has_its_turn)
 
 Test(scheduler_join, an_engine_that_drains_takes_nobody)
 {
-	one_engine(&(struct setup){.gb = 20, .slots = 4, .options = {.eviction = "medusa"}}, 10, 0);
+	one_engine(&(struct setup){.gb = 20, .slots = 4, .options = {.eviction = "swapserve"}}, 10, 0);
 	script_add(&n, engine(12, 0));
 	script_arrive(&n, 1000, 1);
 	script_arrive(&n, 2, 0);

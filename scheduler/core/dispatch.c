@@ -153,24 +153,65 @@ void md_claim_drop(struct medusa_sched *s, uint32_t function)
 		md_undrain(s, gpu);
 }
 
+static void put_first(struct md_gpu *g, uint32_t at)
+{
+	uint32_t function = g->claims[at];
+	memmove(g->claims + 1, g->claims, at * sizeof(*g->claims));
+	g->claims[0] = function;
+}
+
+/* The claim whose key is least. */
+static uint32_t foremost_claim(struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t best = 0;
+	struct md_key least = {0};
+	for (uint32_t i = 0; i < g->claim_count; i++) {
+		if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
+			md_sort_late(s, g->claims[i]);
+		struct md_key key = s->queueing->key(s, g->claims[i]);
+		if (i && !md_key_less(key, least))
+			continue;
+		best = i;
+		least = key;
+	}
+	return best;
+}
+
+/* The claim whose first request has waited longest. */
+static uint32_t oldest_claim(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t best = 0;
+	uint64_t earliest = UINT64_MAX;
+	for (uint32_t i = 0; i < g->claim_count; i++) {
+		uint64_t arrived = s->requests[md_first_waiting(s, g->claims[i])].arrived;
+		if (arrived < earliest) {
+			best = i;
+			earliest = arrived;
+		}
+	}
+	return best;
+}
+
 /*
- * Puts the claims of a GPU in the order of their keys, if the queueing policy wants that; what drains then does so for
- * the first one.
+ * Puts that claim first which is served next, if the queueing policy wants another order than that of age. After every
+ * MD_OLDEST_TURN starts the oldest one is next until it has run, and as the first claim it ends what keeps it waiting, in
+ * the end: others could go before a claim of much memory for ever.
  */
-static void sort_claims(struct medusa_sched *s, uint32_t gpu)
+static void rank_claims(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
-	uint32_t first = g->claims[0];
+	uint32_t front = g->claims[0], next = 0;
 	if (!(s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS))
 		return;
-	for (uint32_t i = 1; i < g->claim_count; i++) {
-		uint32_t function = g->claims[i], at = i;
-		struct md_key key = s->queueing->key(s, function);
-		for (; at > 0 && md_key_less(key, s->queueing->key(s, g->claims[at - 1])); at--)
-			g->claims[at] = g->claims[at - 1];
-		g->claims[at] = function;
+	bool ages = g->starts >= MD_OLDEST_TURN && (s->queueing->traits & MD_QUEUEING_AGES_CLAIMS);
+	if (ages) {
+		next = oldest_claim(s, gpu);
+		ages = s->now - s->requests[md_first_waiting(s, g->claims[next])].arrived > MD_LONG_WAIT;
 	}
-	if (g->claims[0] == first || !s->eviction->drains)
+	put_first(g, ages ? next : foremost_claim(s, gpu));
+	if (g->claims[0] == front || !s->eviction->drains)
 		return;
 	md_undrain(s, gpu);
 	md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
@@ -214,6 +255,17 @@ static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t
 	return true;
 }
 
+/* The oldest claim, which is first then, has had its turn. */
+static void count_start(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	bool turn = g->starts >= MD_OLDEST_TURN && g->claim_count && g->claims[0] == function;
+	g->starts = turn ? 0 : g->starts + 1;
+	if (s->functions[function].claim == gpu)
+		g->served_at = s->now;
+	s->dispatches++;
+}
+
 static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, uint32_t count)
 {
 	if (!md_action_room(s, 1, count))
@@ -235,7 +287,7 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 		s->run_requests[s->run_request_count++] = s->requests[r].id;
 	md_action_transfers(s, action);
 	s->stats.runs++;
-	s->dispatches++;
+	count_start(s, function, gpu);
 	md_claim_drop(s, function);
 	return RAN;
 }
@@ -341,7 +393,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
 	while (g->claim_count) {
-		sort_claims(s, gpu);
+		rank_claims(s, gpu);
 		uint32_t function = g->claims[0];
 		if (!could_fit(s, function, gpu)) {
 			md_claim_drop(s, function);

@@ -5,6 +5,10 @@
 
 #include "scheduler/core/state.h"
 
+#define MD_LONG_WAIT                                                                                                   \
+	5000000000ull     /* ns: who has waited longer gets a turn now and then, whatever the policy says ... */
+#define MD_OLDEST_TURN 16 /* ... every so many starts */
+
 /* puts it where it belongs among those that may run */
 void md_function_changed(struct medusa_sched *s, uint32_t function);
 /* Puts it among functions that may run: by its first request's priority, then as the queueing policy says. */

@@ -66,7 +66,10 @@ static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t 
 bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu)
 {
 	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
-	return s->now - s->functions[s->gpus[gpu].claims[0]].claimed_at >= patience;
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint64_t since = s->functions[g->claims[0]].claimed_at;
+	since = g->served_at > since ? g->served_at : since; /* what another one has just loaded is used for a while */
+	return s->now - since >= patience;
 }
 
 /*

@@ -145,6 +145,8 @@ struct md_gpu {
 	uint32_t first_batch;
 	uint32_t *claims; /* functions, in the order in which they claimed */
 	uint32_t claim_count, claim_capacity;
+	uint64_t served_at; /* ns: when a claim was last served */
+	uint32_t starts;    /* since its oldest claim had its turn */
 	bool present;
 	bool closed; /* it is being drained: nothing new starts there, what is idle leaves */
 	bool grown;  /* KV caches have outgrown it: nothing new starts there, until all has room again */

@@ -73,8 +73,29 @@ static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *
 }
 
 /*
- * Nobody waits for others while a slot is free; requests that arrived meanwhile run together, as long as the first one
- * is in time.
+ * Of the batches of the first n that wait and may be in time, the one that serves most in time for each second: a
+ * further request makes the batch longer, and so the first ones late in the end.
+ */
+static uint32_t densest(const struct medusa_sched *s, uint32_t function, uint32_t count)
+{
+	uint32_t last = s->functions[function].waiting.head, first = last, in_time = 0, best = 1;
+	double most_per_ns = 0;
+	for (uint32_t n = 1; n <= count && last != NONE; n++, last = s->requests[last].next) {
+		uint64_t takes = md_first_token_ns(s, function, n);
+		for (in_time++; in_time && md_deadline(s, first) < s->now + takes; in_time--)
+			first = s->requests[first].next;
+		if ((double)in_time > most_per_ns * (double)takes) {
+			most_per_ns = (double)in_time / (double)takes;
+			best = n;
+		}
+	}
+	return best;
+}
+
+/*
+ * Nobody waits for others while a slot is free. Of the requests that arrived meanwhile, so many run together as serves
+ * most of them in time for each second, or as still leave the first one in time, if these are more. What has to be
+ * loaded first is loaded for all of them.
  */
 static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
 {
@@ -82,11 +103,14 @@ static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t 
 	const struct medusa_sched_function *spec = &s->functions[function].spec;
 	uint32_t count = most(s, function, UINT32_MAX), first = md_first_waiting(s, function);
 	uint64_t deadline = md_deadline(s, first);
-	if (deadline == UINT64_MAX || !spec->alpha_ns || s->requests[first].late)
+	if (deadline == UINT64_MAX || !spec->alpha_ns || s->requests[first].late || !md_has_copy(s, function))
 		return count;
 	uint64_t left = deadline > s->now + spec->t0_ns ? deadline - s->now - spec->t0_ns : 0;
 	uint64_t in_time = left / spec->alpha_ns + 1;
-	return in_time < count ? (uint32_t)in_time : count;
+	if (in_time >= count)
+		return count;
+	uint32_t dense = densest(s, function, count);
+	return in_time > dense ? (uint32_t)in_time : dense;
 }
 
 static const struct md_batching none = {"none", "one request at a time (Torpor, section 4.5; xLoRA-NAB #1)", none_size};
@@ -95,7 +119,8 @@ static const struct md_batching xlora = {
     "xlora", "fill or expire: until the batch is full, or the first request must start (xLoRA, section 4.2)",
     xlora_size};
 static const struct md_batching medusa = {
-    "medusa", "ours: all that wait when a slot gets free, as long as the first one is in time; never waits for more",
+    "medusa",
+    "ours: of what waits when a slot gets free, as many as are served in time fastest; all if weights must be loaded",
     medusa_size};
 
 const struct md_batching *const md_batchings[] = {&medusa, &none, &fixed, &xlora, NULL};

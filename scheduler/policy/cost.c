@@ -5,6 +5,12 @@
 
 #define RATE_AGE 100000000u /* ns */
 
+bool md_has_copy(const struct medusa_sched *s, uint32_t function)
+{
+	uint32_t weights = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
+	return weights == NONE || s->artifacts[weights].copies;
+}
+
 uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch)
 {
 	const struct medusa_sched_function *spec = &s->functions[function].spec;

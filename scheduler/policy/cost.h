@@ -21,6 +21,7 @@ double md_artifact_rate(struct medusa_sched *s, uint32_t artifact);
  */
 uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu); /* on the GPU, or being loaded */
+bool md_has_copy(const struct medusa_sched *s, uint32_t function);                /* some GPU has its weights */
 uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* When its first token must come, so that its SLO and its deadline are met. UINT64_MAX: they do not bound it. */
 uint64_t md_deadline(const struct medusa_sched *s, uint32_t request);

@@ -120,7 +120,7 @@ static double medusa_value(struct medusa_sched *s, uint32_t artifact, uint32_t g
 	return value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1);
 }
 
-/* Of those in use, which drain first. */
+/* Where the knapsack has no answer. */
 static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	double density = medusa_value(s, artifact, gpu) / (double)(s->artifacts[artifact].bytes + 1);
@@ -163,11 +163,10 @@ static const struct md_eviction medusa = {
     .name = "medusa",
     .summary =
 	"ours: those that together lose the least reload seconds x root of the rate, as a knapsack with what leaves "
-	"with them; a least stay; busy ones drain",
+	"with them; a least stay",
     .rank = medusa_rank,
     .solve = md_knapsack_offload,
-    .value = medusa_value,
-    .drains = true};
+    .value = medusa_value};
 
 const struct md_eviction *const md_evictions[] = {&medusa, &never,     &timeout,    &lru,
 						  &torpor, &swapserve, &by_density, NULL};

@@ -11,6 +11,7 @@ enum md_queueing_traits {
 	    1,                   /* requests that can no longer meet their SLO go to the function's second queue */
 	MD_QUEUEING_BY_LOAD = 2, /* keys depend on what runs: they are computed again after each start */
 	MD_QUEUEING_ORDERS_CLAIMS = 4, /* claims of memory are served by key, not by age */
+	MD_QUEUEING_AGES_CLAIMS = 8,   /* but now and then the oldest one has its turn */
 };
 
 struct md_queueing {

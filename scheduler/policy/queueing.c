@@ -158,12 +158,13 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
  * functions leave it that take most of the GPUs' time and are far from their goal anyway, so that most functions stay,
  * until it asks for less than before. They come back as soon as the first class would still ask for less than what the
  * node has been seen to bear.
- * Every OLDEST-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
+ * While the first class misses more than it may, those of its functions go first that take least time for a request:
+ * what is late already loses nothing, and most are in time.
+ * Every MD_OLDEST_TURN-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
 #define MEDUSA_PERIOD 1000000000ull
-#define OLDEST 16
-#define LONG_WAIT 5000000000ull
+
 #define EVIDENCE 20
 #define MISSES 0.03
 #define LOWER 0.9
@@ -174,11 +175,24 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	uint32_t weights = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
-	if (weights == NONE || s->artifacts[weights].copies)
+	if (md_has_copy(s, function))
 		return f->spec.t0_ns;
 	uint64_t copy = (uint64_t)((double)f->spec.weight_bytes / s->host_bytes_per_s * 1e9);
 	return f->spec.swap_ns > f->spec.t0_ns ? f->spec.swap_ns : f->spec.t0_ns + copy;
+}
+
+/* Of the requests that can be in time, as one batch, and of each of them. */
+static uint64_t takes_each_ns(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t count = f->waiting.count < f->spec.max_batch ? f->waiting.count : f->spec.max_batch;
+	return count > 1 ? (takes_ns(s, function) + (count - 1) * f->spec.alpha_ns) / count : takes_ns(s, function);
+}
+
+/* More of the first class is late than may be, since the last decision. */
+static bool misses_much(const struct medusa_sched *s)
+{
+	return s->first_class.missed > MISSES * s->first_class.ended;
 }
 
 static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
@@ -186,13 +200,15 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	struct md_function *f = &s->functions[function];
 	uint32_t first = md_first_waiting(s, function);
 	const struct md_request *r = &s->requests[first];
-	if (s->dispatches % OLDEST == 0 && s->oldest_waiting == first && s->now - r->arrived > LONG_WAIT)
+	if (s->dispatches % MD_OLDEST_TURN == 0 && s->oldest_waiting == first && s->now - r->arrived > MD_LONG_WAIT)
 		return (struct md_key){-1, r->arrived};
 	if (r->late)
 		return (struct md_key){3, r->arrived};
 	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
 	if (deadline == UINT64_MAX)
-		return (struct md_key){1, r->arrived + LONG_WAIT};
+		return (struct md_key){1, r->arrived + MD_LONG_WAIT};
+	if (f->high && misses_much(s))
+		return (struct md_key){0, takes_each_ns(s, function)};
 	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
 }
 
@@ -282,9 +298,8 @@ static void take_back(struct medusa_sched *s, double kept)
  */
 static void medusa_tick(struct medusa_sched *s)
 {
-	double ended = s->first_class.ended, missed = s->first_class.missed;
-	double kept = kept_burden(s);
-	if (ended >= EVIDENCE && missed > MISSES * ended) {
+	double ended = s->first_class.ended, kept = kept_burden(s);
+	if (ended >= EVIDENCE && misses_much(s)) {
 		s->first_class.limit = kept * LOWER;
 		give_up(s, kept);
 	} else {
@@ -315,6 +330,6 @@ static const struct md_queueing swapserve = {
 static const struct md_queueing medusa = {
     "medusa",      "ours: latest start first, late requests last, functions beyond rescue in between",
     medusa_key,    medusa_tick,
-    MEDUSA_PERIOD, MD_QUEUEING_SEPARATES_LATE};
+    MEDUSA_PERIOD, MD_QUEUEING_SEPARATES_LATE | MD_QUEUEING_ORDERS_CLAIMS | MD_QUEUEING_AGES_CLAIMS};
 
 const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, &swapserve, NULL};

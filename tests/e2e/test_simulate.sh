@@ -97,7 +97,7 @@ assert_exit misnamed 3
 assert_contains "$work/misnamed.err" "h200-x3: neither a file nor one of the nodes by name: h100-swapserve, h200-images, "
 run misnamed medusa-simulate --node h200-x2 --functions azure --trace poisson
 assert_exit misnamed 3
-assert_contains "$work/misnamed.err" "azure: neither a file nor one of the functions by name: azure-32, "
+assert_contains "$work/misnamed.err" "azure: neither a file nor one of the functions by name: all-fit, azure-32, "
 
 section "policies that are changed, and options of the scheduler"
 for stay in 1 40; do
@@ -144,7 +144,7 @@ assert_exit list 0
 assert_contains "$work/list.out" "torpor-lru"
 assert_contains "$work/list.out" "ATC'25"
 assert_contains "$work/list.out" "--node by name: h100-swapserve, "
-assert_contains "$work/list.out" "--functions by name: azure-32, "
+assert_contains "$work/list.out" "--functions by name: all-fit, azure-32, "
 
 section "wrong usage"
 wrong() { # message, options...
