@@ -393,7 +393,7 @@ FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/
 	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
 	$(call to,$(wildcard simulator/functions/*.yaml),$(PREFIX)/share/medusa/functions) \
-	$(call to,packaging/medusa-worker.service,$(PREFIX)/share/medusa) \
+	$(call to,packaging/medusa-worker.service packaging/medusa-worker-grafana.json,$(PREFIX)/share/medusa) \
 	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
 	$(call to,$(filter $(BUILD)/completion/zsh/%,$(COMPLETIONS)),$(PREFIX)/share/zsh/site-functions) \
 	$(call to,$(filter $(BUILD)/completion/fish/%,$(COMPLETIONS)),$(PREFIX)/share/fish/vendor_completions.d)

@@ -100,6 +100,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
 
     def complete(self, body):
+        if self.headers.get("Content-Type", "").startswith("multipart/"):
+            self.answer(200, {"name": options.name, "type": self.headers["Content-Type"], "form": body.decode("latin-1")})
+            return
         asked = json.loads(body)
         if options.journal:
             with open(options.journal, "a", encoding="utf-8") as journal:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests through medusa-worker: serve_requests.py FOLDER. They start engines, are passed on, wait, and are refused."""
 import json
+import os
+import re
 import sys
 import threading
 
@@ -71,6 +73,24 @@ check("an unknown path", 404, d.get("/v2/models").status)
 check("a wrong method", 405, d.get("/v1/chat/completions").status)
 check("health", (200, b"OK"), (lambda r: (r.status, r.body))(d.get("/health")))
 check("models", ["a", "b", "dies", "missing", "never"], [m["id"] for m in d.get("/v1/models").json["data"]])
+
+# Forms with files: passed on byte by byte, but for the model's name.
+def form(model, boundary="b0undary"):
+    sound = "".join(map(chr, range(256))) + 'name="model"\r\n\r\nnobody\r\n'
+    file = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="model"\r\nContent-Type: audio/wav\r\n\r\n{sound}\r\n'
+    return file + f'--{boundary}\r\ncontent-disposition: form-data; name="model"\r\n\r\n{model}\r\n--{boundary}--\r\n'
+
+
+for model, sent in (("a", "a"), ("b", "real-b")):
+    for quote in ("", '"'):
+        kind = f"multipart/form-data; boundary={quote}b0undary{quote}"
+        r = d.ask("POST", "/v1/audio/transcriptions", form(model).encode("latin-1"), {"Content-Type": kind})
+        check(f"a form for {model}", (200, model, kind, form(sent)), (r.status, r.json.get("name"), r.json.get("type"), r.json.get("form")))
+for broken, code in ((form("nobody"), "model_not_found"), (form("a")[:-30], "not_found"), ("", "not_found"), (form("a", "other"), "not_found")):
+    r = d.ask("POST", "/v1/audio/transcriptions", broken.encode("latin-1"), {"Content-Type": "multipart/form-data; boundary=b0undary"})
+    check("a form that names no model", (404, code), (r.status, r.json["error"]["code"]))
+r = d.ask("POST", "/v1/images/edits?model=a", form("x", "other").encode("latin-1"), {"Content-Type": "multipart/form-data; boundary=b0undary"})
+check("the model in the query", 200, r.status)
 
 # Any path of an engine.
 r = d.get("/upstream/b/some%20where/x?y=1")
@@ -152,6 +172,11 @@ metrics = dict(line.rsplit(" ", 1) for line in d.get("/metrics").body.decode().s
 check("requests in the metrics", True, int(metrics['medusa_worker_requests_served_total{model="a"}']) >= 10)
 check("the state", "1", metrics['medusa_worker_state{model="a",state="ready"}'])
 check("a histogram", metrics['medusa_worker_load_seconds_count{model="a"}'], metrics['medusa_worker_load_seconds_bucket{model="a",le="+Inf"}'])
+
+# The dashboard asks for nothing that is not there.
+with open(f"{os.path.dirname(os.path.abspath(__file__))}/../../packaging/medusa-worker-grafana.json", encoding="utf-8") as file:
+    asked = {name for panel in json.load(file)["panels"] for target in panel["targets"] for name in re.findall(r"medusa_worker_[a-z_]+", target["expr"])}
+check("metrics of the dashboard", [], [name for name in sorted(asked) if not any(m.startswith((name + "{", name + " ")) or m == name for m in metrics)])
 
 log = d.engine_log("a")
 check("what the engine printed", True, "a listens on" in log)

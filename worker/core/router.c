@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "worker/core/api_keys.h"
+#include "worker/core/multipart.h"
 #include "worker/core/pages.h"
 #include "worker/core/reply.h"
 #include "worker/core/rewrite.h"
@@ -100,8 +101,41 @@ static void take_get(struct md_worker *worker, struct md_http_exchange *exchange
 		give(model, exchange, md_target_local(target), NULL, 0, false);
 }
 
+/* A form with files, such as sound to be transcribed: passed on as it is, but for the model's name. */
+static void take_form(struct md_worker *worker, struct md_http_exchange *exchange, const char *type)
+{
+	const char *target = md_http_head_target(md_http_exchange_head(exchange));
+	struct md_multipart_field field, stream;
+	char name[256] = "", *changed = NULL;
+	size_t size, changed_size = 0;
+	const char *body = md_http_exchange_body(exchange, &size);
+	bool named = md_multipart_find(type, body, size, "model", &field) && field.size < sizeof(name);
+	if (named)
+		snprintf(name, sizeof(name), "%.*s", (int)field.size, field.value);
+	else
+		md_target_value(md_target_query(target), "model", name, sizeof(name));
+	struct md_model *model = find(worker, exchange, name);
+	if (!model)
+		return;
+	bool streamed = md_multipart_find(type, body, size, "stream", &stream) && stream.size == 4 &&
+			!memcmp(stream.value, "true", 4);
+	if (named && *model->config->use_model_name) {
+		changed = md_multipart_replace(body, size, &field, model->config->use_model_name, &changed_size);
+		if (!changed) {
+			md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+			return;
+		}
+	}
+	give(model, exchange, md_target_local(target), changed, changed_size, streamed);
+}
+
 static void take_post(struct md_worker *worker, struct md_http_exchange *exchange)
 {
+	const char *type = md_http_head_find(md_http_exchange_head(exchange), "Content-Type");
+	if (md_multipart_is(type)) {
+		take_form(worker, exchange, type);
+		return;
+	}
 	const char *target = md_http_head_target(md_http_exchange_head(exchange));
 	struct md_rewrite_body read;
 	size_t size, changed_size;
