@@ -126,12 +126,12 @@ static void write_rows(struct md_ledger *ledger, struct rows *rows)
 	if (status == MD_OK && rows->count)
 		status = md_ledger_file_add(ledger->file, rows->items, rows->count, &err);
 	if (status != MD_OK) {
-		lose(ledger, requests_of(rows));
 		md_ledger_file_close(ledger->file);
 		ledger->file = NULL;
 		if (!ledger->said)
 			md_error_log("medusa.state: what is used is not written, and lost until that works: %.200s: %s",
 				     ledger->path, err.message);
+		lose(ledger, requests_of(rows)); /* whoever sees the number finds the reason */
 	} else if (rows->count && ledger->said) {
 		md_warn("medusa.state: what is used is written again: %.200s", ledger->path);
 	}
