@@ -214,7 +214,7 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
 # The node daemon: engines and their tools need none of its packages.
-$(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker%: LDLIBS += $(WORKER_LIBS)
+$(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
 
 # As a user builds it: the installed header, the library, nothing else.
 $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUILD)/lib/libmedusa-sched.so

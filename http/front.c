@@ -290,7 +290,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	bufferevent_setcb(wire, on_read, on_write, on_event, x);
 	bufferevent_setwatermark(wire, EV_READ, 0, AHEAD);
 	bufferevent_set_timeouts(wire, NULL, &(struct timeval){.tv_sec = front->limits.write_s});
-	bufferevent_enable(wire, EV_READ | EV_WRITE);
+	bufferevent_enable(
+	    wire, EV_READ); /* writing is enabled from the start, and costs nothing while there is nothing to write */
 }
 
 /* ---- time ---- */
