@@ -3,8 +3,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#define MD_LOG_DOMAIN "restore"
 #include "base/clock.h"
+#include "base/log.h"
 #include "format/checks.h"
 #include "restore/bindings.h"
 #include "restore/build.h"
@@ -281,12 +284,34 @@ void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count,
 		graph->stage = 0;
 }
 
+static double milliseconds(struct timeval user, struct timeval system)
+{
+	return (double)(user.tv_sec + system.tv_sec) * 1e3 + (double)(user.tv_usec + system.tv_usec) / 1e3;
+}
+
+/* Tells waiting (for a lock, a processor, the driver) from work, and shows what pages cost that are touched for the first time. */
+static void log_stage(const struct md_restore_stage *stage, uint64_t ns, const struct rusage *before)
+{
+	struct rusage after;
+	if (getrusage(RUSAGE_THREAD, &after) != 0)
+		return;
+	md_debug("stage %s took %.2f ms (%.2f of them on a processor, %ld new pages, %ld waits)", stage->name,
+		 (double)ns / 1e6,
+		 milliseconds(after.ru_utime, after.ru_stime) - milliseconds(before->ru_utime, before->ru_stime),
+		 after.ru_minflt - before->ru_minflt, after.ru_nvcsw - before->ru_nvcsw);
+}
+
 static enum md_status run_stage(const struct md_restore_stage *stage, struct md_restore *r,
 				struct md_restore_graph *graph, struct md_error *err)
 {
+	struct rusage before;
+	bool logged = !graph && md_log_enabled(MD_LOG_DEBUG) && getrusage(RUSAGE_THREAD, &before) == 0;
 	uint64_t start = md_clock_ns();
 	enum md_status status = stage->run(r, graph, err);
-	count_time(r, stage->ns, md_clock_ns() - start);
+	uint64_t ns = md_clock_ns() - start;
+	count_time(r, stage->ns, ns);
+	if (logged)
+		log_stage(stage, ns, &before);
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", stage->name);
 }
 
