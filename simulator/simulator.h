@@ -96,7 +96,7 @@ struct md_sim_functions {
 };
 
 struct md_sim_request {
-	uint64_t at; /* ns from the start */
+	uint64_t at; /* ns from the start, which is the first request of a trace */
 	uint32_t function;
 	uint32_t context_tokens, generated_tokens; /* 0: unknown; 1 generated token is the first one */
 };
@@ -260,7 +260,7 @@ struct md_sim_workload_options {
 };
 
 /*
- * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with the columns seconds,function,context,
+ * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with columns of seconds,function,context,
  * generated), or a law of arrivals, perhaps with values: "poisson", "bursty:cov=4,zipf=1" (medusa-simulate(1) lists them).
  */
 enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,

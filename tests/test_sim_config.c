@@ -157,6 +157,19 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 		assert_node_refused(cases[i].text, cases[i].message);
 }
 
+Test(sim_config, a_byte_order_mark_is_taken)
+{
+	static const char node_text[] = "\xef\xbb\xbfname: n\nsource: s\nhost_speed: 10GB/s\ngpus: [{memory: 80GB}]\n";
+	static const char short_text[] = "\xef\xbb\xbf";
+	struct md_sim_node node;
+	struct md_error err = {0};
+	cr_assert_eq(md_sim_node_parse("n", node_text, strlen(node_text), &node, &err), MD_OK, "%s", err.message);
+	cr_assert_str_eq(node.name, "n");
+	md_sim_node_finish(&node);
+	cr_assert_neq(md_sim_node_parse("n", short_text, strlen(short_text), &node, &err), MD_OK);
+	cr_assert_str_eq(err.message, "n:1: there is nothing in it");
+}
+
 Test(sim_config, large_files_are_refused)
 {
 	size_t bytes = MD_SIM_YAML_BYTES_MAX + 1;

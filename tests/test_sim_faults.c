@@ -44,7 +44,7 @@ Test(sim_faults, each_kind_is_read)
 {
 	struct md_sim_workload workload = {0};
 	parse("\xef\xbb\xbf" HEADER "0.5,gpu-lost,left,\r\n\r\n1,gpu-back,0,\n1,backbone-failed,gpu1,big\n"
-	      "2,transfer-failed,1,\n3,batch-failed,1,\n4,memory-limit,1,8GB\n5,report-lag,,200ms",
+	      "2,transfer-failed,1,\n3,batch-failed,1,\n4,memory-limit,1,8GB\n5,report-lag,,200ms\n6,gpu-drain,1,",
 	      &workload);
 	static const struct medusa_sched_event expected[] = {
 	    {.type = MEDUSA_SCHED_EVENT_GPU_LOST, .now = S / 2},
@@ -54,9 +54,10 @@ Test(sim_faults, each_kind_is_read)
 	    {.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .now = 3 * S, .gpu = 1},
 	    {.type = MEDUSA_SCHED_EVENT_MEMORY_LIMIT, .now = 4 * S, .gpu = 1, .bytes = 8000000000},
 	    {.type = MEDUSA_SCHED_EVENT_MEMORY_REPORT, .now = 5 * S, .bytes = S / 5},
+	    {.type = MEDUSA_SCHED_EVENT_GPU_DRAIN, .now = 6 * S, .gpu = 1},
 	};
-	cr_assert_eq(workload.fault_count, 7);
-	for (size_t i = 0; i < 7; i++) {
+	cr_assert_eq(workload.fault_count, 8);
+	for (size_t i = 0; i < 8; i++) {
 		const struct medusa_sched_event *fault = &workload.faults[i];
 		cr_assert(fault->type == expected[i].type && fault->now == expected[i].now &&
 			      fault->gpu == expected[i].gpu && fault->bytes == expected[i].bytes && !fault->backbone,
@@ -82,7 +83,7 @@ Test(sim_faults, bad_files_are_refused_by_line_and_column)
 	    {HEADER ",gpu-lost,0,\n", "seconds: ''", 0},
 	    {HEADER "9999999999999,gpu-lost,0,\n", "up to 3000000000 seconds", 0},
 	    {HEADER "1,gpu-lost,0,\n\n0.5,gpu-back,0,\n", "faults:4: seconds: '0.5': it is before the line above", 0},
-	    {HEADER "1,gpu-gone,0,\n", "faults:2: fault: 'gpu-gone': gpu-lost, gpu-back", 0},
+	    {HEADER "1,gpu-gone,0,\n", "faults:2: fault: 'gpu-gone': gpu-lost, gpu-drain, gpu-back", 0},
 	    {HEADER "1,gpu-lost,2,\n", "faults:2: gpu: '2': a GPU of the node is expected", 0},
 	    {HEADER "1,gpu-lost,-1,\n", "gpu: '-1'", 0},
 	    {HEADER "1,gpu-lost,,\n", "gpu: ''", 0},
@@ -127,4 +128,35 @@ Test(sim_faults, they_happen)
 	cr_assert_eq(result.served, 3, "it waits until the GPU is back");
 	md_sim_result_finish(&result);
 	md_sim_workload_finish(&workload);
+}
+
+/* A GPU that is drained takes nothing until it is back: requests wait, and what it holds leaves. */
+Test(sim_faults, a_drained_gpu_takes_nothing)
+{
+	static const char trace[] = "seconds,function,context,generated\n0,,,\n10,,,\n";
+	struct md_sim_workload_options options = {0};
+	struct md_sim_policy policy = *md_sim_policy_find("medusa");
+	struct md_sim_workload workload;
+	struct md_sim_result result;
+	struct md_error err = {0};
+	cr_assert_eq(md_sim_workload_parse("t", trace, strlen(trace), &functions, &options, &workload, &err), MD_OK);
+	parse(HEADER "5,gpu-drain,0,\n5,gpu-drain,1,\n15,gpu-back,0,\n", &workload);
+	cr_assert_eq(md_sim_run(&node, &functions, &workload, &policy, 1, NULL, &result, &err), MD_OK, "%s",
+		     err.message);
+	cr_assert_eq(result.served, 2);
+	cr_assert_eq(result.contradictions, 0);
+	cr_assert_gt(md_sim_samples_percentile(&result.wait_ms, 100), 4999, "the second waits until GPU 0 is back");
+	md_sim_result_finish(&result);
+	md_sim_workload_finish(&workload);
+}
+
+Test(sim_faults, reports_that_there_are_not_cannot_be_late)
+{
+	static const char text[] = HEADER "1,report-lag,,3s\n";
+	struct md_sim_workload workload = {0};
+	struct md_error err = {0};
+	node.report_every_ns = 0;
+	cr_assert_neq(md_sim_faults_parse("faults", text, strlen(text), &node, &functions, &workload, &err), MD_OK);
+	cr_assert_str_eq(err.message,
+			 "faults:2: fault: 'report-lag': the node has no report_every, so there are no reports");
 }

@@ -463,6 +463,27 @@ Test(sim_run, faults_leave_no_request_behind)
 	scene_finish(&scene);
 }
 
+/* A batch of 34 minutes, and a copy of 83: timers alone, however many, mean that nothing happens. */
+Test(sim_run, work_under_way_is_waited_for)
+{
+	static const char *const names[] = {"torpor", "fifo-lru", "medusa"};
+	for (int copy = 0; copy < 2; copy++) {
+		struct scene scene;
+		scene_init(&scene, 1, copy ? 60000000000000 : 2000000000);
+		add_function(&scene, copy ? 50000000000000 : 1000000000, 40 * MS)->spec.token_ns = 20 * MS;
+		scene.functions[0].spec.slo_ns = copy ? 6000000 * MS : 2400000 * MS;
+		add_request(&scene, 0, 0);
+		scene.requests[0].generated_tokens = copy ? 0 : 100001;
+		for (size_t i = 0; i < 3; i++) {
+			struct md_sim_result result = run_as(&scene, named(names[i]));
+			cr_assert_eq(result.met, 1, "%s, copy %d", names[i], copy);
+			cr_assert_gt(result.end_s, copy ? 4999 : 2000);
+			md_sim_result_finish(&result);
+		}
+		scene_finish(&scene);
+	}
+}
+
 /* What was aborted was not served, though the model reports its end. */
 Test(sim_run, an_aborted_request_counts_as_cancelled)
 {

@@ -108,6 +108,18 @@ Test(sim_trace_functions, other_traces_leave_the_functions_as_they_are)
 	}
 }
 
+Test(sim_trace_functions, columns_may_come_in_any_order_and_in_quotes)
+{
+	struct md_sim_functions functions = make("Adapter, Model, Seconds\n\"a\", lora, 3\n,\"plain\",1\n", true);
+	cr_assert_eq(functions.count, 2);
+	assert_function(&functions, 0, "lora/a", 7, 0);
+	assert_function(&functions, 1, "plain", 5, MEDUSA_SCHED_NONE);
+	md_sim_functions_finish(&functions);
+	functions = make("seconds,model\n1,lora\n", true);
+	assert_function(&functions, 0, "lora", 7, 0);
+	md_sim_functions_finish(&functions);
+}
+
 Test(sim_trace_functions, a_model_that_is_not_there_is_named)
 {
 	static const char trace[] = HEADER "0,lora,a,,\n\n1,laura,a,,\n";
@@ -125,8 +137,8 @@ Test(sim_trace_functions, a_bad_row_is_found_when_the_trace_is_read)
 	static const struct {
 		const char *row, *message;
 	} cases[] = {
-	    {"1,,a,,\n", "trace:2: model: a model's name is expected"},
-	    {"1,lora,a,\n", "trace:2: line: five columns are expected"},
+	    {"1,,a,,\n", "trace:2: model: '': a model's name is expected"},
+	    {"1,lora,a,\n", "trace:2: line: 5 columns are expected"},
 	    {"soon,lora,a,,\n", "trace:2: seconds: "},
 	    {"1,lora,a,,many\n", "trace:2: generated: "},
 	};

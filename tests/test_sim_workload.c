@@ -58,6 +58,44 @@ static void assert_request(const struct md_sim_workload *workload, size_t i, uin
 
 /* ---- forms ---- */
 
+Test(sim_workload, the_first_request_is_the_beginning)
+{
+	static const char *const traces[] = {OWN "1700000001.5,f-0,,\n1700000000,f-1,,\n",
+					     OWN "86401.5,f-0,,\n86400,f-1,,\n",
+					     "{\"timestamp\": 5000, \"input_length\": 0, \"output_length\": 0}\n"
+					     "{\"timestamp\": 6500, \"input_length\": 0, \"output_length\": 0}\n"};
+	for (size_t i = 0; i < sizeof(traces) / sizeof(traces[0]); i++) {
+		struct md_sim_workload workload =
+		    parse(traces[i], 3, (struct md_sim_workload_options){.duration_ns = 600000 * MS});
+		cr_assert_eq(workload.count, 2, "all of %s", traces[i]);
+		assert_request(&workload, 0, 0, i < 2, 0, 0);
+		assert_request(&workload, 1, 1500 * MS, i == 2, 0, 0);
+		md_sim_workload_finish(&workload);
+	}
+}
+
+/* The same two requests, however the columns are written. */
+Test(sim_workload, columns_by_name_in_any_order_with_quotes_and_blanks)
+{
+	static const char *const traces[] = {
+	    "generated,function,seconds,context\n20,f-1,1,10\n,f-2,2,\n",
+	    "Seconds, Function, Context , GENERATED\n1, f-1, 10, 20\n2 ,f-2,,\n",
+	    "\"seconds\",\"function\",\"context\",\"generated\"\n\"1\",\"f-1\",\"10\",\"20\"\n2,\"f-2\" ,,\"\"\n",
+	    "seconds\t,\tfunction,generated,ContextTokens\r\n1,f-1,20,10\r\n2,f-2,,0\r\n",
+	    "timestamp,function,contexttokens,generated\n2023-11-16 18:17:03,f-1,10,20\n2023-11-16 18:17:04,f-2,0,\n",
+	};
+	for (size_t i = 0; i < sizeof(traces) / sizeof(traces[0]); i++) {
+		struct md_sim_workload workload = parse(traces[i], 3, (struct md_sim_workload_options){0});
+		cr_assert_eq(workload.count, 2, "%s", traces[i]);
+		assert_request(&workload, 0, 0, 1, 10, 20);
+		assert_request(&workload, 1, 1000 * MS, 2, 0, 0);
+		md_sim_workload_finish(&workload);
+	}
+	struct md_sim_workload times = parse("seconds\n1\n3\n", 3, (struct md_sim_workload_options){0});
+	assert_request(&times, 1, 2000 * MS, 1, 0, 0);
+	md_sim_workload_finish(&times);
+}
+
 Test(sim_workload, azure_counts_from_its_first_request)
 {
 	struct md_sim_workload workload =
@@ -90,10 +128,10 @@ Test(sim_workload, own_form_names_functions)
 {
 	struct md_sim_workload workload =
 	    parse(OWN "2.5,f-1,10,20\n0.25,2,,\n3,,7,\n4,,,1\n", 3, (struct md_sim_workload_options){0});
-	assert_request(&workload, 0, 250 * MS, 2, 0, 0);
-	assert_request(&workload, 1, 2500 * MS, 1, 10, 20);
-	assert_request(&workload, 2, 3000 * MS, 0, 7, 0);
-	assert_request(&workload, 3, 4000 * MS, 1, 0, 1);
+	assert_request(&workload, 0, 0, 2, 0, 0);
+	assert_request(&workload, 1, 2250 * MS, 1, 10, 20);
+	assert_request(&workload, 2, 2750 * MS, 0, 7, 0);
+	assert_request(&workload, 3, 3750 * MS, 1, 0, 1);
 	md_sim_workload_finish(&workload);
 }
 
@@ -101,7 +139,7 @@ Test(sim_workload, a_byte_order_mark_and_any_order_are_taken)
 {
 	struct md_sim_workload workload =
 	    parse("\xef\xbb\xbf" OWN "2,f-1,,\r\n1,f-0,,\r\n", 3, (struct md_sim_workload_options){0});
-	assert_request(&workload, 0, 1000 * MS, 0, 0, 0);
+	assert_request(&workload, 0, 0, 0, 0, 0);
 	cr_assert(workload.reordered && !workload.mapped);
 	md_sim_workload_finish(&workload);
 	workload = parse("\xef\xbb\xbf" AZURE "2024-03-01 12:00:00,2,3\n", 3, (struct md_sim_workload_options){0});
@@ -119,18 +157,30 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	    {"\xef\xbb\xbf", "trace:1: there are no requests"},
 	    {"\xef\xbb", "trace:1: neither TIMESTAMP,"},
 	    {"time,tokens\n1,2\n", "trace:1: neither TIMESTAMP,"},
-	    {AZURE "2023-11-16 18:17:03,1\n", "trace:2: line: three columns"},
-	    {AZURE "2023-11-16 18:17:03,1,2\n\n2023-11-16 18:17,1,2\n", "trace:4: TIMESTAMP: a time such as"},
+	    {AZURE "2023-11-16 18:17:03,1\n", "trace:2: line: 3 columns are expected, as in the header; it has 2"},
+	    {AZURE "2023-11-16 18:17:03,1,2\n\n2023-11-16 18:17,1,2\n",
+	     "trace:4: TIMESTAMP: '2023-11-16 18:17': a time such as"},
 	    {AZURE "2023-13-16 18:17:03,1,2\n", "TIMESTAMP"},
 	    {AZURE "0000-00-00 18:17:03,1,2\n", "TIMESTAMP"},
 	    {AZURE "2023-11-16 18:17:03+02:00,1,2\n", "TIMESTAMP"},
 	    {AZURE "2023-11-16 18:17:03.,1,2\n", "TIMESTAMP"},
-	    {AZURE "2023-11-16 18:17:03,-1,2\n", "trace:2: ContextTokens: a number of tokens"},
+	    {AZURE "2023-11-16 18:17:03,-1,2\n", "trace:2: ContextTokens: '-1': a number of tokens"},
 	    {AZURE "2023-11-16 18:17:03,1,\n", "trace:2: GeneratedTokens"},
 	    {AZURE "2023-11-16 18:17:03,1,100000001\n", "trace:2: GeneratedTokens"},
-	    {OWN "1,f-0,1\n", "trace:2: line: four columns"},
+	    {OWN "1,f-0,1\n", "trace:2: line: 4 columns are expected, as in the header; it has 3"},
 	    {OWN "soon,f-0,1,1\n", "trace:2: seconds"},
-	    {OWN "-1,f-0,1,1\n", "trace:2: seconds"},
+	    {OWN "-1,f-0,1,1\n", "trace:2: seconds: '-1': seconds such as 12.5 are expected, up to 3000000000"},
+	    {OWN "1,f-0,ten,1\n", "trace:2: context: 'ten': a number of tokens up to 100000000"},
+	    {OWN "1,f-0,1,1e3\n", "trace:2: generated: '1e3': a number of tokens"},
+	    {OWN "1,f-0,1,1,\n", "trace:2: line: 4 columns are expected, as in the header; it has 5"},
+	    {OWN "1,\"f-0,1,1\n", "trace:2: function: its quotes do not end in this line"},
+	    {OWN "1,\"f\"\"0\",1,1\n", "trace:2: function: quotes within quotes are not taken"},
+	    {OWN "1,\"f-0\" x,1,1\n", "trace:2: function: there is something behind its quotes"},
+	    {"seconds,user\n1,2\n", "trace:1: header: 'user': there is no such column; there are seconds or TIMESTAMP"},
+	    {"seconds,context,ContextTokens\n1,2,2\n", "trace:1: header: 'ContextTokens': this column is given twice"},
+	    {"seconds,TIMESTAMP\n", "trace:1: header: it has seconds and TIMESTAMP; one of them"},
+	    {"seconds,model,function\n", "trace:1: header: it has function, and model or adapter"},
+	    {"seconds,adapter\n", "trace:1: header: it has adapter, and no model"},
 	    {OWN "9999999999,f-0,1,1\n", "trace:2: seconds"},
 	    {OWN "1,f-0,1,1\n2,g,1,1\n", "trace:3: function: there is no function 'g' (names, or 0 to 2)"},
 	    {OWN "1,3,1,1\n", "no function '3'"},
@@ -152,6 +202,18 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_refused(cases[i].text, cases[i].message);
+}
+
+Test(sim_workload, a_zero_byte_in_a_name_is_refused)
+{
+	static const char text[] = OWN "1,f-0\0x,1,1\n";
+	struct md_sim_functions all = make_functions(3, "6/min");
+	struct md_sim_workload_options options = {0};
+	struct md_sim_workload workload;
+	struct md_error err = {0};
+	cr_assert_neq(md_sim_workload_parse("trace", text, sizeof(text) - 1, &all, &options, &workload, &err), MD_OK);
+	cr_assert_str_eq(err.message, "trace:2: function: 'f-0': there is a zero byte in it");
+	md_sim_functions_finish(&all);
 }
 
 Test(sim_workload, options_out_of_range_are_refused)
@@ -187,9 +249,10 @@ Test(sim_workload, speed_and_duration)
 {
 	struct md_sim_workload workload = parse(OWN "1,,,\n2,,,\n3,,,\n4,,,\n", 2,
 						(struct md_sim_workload_options){.speed = 2, .duration_ns = 1500 * MS});
-	cr_assert_eq(workload.count, 2);
-	assert_request(&workload, 0, 500 * MS, 0, 0, 0);
-	assert_request(&workload, 1, 1000 * MS, 1, 0, 0);
+	cr_assert_eq(workload.count, 3);
+	assert_request(&workload, 0, 0, 0, 0, 0);
+	assert_request(&workload, 1, 500 * MS, 1, 0, 0);
+	assert_request(&workload, 2, 1000 * MS, 0, 0, 0);
 	cr_assert_eq(workload.end, 1500 * MS);
 	md_sim_workload_finish(&workload);
 }

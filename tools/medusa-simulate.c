@@ -425,14 +425,15 @@ static int report(struct run *run)
 		md_options_say(&command, "%s", err.message);
 		return MD_EXIT_COMMAND;
 	}
+	int result = MD_EXIT_OK;
 	for (size_t i = 0; i < run->result_count; i++) {
-		if (run->results[i].unfinished) {
-			fprintf(stderr, "%s: %s left %" PRIu64 " requests unfinished\n", command.name,
-				run->policies[i]->name, run->results[i].unfinished);
-			return MD_EXIT_FAILED;
-		}
+		if (!run->results[i].unfinished)
+			continue;
+		md_options_say(&command, "%s left %" PRIu64 " requests unfinished", run->policies[i]->name,
+			       run->results[i].unfinished);
+		result = MD_EXIT_FAILED;
 	}
-	return MD_EXIT_OK;
+	return result;
 }
 
 static int print_policies(void)

@@ -177,6 +177,10 @@ enum md_status md_sim_yaml_parse(const char *name, const char *text, size_t byte
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: %zu bytes, over 4 MiB", name, bytes);
 	if (!yaml_parser_initialize(&reader.parser))
 		return out_of_memory(&reader);
+	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* the byte order mark that some programs write */
+		text += 3;
+		bytes -= 3;
+	}
 	yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);
 	yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
 	status = read_document(&reader);

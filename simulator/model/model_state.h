@@ -90,6 +90,7 @@ struct md_sim_model {
 	const struct md_sim_node *node;
 	const struct md_sim_functions *functions;
 	uint64_t now, orders;
+	uint64_t ended; /* stages of copies and batches */
 	bool failed;
 	struct md_sim_agenda agenda;
 	struct md_sim_links links;

@@ -228,8 +228,31 @@ bool md_sim_model_due(struct md_sim_model *model, uint64_t *at)
 	return true;
 }
 
+static bool is_work(const struct md_sim_entry *entry)
+{
+	return entry->kind == AGENDA_COMPUTED || entry->kind == AGENDA_BEGIN || entry->kind == AGENDA_TRANSFER;
+}
+
+bool md_sim_model_works(const struct md_sim_model *model)
+{
+	uint64_t end;
+	uint32_t transfer;
+	if (md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX)
+		return true;
+	for (size_t i = 0; i < model->agenda.count; i++)
+		if (is_work(&model->agenda.entries[i]) && !stale(model, &model->agenda.entries[i]))
+			return true;
+	return false;
+}
+
+uint64_t md_sim_model_ended(const struct md_sim_model *model)
+{
+	return model->ended;
+}
+
 static void happen(struct md_sim_model *model, struct md_sim_entry entry)
 {
+	model->ended += is_work(&entry);
 	switch (entry.kind) {
 	case AGENDA_COMPUTED:
 		md_sim_model_computed(model, entry.index);
@@ -263,6 +286,7 @@ void md_sim_model_advance(struct md_sim_model *model)
 		return;
 	if (md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX && (!entry || end <= entry->at)) {
 		model->now = end;
+		model->ended++;
 		md_sim_model_transfer_next(model, transfer);
 		return;
 	}

@@ -81,6 +81,13 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 			size_t count);
 /* When the next event happens; false: never. Memory reports go on for ever. */
 bool md_sim_model_due(struct md_sim_model *model, uint64_t *at);
+/*
+ * Whether a copy or a batch is under way, which ends by itself; unlike faults and memory reports, which happen while
+ * nothing is done.
+ */
+bool md_sim_model_works(const struct md_sim_model *model);
+/* Stages of copies and batches that have ended so far. */
+uint64_t md_sim_model_ended(const struct md_sim_model *model);
 /* Moves to that time. Events that follow, if any, are then taken one by one. */
 void md_sim_model_advance(struct md_sim_model *model);
 bool md_sim_model_event(struct md_sim_model *model, struct medusa_sched_event *event);

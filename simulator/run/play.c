@@ -13,8 +13,12 @@
 
 #define NEVER UINT64_MAX
 #define PROGRESS_NS UINT64_C(100000000)
-/* Longer than any wait that the scheduler allows: if no request has ended for so long, none will. */
+/*
+ * Longer than any wait that the scheduler allows: if no request has ended for so long, and no copy or batch is under way,
+ * none will. Copies alone, so many of them without a request that ends, serve nobody.
+ */
 #define PATIENCE_NS (UINT64_C(1800) * 1000000000)
+#define COPIES_IN_VAIN 1000000u
 
 struct run {
 	const struct md_sim_node *node;
@@ -33,6 +37,7 @@ struct run {
 	size_t fault_count;
 	size_t arrived;
 	uint64_t now, timer;
+	uint64_t ended_at_last;   /* md_sim_model_ended() when a request ended last */
 	uint64_t began, reported; /* real time */
 };
 
@@ -254,19 +259,30 @@ static void pass_time(struct run *run, uint64_t until)
 	run->now = until;
 }
 
+/* Whether nothing more will happen to requests; next is when the next event of any kind comes. */
+static bool is_over(const struct run *run, uint64_t arrival, uint64_t next)
+{
+	uint64_t most = run->policy->max_wait_ns, last = run->workload->requests[run->workload->count - 1].at;
+	/* whoever sets a longer wait waits longer */
+	uint64_t patience = PATIENCE_NS + (most < NEVER / 4 ? most : NEVER / 4);
+	if (next == NEVER)
+		return true;
+	if (arrival != NEVER || next <= run->measure.last_end + patience || next <= last + patience)
+		return false;
+	return !md_sim_model_works(run->model) || md_sim_model_ended(run->model) - run->ended_at_last > COPIES_IN_VAIN;
+}
+
 /* At equal times, ends come before arrivals, and arrivals before timers. */
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
 	const struct md_sim_workload *workload = run->workload;
-	/* whoever sets a longer wait waits longer */
-	uint64_t patience = PATIENCE_NS + (run->policy->max_wait_ns < NEVER / 4 ? run->policy->max_wait_ns : NEVER / 4);
 	for (uint64_t turns = 0; run->measure.ended_count < workload->count; turns++) {
+		size_t ended = run->measure.ended_count;
 		uint64_t due, arrival = run->arrived < workload->count ? workload->requests[run->arrived].at : NEVER;
 		if (!md_sim_model_due(run->model, &due))
 			due = NEVER;
 		uint64_t next = least(due, least(arrival, run->timer));
-		if (next == NEVER || (arrival == NEVER && next > run->measure.last_end + patience &&
-				      next > workload->requests[workload->count - 1].at + patience))
+		if (is_over(run, arrival, next))
 			break;
 		pass_time(run, next);
 		if (due == next)
@@ -275,6 +291,8 @@ static enum md_status play(struct run *run, const struct md_sim_progress *progre
 			MD_FORWARD(arrive(run, err));
 		else
 			MD_FORWARD(ring(run, err));
+		if (run->measure.ended_count != ended)
+			run->ended_at_last = md_sim_model_ended(run->model);
 		if (turns % 1024 == 0)
 			show_progress(run, progress);
 	}

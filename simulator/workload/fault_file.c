@@ -25,6 +25,7 @@ static const struct kind {
 	enum value value;
 } kinds[] = {
     {"gpu-lost", MEDUSA_SCHED_EVENT_GPU_LOST, true, VALUE_NONE},
+    {"gpu-drain", MEDUSA_SCHED_EVENT_GPU_DRAIN, true, VALUE_NONE},
     {"gpu-back", MEDUSA_SCHED_EVENT_GPU_BACK, true, VALUE_NONE},
     {"backbone-failed", MEDUSA_SCHED_EVENT_BACKBONE_FAILED, true, VALUE_BACKBONE},
     {"transfer-failed", MEDUSA_SCHED_EVENT_TRANSFER_FAILED, true, VALUE_NONE},
@@ -123,8 +124,10 @@ static enum md_status read_fault(struct reader *reader)
 		kind++;
 	if (kind == sizeof(kinds) / sizeof(kinds[0]))
 		return refuse(reader, FAULT,
-			      "gpu-lost, gpu-back, backbone-failed, transfer-failed, batch-failed, "
+			      "gpu-lost, gpu-drain, gpu-back, backbone-failed, transfer-failed, batch-failed, "
 			      "memory-limit or report-lag is expected");
+	if (kinds[kind].value == VALUE_TIME && !reader->node->report_every_ns)
+		return refuse(reader, FAULT, "the node has no report_every, so there are no reports");
 	fault.type = kinds[kind].type;
 	fault.now = (uint64_t)(seconds * 1e9);
 	MD_FORWARD(read_gpu(reader, &kinds[kind], &fault.gpu));

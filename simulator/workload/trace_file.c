@@ -97,16 +97,17 @@ static enum md_status speed_of(struct md_sim_builder *builder, double *speed)
 	return MD_OK;
 }
 
-/* Sorts the requests, and moves them to time 0, to the wanted speed or load and to the wanted end. */
-static enum md_status finish_requests(struct md_sim_builder *builder, uint64_t base)
+/* Sorts the requests, and moves the first one to time 0, and all to the wanted speed or load and to the wanted end. */
+static enum md_status finish_requests(struct md_sim_builder *builder)
 {
 	struct md_sim_workload *out = &builder->out;
 	double speed;
 	out->reordered = !builder->sorted;
 	out->mapped = builder->mapped;
 	md_sim_builder_sort(builder);
+	uint64_t first = out->requests[0].at;
 	for (size_t i = 0; i < out->count; i++)
-		out->requests[i].at -= base;
+		out->requests[i].at -= first;
 	out->end = out->requests[out->count - 1].at + 1;
 	MD_FORWARD(speed_of(builder, &speed));
 	for (size_t i = 0; i < out->count && speed != 1; i++)
@@ -121,7 +122,14 @@ static enum md_status finish_requests(struct md_sim_builder *builder, uint64_t b
 
 static enum md_status refuse(const struct md_sim_builder *builder, uint32_t line, const struct md_sim_row_error *wrong)
 {
-	return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": %s: %s", builder->name, line, wrong->field,
+	if (!wrong->field)
+		return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": %s", builder->name, line,
+				    wrong->what);
+	if (!wrong->value)
+		return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": %s: %s", builder->name, line,
+				    wrong->field, wrong->what);
+	return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": %s: '%.*s': %s", builder->name, line,
+			    wrong->field, wrong->value_bytes < 60 ? (int)wrong->value_bytes : 60, wrong->value,
 			    wrong->what);
 }
 
@@ -139,51 +147,21 @@ static enum md_status add_row(struct md_sim_builder *builder, uint32_t line, con
 	return md_sim_builder_add(builder, &request);
 }
 
-static enum md_status read_lines(struct md_sim_builder *builder, const char *text, size_t bytes,
-				 const struct md_sim_row_form **form)
+static enum md_status read_rows(struct md_sim_builder *builder, struct md_sim_rows *rows)
 {
-	const char *end = text + bytes, *next;
-	*form = NULL;
-	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the byte order mark that some programs write */
-		text += 3;
-	for (uint32_t number = 1; text < end; text = next, number++) {
-		const char *stop = memchr(text, '\n', (size_t)(end - text));
-		struct md_sim_row row = {0};
+	for (;;) {
+		struct md_sim_row row;
 		struct md_sim_row_error wrong;
-		next = stop ? stop + 1 : end;
-		stop = stop ? stop : end;
-		if (stop > text && stop[-1] == '\r')
-			stop--;
-		if (stop == text)
-			continue;
-		if (!*form) {
-			*form = md_sim_row_form(text, (size_t)(stop - text));
-			if (!*form)
-				return md_error_set(builder->err, MD_ERR_CORRUPT,
-						    "%s:%" PRIu32
-						    ": neither TIMESTAMP,ContextTokens,GeneratedTokens nor "
-						    "seconds,function,context,generated nor "
-						    "seconds,model,adapter,context,generated nor a JSON object",
-						    builder->name, number);
-			if ((*form)->header)
-				continue;
-		}
-		if (!(*form)->parse(text, (size_t)(stop - text), &row, &wrong))
-			return refuse(builder, number, &wrong);
-		MD_FORWARD(add_row(builder, number, &row));
+		enum md_sim_rows_result result = md_sim_rows_next(rows, &row, &wrong);
+		if (result == MD_SIM_ROWS_END)
+			return MD_OK;
+		if (result == MD_SIM_ROWS_WRONG)
+			return refuse(builder, rows->line, &wrong);
+		MD_FORWARD(add_row(builder, rows->line, &row));
 	}
-	return MD_OK;
 }
 
-static uint64_t first_time(const struct md_sim_workload *workload)
-{
-	uint64_t first = workload->count ? workload->requests[0].at : 0;
-	for (size_t i = 1; i < workload->count; i++)
-		first = workload->requests[i].at < first ? workload->requests[i].at : first;
-	return first;
-}
-
-static enum md_status describe_trace(struct md_sim_builder *builder, const struct md_sim_row_form *form)
+static enum md_status describe_trace(struct md_sim_builder *builder, const char *form)
 {
 	const char *slash = strrchr(builder->name, '/');
 	char mapping[64] = "";
@@ -191,7 +169,7 @@ static enum md_status describe_trace(struct md_sim_builder *builder, const struc
 		snprintf(mapping, sizeof(mapping), ", functions by a Zipf law of exponent %g", builder->options->zipf);
 	else if (builder->mapped)
 		snprintf(mapping, sizeof(mapping), ", functions round-robin");
-	if (asprintf(&builder->out.source, "%s (%s), %zu requests%s", slash ? slash + 1 : builder->name, form->name,
+	if (asprintf(&builder->out.source, "%s (%s), %zu requests%s", slash ? slash + 1 : builder->name, form,
 		     builder->out.count, mapping) >= 0)
 		return MD_OK;
 	builder->out.source = NULL;
@@ -200,13 +178,14 @@ static enum md_status describe_trace(struct md_sim_builder *builder, const struc
 
 enum md_status md_sim_trace_parse(struct md_sim_builder *builder, const char *text, size_t bytes)
 {
-	const struct md_sim_row_form *form;
+	struct md_sim_rows rows;
 	if (builder->options->mapping == MD_SIM_ZIPF)
 		MD_FORWARD(start_zipf(builder));
 	MD_FORWARD(start_names(builder));
-	MD_FORWARD(read_lines(builder, text, bytes, &form));
-	if (!form || !builder->out.count)
+	md_sim_rows_init(&rows, text, bytes);
+	MD_FORWARD(read_rows(builder, &rows));
+	if (!builder->out.count)
 		return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:1: there are no requests in it", builder->name);
-	MD_FORWARD(finish_requests(builder, form->from_first ? first_time(&builder->out) : 0));
-	return describe_trace(builder, form);
+	MD_FORWARD(finish_requests(builder));
+	return describe_trace(builder, rows.form);
 }

@@ -105,27 +105,12 @@ static enum md_status take_row(struct finder *finder, uint32_t line, const struc
 }
 
 /* Up to the first line that is wrong: that is found when the trace is read. */
-static enum md_status take_lines(struct finder *finder, const char *text, const char *end, bool *models)
+static enum md_status take_rows(struct finder *finder, struct md_sim_rows *rows)
 {
-	const struct md_sim_row_form *form = NULL;
-	for (uint32_t number = 1; text < end; number++) {
-		const char *stop = memchr(text, '\n', (size_t)(end - text)), *next = stop ? stop + 1 : end;
-		struct md_sim_row row = {0};
-		struct md_sim_row_error wrong;
-		stop = stop ? stop : end;
-		size_t bytes = (size_t)(stop - text) - (stop > text && stop[-1] == '\r');
-		if (!form && bytes) {
-			form = md_sim_row_form(text, bytes);
-			*models = form && form->models;
-			if (!*models)
-				return MD_OK;
-		} else if (bytes) {
-			if (!form->parse(text, bytes, &row, &wrong))
-				return MD_OK;
-			MD_FORWARD(take_row(finder, number, &row));
-		}
-		text = next;
-	}
+	struct md_sim_row row;
+	struct md_sim_row_error wrong;
+	while (md_sim_rows_next(rows, &row, &wrong) == MD_SIM_ROWS_ROW && rows->models)
+		MD_FORWARD(take_row(finder, rows->line, &row));
 	return MD_OK;
 }
 
@@ -141,19 +126,18 @@ enum md_status md_sim_functions_of_text(const char *name, const char *text, size
 {
 	struct md_sim_functions now = *functions; /* shares all but the functions */
 	struct finder finder = {.name = name, .made = &now, .err = err};
-	const char *end = text + bytes;
+	struct md_sim_rows rows;
 	now.functions = NULL;
 	now.count = 0;
 	*made = false;
 	finder.used = calloc((size_t)functions->model_count + 1, sizeof(*finder.used));
 	if (!finder.used)
 		return no_memory(&finder);
-	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the byte order mark that some programs write */
-		text += 3;
-	enum md_status status = take_lines(&finder, text, end, made);
+	md_sim_rows_init(&rows, text, bytes);
+	enum md_status status = take_rows(&finder, &rows);
 	free(finder.slots);
 	free(finder.used);
-	*made &= status == MD_OK && now.count;
+	*made = rows.models && status == MD_OK && now.count;
 	if (!*made) {
 		finish_made(&now);
 		return status;

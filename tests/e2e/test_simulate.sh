@@ -51,6 +51,17 @@ assert_exit file 0
 assert_contains "$work/file.out" "2 requests"
 assert_contains "$work/file.out" "Zipf law of exponent 1.1"
 
+section "a trace may begin at any time"
+mkdir "$work/zero" "$work/unix"
+printf 'seconds,function,context,generated\n0,Bert-qa-0,10,1\n1.5,Bert-qa-1,10,1\n' >"$work/zero/trace.csv"
+sed '2,$s/^/170000000/' "$work/zero/trace.csv" >"$work/unix/trace.csv"
+for beginning in zero unix; do
+	simulate $beginning "$work/$beginning/trace.csv" --policy torpor --no-real
+	assert_exit $beginning 0
+done
+assert_contains "$work/unix.out" "2 requests in 60.0 s"
+assert_same_file "$work/zero.out" "$work/unix.out"
+
 section "laws, loads, and nodes of other sizes"
 simulate law mmpp --policy native --load 0.7 --gpus 2
 assert_exit law 0
@@ -78,7 +89,8 @@ for file in log.csv convert.sh; do fenced $page file $file >"$work/$file"; done
 (cd "$work" && run convert bash convert.sh
 echo $code >convert.code)
 assert_equal "exit code" 0 "$(cat "$work/convert.code")"
-assert_contains "$work/trace.csv" "1.500,sdxl-lora,anime,,25"
+assert_contains "$work/trace.csv" "1700000001.5,sdxl-lora,anime,,25"
+assert_contains "$work/convert.out" "3 requests in 2.0 s"
 assert_contains "$work/convert.out" "3 requests"
 assert_contains "$work/convert.out" "3 of 5 models"
 printf 'seconds,model,adapter,context,generated\n0,sdxl-lora,a,,\n1,sdxl-lora,b,,\n' >"$work/pairs.csv"
@@ -124,7 +136,7 @@ END
 assert_equal "a bundle, and the same by kinds" "True torpor-fifo torpor*" "$(cat "$work/same.out")"
 
 section "faults"
-printf 'seconds,fault,gpu,value\n10,gpu-lost,0,\n30,gpu-back,0,\n' >"$work/faults.csv"
+printf 'seconds,fault,gpu,value\n10,gpu-lost,0,\n30,gpu-back,0,\n40,gpu-drain,1,\n' >"$work/faults.csv"
 simulate faults mmpp --policy torpor --faults "$work/faults.csv" --no-real
 assert_exit faults 0
 simulate sound mmpp --policy torpor --no-real

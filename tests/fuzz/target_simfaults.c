@@ -7,7 +7,7 @@
 
 bool fuzz_accepted;
 
-static const char node_text[] = "name: n\nsource: s\nhost_speed: 10GB/s\ngpus:\n"
+static const char node_text[] = "name: n\nsource: s\nhost_speed: 10GB/s\nreport_every: 1s\ngpus:\n"
 				"  - {name: a, memory: 80GB}\n  - {name: b, memory: 40GB}\n";
 static const char functions_text[] = "source: s\nbackbones: [{name: base, weights: 1GB, count: 2}]\n"
 				     "models: [{name: f, backbone: base, adapter: 1MB, execution: 5ms}]\n";
