@@ -115,7 +115,10 @@ const char *md_units_rate(const char *text, struct md_units_range *per_min)
 const char *md_units_number(const char *text, double *number)
 {
 	const char *end;
-	if (!take_number(text, number, &end) || (*end && strcmp(end, "%")))
+	bool taken = take_number(text, number, &end);
+	if (taken && (*end == 'e' || *end == 'E'))
+		return "a number without an exponent is expected, such as 4000000 or 0.98";
+	if (!taken || (*end && strcmp(end, "%")))
 		return "a number is expected, such as 4, 0.98 or 98%";
 	if (*end)
 		*number /= 100;

@@ -23,6 +23,8 @@
 
 /* ---- what is simulated ------------------------------------------------------------------------------------------ */
 
+#define MD_SIM_GPUS_MAX 256u
+
 struct md_sim_node {
 	char *name, *source; /* where the numbers come from: a paper's table, a measurement */
 	struct medusa_sched_gpu *gpus;
@@ -81,10 +83,14 @@ struct md_sim_function {
 	uint32_t prompt_low, prompt_high, generated_low, generated_high;
 	uint32_t backbone_count; /* functions of a template: on this many backbones from spec.backbone on; 0: on one */
 	uint32_t model;          /* the entry of functions.yaml that it came from, for tables by model */
+	uint32_t line;           /* of that entry in its file; 0: unknown */
 };
 
 struct md_sim_functions {
 	char *source;
+	char *file; /* that they were read from; NULL: unknown */
+	char **artifacts;
+	uint32_t artifact_count; /* files that values of models were read from */
 	struct md_sim_backbone *backbones;
 	uint32_t backbone_count;
 	struct md_sim_function *functions;

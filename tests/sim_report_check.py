@@ -132,12 +132,13 @@ def check_functions(table, report, policy):
     by_missed = sorted((f["met"] if f["counted"] else f["served"]) - f["requests"] for f in policy["per_function"])
     rows = table[1:]
     expect(len(rows) == min(len(by_missed), 500), f"HTML: {len(rows)} functions of {policy['name']}")
-    expect(all(len(row) == len(table[0]) == 12 for row in rows), "HTML: functions: each row has all columns")
-    expect(sum(int(row[2]) for row in rows) <= policy["requests"]["all"], "HTML: functions: requests")
+    expect(all(len(row) == len(table[0]) == 13 for row in rows), "HTML: functions: each row has all columns")
+    expect(table[0][2] == "objective, ms" and table[0][9:12] == ["TTFT p50, ms", "TTFT p98, ms", "TTFT p99, ms"], f"HTML: heads of functions: {table[0]}")
+    expect(sum(int(row[3]) for row in rows) <= policy["requests"]["all"], "HTML: functions: requests")
     if len(by_missed) <= 500:
-        expect(sum("never" in row[3] for row in rows) == policy["functions"]["never_served"], "HTML: functions that were never served")
-        expect(sum(row[7] == "yes" for row in rows) == policy["functions"]["compliant"], "HTML: functions that are compliant")
-        expect(sum(int(row[5]) for row in rows) == policy["requests"]["met"] or policy["functions"]["counted"] < len(rows), "HTML: functions: in time")
+        expect(sum("never" in row[4] for row in rows) == policy["functions"]["never_served"], "HTML: functions that were never served")
+        expect(sum(row[8] == "yes" for row in rows) == policy["functions"]["compliant"], "HTML: functions that are compliant")
+        expect(sum(int(row[6]) for row in rows) == policy["requests"]["met"] or policy["functions"]["counted"] < len(rows), "HTML: functions: in time")
 
 
 def check_html(path, report):

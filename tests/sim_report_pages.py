@@ -60,12 +60,12 @@ def check_widths(view):
 
 def check_sorting(view):
     view.resize(1200, 900)
-    expect(view.evaluate(f"{HEAD % 2}.querySelector('button') !== null"), "a head of the functions is a button")
+    expect(view.evaluate(f"{HEAD % 3}.querySelector('button') !== null"), "a head of the functions is a button")
     for clicks, falling in ((1, True), (2, False)):
-        view.evaluate(f"{HEAD % 2}.querySelector('button').click()")
-        numbers = [int(text) for text in view.evaluate(COLUMN % 2)]
+        view.evaluate(f"{HEAD % 3}.querySelector('button').click()")
+        numbers = [int(text) for text in view.evaluate(COLUMN % 3)]
         expect(numbers == sorted(numbers, reverse=falling) and len(set(numbers)) > 1, f"requests after {clicks} clicks: {numbers[:5]} ...")
-        said = view.evaluate(f"{HEAD % 2}.getAttribute('aria-sort')")
+        said = view.evaluate(f"{HEAD % 3}.getAttribute('aria-sort')")
         expect(said == ("descending" if falling else "ascending"), f"aria-sort is {said}")
     view.evaluate(f"{HEAD % 0}.querySelector('button').click()")
     names = view.evaluate(COLUMN % 0)

@@ -137,9 +137,19 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 	    {NODE "gpus:\n- {memory: 32GB, memory: 16GB}\n", "gpus[0].memory: it is given twice"},
 	    {NODE "gpus:\n- {memory: [32GB]}\n", "gpus[0].memory: a single value"},
 	    {NODE "gpus:\n- 32GB\n", "gpus[0]: fields are expected"},
-	    {"name: n\nsource: s\nhost_speed: 0\n" GPUS, "node.yaml:3: host_speed: 0 is less than 1000"},
+	    {"name: n\nsource: s\nhost_speed: 0\n" GPUS, "node.yaml:3: host_speed: 0 is less than 1kB/s"},
 	    {NODE GPUS "peers:\n- {from: 0, to: 1, speed: 1GB/s}\n", "node.yaml:6: peers[0].to: there are 1 GPUs"},
 	    {NODE GPUS "peers:\n- {from: 0, to: 0, speed: 1GB/s}\n", "peers[0].to: a GPU cannot be a peer of itself"},
+	    {NODE "gpus:\n- {memory: 1GB, count: 2}\npeers:\n- {from: 0, to: 1, speed: 1GB/s}\n"
+		  "- {from: 1, to: 0, speed: 2GB/s, one_way: true}\n",
+	     "node.yaml:8: peers[1]: the link from GPU 1 to 0 is given above already"},
+	    {NODE GPUS "report_lag: 2s\n", "report_lag: without report_every there are no reports"},
+	    {NODE "gpus: [{memory: 1kB}]\n", "gpus[0].memory: 1kB is less than 1MB"},
+	    {NODE GPUS "report_every: 5h\n", "node.yaml:5: report_every: 5h is more than 1h"},
+	    {NODE GPUS "peer_speed: 2000TB/s\n", "peer_speed: 2000TB/s is more than 1000TB/s"},
+	    {NODE "gpus: [{memory: 1GB, count: 5000000000}]\n",
+	     "gpus[0].count: '5000000000': a whole number up to 4294967295 is expected"},
+	    {NODE GPUS "gpu_price: 1e3\n", "gpu_price: '1e3': a number without an exponent is expected"},
 	    {NODE GPUS "peers: 50GB/s\n", "peers: a list is expected"},
 	    {NODE GPUS "prefill_share: 11\n", "prefill_share: 11 is more than 10"},
 	    {"name: ''\nsource: s\n", "node.yaml:1: name: '': a text is expected"},
@@ -311,6 +321,18 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, in_host: yes}\n", "'yes': true or false"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, percentile: 100%}\n",
 	     "models[0].percentile: 100% is more than 0.9999"},
+	    {"source: s\nmodels:\n- {name: a, weights: 50GB, execution: 1ms, transfer: 900GB}\n",
+	     "functions.yaml:3: models[0].transfer: it is more than twice the weights"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, kv_block_tokens: 16}\n",
+	     "models[0].kv_block_tokens: it has no effect without an artifact"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 5h}\n",
+	     "models[0].execution: 5h is more than 1h"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, rate: 1000001/min}\n",
+	     "models[0].rate: 1000001/min is more than 1000000/min"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, count: 1000000000}\n",
+	     "models[0].count: 1000000000 is more than 100000"},
+	    {"source: s\nmodels:\n- {name: a, artifact: /, execution: 1ms}\n",
+	     "models[0].artifact: /: not a regular file but a folder"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, residue: 1MB}\n",
 	     "models[0].residue: it is more than the context"},
 	    {"source: s\nmodels:\n- {name: a, adapter: 1GB, execution: 1ms}\n",
@@ -319,7 +341,7 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	     "weights are given as well"},
 	    {"source: s\nmodels:\n- {name: a, backbone: x, execution: 1ms}\n", "there is no backbone 'x'"},
 	    {"source: s\nmodels:\n- {name: a, artifact: no.medusa, execution: 1ms}\n",
-	     "models[0].artifact: no.medusa: there is no such file"},
+	     "models[0].artifact: no.medusa: No such file"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms}\n- {name: a, weights: 1GB, execution: "
 	     "1ms}\n",
 	     "functions.yaml:4: models: 'a' is there already"},
@@ -394,6 +416,10 @@ Test(sim_config, an_artifact_says_what_the_file_does_not)
 	cr_assert_eq(a->kv_bytes_per_token, 200);
 	cr_assert_eq(b->spec.weight_bytes, 1000000000, "the file wins");
 	cr_assert(b->spec.context_bytes == 5000000 && b->kv_bytes_per_token == 0 && b->capture_ns == 9000000000);
+	cr_assert_str_eq(all.file, path);
+	cr_assert_eq(all.artifact_count, 2);
+	snprintf(path, sizeof(path), "%s/model.medusa", folder);
+	cr_assert_str_eq(all.artifacts[1], path, "what must not be written over");
 	md_sim_functions_finish(&all);
 	remove_beside(folder);
 }

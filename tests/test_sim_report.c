@@ -33,6 +33,8 @@ static const char expected[] = "Simulated: no GPU was used. Only the times that 
 			       "rejected: never fits                               0                10\n"
 			       "rejected: waited too long                          1                 0\n"
 			       "\n"
+			       "Latencies, times and waiting below are those of requests that were served.\n"
+			       "\n"
 			       "Latency to the goal of the SLO, ms            torpor            refuse\n"
 			       "p50                                             50.0                 -\n"
 			       "p90                                            400.0                 -\n"
@@ -100,6 +102,26 @@ Test(sim_report, text)
 	char *text = text_of(&made.report);
 	cr_expect(!strcmp(text, expected), "the text is\n%s", text);
 	free(text);
+	unmake(&made);
+}
+
+/* Nobody is named for being as bad as all the others. */
+Test(sim_report, a_score_of_zero_has_no_winner)
+{
+	struct made made;
+	make(&made);
+	made.report.results = &made.results[1];
+	made.report.count = 1;
+	char *text = md_sim_report_verdict(&made.report);
+	cr_expect_str_eq(text, "No policy served a request in time.");
+	free(text);
+	made.results[1].met = 1;
+	text = md_sim_report_verdict(&made.report);
+	cr_expect_str_eq(text,
+			 "Most requests in time: refuse (10.0 %). No function is within its SLO (0 of 2) with any "
+			 "policy.");
+	free(text);
+	made.report.count = 2;
 	unmake(&made);
 }
 

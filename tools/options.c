@@ -2,6 +2,7 @@
 /* Command-line options by getopt_long, from one table, from which the help text is made, too. */
 #include "tools/options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -14,7 +15,7 @@
 #include "base/plain.h"
 #include "tools/completion.h"
 
-#define OPTIONS_MAX 32
+#define OPTIONS_MAX 64
 #define FIRST_CODE 1000 /* beyond every letter's code */
 #define CODE_HELP (FIRST_CODE + OPTIONS_MAX)
 #define CODE_VERSION (CODE_HELP + 1)
@@ -31,6 +32,13 @@ static void print_option(const struct md_option *option)
 	printf("  %-30s %s\n", left, option->help);
 }
 
+static const char exit_codes[] = "  0  all good\n"
+				 "  1  verification failed, or something could not be materialized\n"
+				 "  2  usage\n"
+				 "  3  an input file is bad or cannot be read\n"
+				 "  4  the command could not be run or failed itself, or output could not be written\n"
+				 "  5  nothing to do: no graphs\n";
+
 static void print_help(const struct md_command *command)
 {
 	static const struct md_option common[] = {
@@ -42,13 +50,7 @@ static void print_help(const struct md_command *command)
 		print_option(&command->options[i]);
 	for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
 		print_option(&common[i]);
-	printf("\nExit codes:\n"
-	       "  0  all good\n"
-	       "  1  verification failed, or something could not be materialized\n"
-	       "  2  usage\n"
-	       "  3  an input file is bad or cannot be read\n"
-	       "  4  the command could not be run or failed itself, or output could not be written\n"
-	       "  5  nothing to do: no graphs\n%s",
+	printf("\nExit codes:\n%s%s", command->exit_codes ? command->exit_codes : exit_codes,
 	       command->exit_notes ? command->exit_notes : "");
 }
 
@@ -136,7 +138,7 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + COMMON],
 			char letters[2 * OPTIONS_MAX + 4])
 {
-	size_t count = command->option_count < OPTIONS_MAX ? command->option_count : OPTIONS_MAX;
+	size_t count = command->option_count;
 	char *letter = letters;
 	*letter++ = ':'; /* makes getopt tell a missing value from an unknown option */
 	*letter++ = 'h';
@@ -166,10 +168,13 @@ static const struct md_option *find_option(const struct md_command *command, int
 }
 
 /* -1 to go on, else an exit code. */
-static int take_option(const struct md_command *command, int code, char *argv[])
+static int take_option(const struct md_command *command, int code, char *argv[], bool seen[OPTIONS_MAX])
 {
 	const struct md_option *option = find_option(command, code);
 	if (option) {
+		if (command->once && seen[option - command->options])
+			return md_options_usage_error(command, "--%s is given twice", option->name);
+		seen[option - command->options] = true;
 		if (option->list && !md_arguments_add(option->list, optarg))
 			return md_options_usage_error(command, "--%s: out of memory for its value", option->name);
 		else if (option->value)
@@ -218,7 +223,9 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 {
 	struct option longs[OPTIONS_MAX + COMMON];
 	char letters[2 * OPTIONS_MAX + 4];
+	bool seen[OPTIONS_MAX] = {false};
 	int code, end = 1;
+	assert(command->option_count <= OPTIONS_MAX);
 	fill_standard();
 	if (!begun)
 		atexit(look_at_output);
@@ -231,7 +238,7 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 	optind = 0; /* glibc: start anew, with permutation */
 	opterr = 0;
 	while ((code = getopt_long(end, argv, letters, longs, NULL)) != -1) {
-		int result = take_option(command, code, argv);
+		int result = take_option(command, code, argv, seen);
 		if (result >= 0)
 			return result;
 	}

@@ -36,7 +36,9 @@ struct md_command {
 	const char *summary; /* one sentence */
 	const struct md_option *options;
 	size_t option_count;
+	const char *exit_codes; /* all of them, whole lines; NULL: those of enum md_exit */
 	const char *exit_notes; /* more about exit codes, whole lines; or NULL */
+	bool once;              /* an option that is given twice is refused; otherwise the last one counts */
 	const char *words;      /* what the first argument may be, "keygen sign check"; NULL: a file */
 };
 

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "format/artifact/artifact.h"
@@ -37,13 +36,10 @@ enum md_status md_sim_artifact_facts(const char *beside, const char *file, struc
 	MD_AUTO_FREE char *path = NULL;
 	struct md_artifact_file *opened;
 	struct md_artifact artifact;
-	struct stat status;
 	if (asprintf(&path, "%.*s%s", *file == '/' || !slash ? 0 : (int)(slash - beside + 1), beside, file) < 0) {
 		path = NULL;
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the path of \"%s\"", file);
 	}
-	if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "%s: there is no such file", path);
 	MD_FORWARD(md_artifact_open(path, &opened, &artifact, err));
 	*facts = (struct md_sim_artifact_facts){
 	    .weight_bytes = bound_constants(&artifact),
@@ -55,5 +51,6 @@ enum md_status md_sim_artifact_facts(const char *beside, const char *file, struc
 	};
 	md_artifact_close(opened);
 	md_artifact_finish(&artifact);
+	facts->path = md_steal_ptr(&path);
 	return MD_OK;
 }

@@ -9,6 +9,7 @@
 
 /* A value is 0 if the artifact does not contain it. */
 struct md_sim_artifact_facts {
+	char *path;              /* of the artifact; owned by the caller */
 	uint64_t weight_bytes;   /* buffers that the engine bound as constants */
 	uint64_t context_bytes;  /* graphs and their private memory */
 	uint64_t kv_block_bytes; /* of one KV block over all layers */

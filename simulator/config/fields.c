@@ -4,10 +4,14 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <math.h> /* fmod is exact */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define BOUND_BYTES 40
 
 enum md_status md_sim_fields_refuse(const struct md_sim_yaml *yaml, uint32_t node, const char *path, const char *field,
 				    struct md_error *err, const char *format, ...)
@@ -26,9 +30,12 @@ enum md_status md_sim_fields_refuse(const struct md_sim_yaml *yaml, uint32_t nod
 static const char *parse_count(const char *text, uint32_t *count)
 {
 	size_t length = strspn(text, "0123456789");
-	if (length == 0 || length > 9 || text[length])
+	unsigned long value = length > 0 && length <= 10 ? strtoul(text, NULL, 10) : ULONG_MAX;
+	if (length == 0 || text[length])
 		return "a whole number is expected";
-	*count = (uint32_t)strtoul(text, NULL, 10);
+	if (value > UINT32_MAX)
+		return "a whole number up to 4294967295 is expected";
+	*count = (uint32_t)value;
 	return NULL;
 }
 
@@ -140,18 +147,44 @@ static bool numeric_value(const struct md_sim_field *field, const void *out, dou
 	}
 }
 
+struct unit {
+	const char *name;
+	double factor;
+};
+
+/* The bound in the greatest unit in which it is a whole number, as users write it. */
+static const char *bound_text(enum md_sim_field_type type, double bound, char text[BOUND_BYTES])
+{
+	static const struct unit times[] = {{"h", 3.6e12}, {"min", 6e10}, {"s", 1e9},
+					    {"ms", 1e6},   {"us", 1e3},   {"ns", 1}},
+				 bytes[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}},
+				 none[] = {{"", 1}};
+	bool is_bytes = type == MD_SIM_BYTES || type == MD_SIM_SPEED;
+	const struct unit *unit = type == MD_SIM_TIME ? times : is_bytes ? bytes : none;
+	while (unit->factor > 1 && (bound < unit->factor || fmod(bound, unit->factor) > 0))
+		unit++;
+	snprintf(text, BOUND_BYTES, "%.15g%s%s", bound / unit->factor, unit->name,
+		 type == MD_SIM_SPEED  ? "/s"
+		 : type == MD_SIM_RATE ? "/min"
+				       : "");
+	return text;
+}
+
 static enum md_status check_bounds(const struct md_sim_fields *fields, const struct md_sim_field *field, uint32_t node,
 				   const char *path, const void *out, struct md_error *err)
 {
+	char bound[BOUND_BYTES];
 	double value;
 	if (!numeric_value(field, out, &value) || (field->low == 0 && field->high == 0))
 		return MD_OK;
 	if (value < field->low)
-		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is less than %g",
-					    md_sim_yaml_text(fields->yaml, node), field->low);
+		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is less than %s",
+					    md_sim_yaml_text(fields->yaml, node),
+					    bound_text(field->type, field->low, bound));
 	if (field->high != 0 && value > field->high)
-		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is more than %g",
-					    md_sim_yaml_text(fields->yaml, node), field->high);
+		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is more than %s",
+					    md_sim_yaml_text(fields->yaml, node),
+					    bound_text(field->type, field->high, bound));
 	return MD_OK;
 }
 

@@ -233,7 +233,8 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
 	struct md_sim_functions_config config = {.yaml = &yaml};
 	enum md_status status;
 	MD_FORWARD(md_sim_yaml_parse(name, text, bytes, &yaml, err));
-	status = read_functions(&config, err);
+	config.out.file = strdup(name);
+	status = config.out.file ? read_functions(&config, err) : md_sim_config_memory(&yaml, err);
 	md_sim_yaml_finish(&yaml);
 	md_sim_config_model_finish(&config.shared);
 	md_sim_config_backbones_finish(&config);
@@ -286,5 +287,9 @@ void md_sim_functions_finish(struct md_sim_functions *functions)
 	free(functions->models);
 	free(functions->templates);
 	free(functions->source);
+	free(functions->file);
+	for (uint32_t i = 0; i < functions->artifact_count; i++)
+		free(functions->artifacts[i]);
+	free(functions->artifacts);
 	*functions = (struct md_sim_functions){0};
 }

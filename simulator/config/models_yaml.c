@@ -119,7 +119,7 @@ static bool was_seen(uint64_t seen, const char *name)
 }
 
 /* Takes values from the artifact where the file has none. */
-static enum md_status take_artifact(const struct md_sim_functions_config *config, uint32_t at, const char *path,
+static enum md_status take_artifact(struct md_sim_functions_config *config, uint32_t at, const char *path,
 				    struct md_sim_model_entry *model, uint64_t seen, struct md_error *err)
 {
 	struct medusa_sched_function *spec = &model->function.spec;
@@ -129,6 +129,7 @@ static enum md_status take_artifact(const struct md_sim_functions_config *config
 		return MD_OK;
 	if (md_sim_artifact_facts(config->yaml->name, model->artifact, &facts, &inner) != MD_OK)
 		return md_sim_fields_refuse(config->yaml, at, path, "artifact", err, "%s", inner.message);
+	config->out.artifacts[config->out.artifact_count++] = facts.path;
 	if (!was_seen(seen, "weights") && !was_seen(seen, "adapter"))
 		spec->weight_bytes = facts.weight_bytes;
 	if (!was_seen(seen, "context"))
@@ -140,7 +141,7 @@ static enum md_status take_artifact(const struct md_sim_functions_config *config
 	return MD_OK;
 }
 
-static enum md_status check_model(const struct md_sim_functions_config *config, uint32_t at, const char *path,
+static enum md_status check_model(struct md_sim_functions_config *config, uint32_t at, const char *path,
 				  struct md_sim_model_entry *model, uint64_t seen, struct md_error *err)
 {
 	const struct md_sim_yaml *yaml = config->yaml;
@@ -161,6 +162,9 @@ static enum md_status check_model(const struct md_sim_functions_config *config, 
 		return md_sim_fields_refuse(yaml, at, path, "weights", err,
 					    model->artifact ? "the artifact does not say, so give them"
 							    : "it is missing");
+	if (was_seen(seen, "transfer") && model->function.transfer_bytes / 2 > spec->weight_bytes)
+		return md_sim_fields_refuse(yaml, at, path, "transfer", err,
+					    "it is more than twice the weights, of which a swap copies about all");
 	if (spec->residue_bytes > spec->context_bytes)
 		return md_sim_fields_refuse(yaml, at, path, "residue", err, "it is more than the context");
 	return MD_OK;
@@ -170,8 +174,12 @@ static enum md_status read_model(struct md_sim_functions_config *config, uint32_
 				 struct md_sim_model_entry *model, struct md_error *err)
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(config->yaml, model_fields);
-	uint64_t seen = config->shared_seen;
-	MD_FORWARD(md_sim_fields_read(&fields, at, path, model, &seen, err));
+	uint64_t own = 0, seen = config->shared_seen;
+	MD_FORWARD(md_sim_fields_read(&fields, at, path, model, &own, err));
+	seen |= own;
+	if (was_seen(own, "kv_block_tokens") && !model->artifact)
+		return md_sim_fields_refuse(config->yaml, at, path, "kv_block_tokens", err,
+					    "it has no effect without an artifact; kv_per_token says bytes");
 	MD_FORWARD(md_sim_fields_require(&fields, at, path, seen, err));
 	MD_FORWARD(check_model(config, at, path, model, seen, err));
 	if (!was_seen(seen, "sequence_share"))
@@ -200,6 +208,7 @@ static enum md_status add_model(struct md_sim_functions_config *config, uint32_t
 	if (status == MD_OK) {
 		out->templates[index] = model.function;
 		out->templates[index].model = index;
+		out->templates[index].line = config->yaml->nodes[at].line;
 		out->models[index] = md_steal_ptr(&model.name);
 		config->counts[index] = model.count ? model.count : 1;
 		out->model_count++;
@@ -231,8 +240,9 @@ enum md_status md_sim_config_models(struct md_sim_functions_config *config, stru
 	MD_FORWARD(read_defaults(config, err));
 	out->models = calloc(count, sizeof(*out->models));
 	out->templates = calloc(count, sizeof(*out->templates));
+	out->artifacts = calloc(count, sizeof(*out->artifacts));
 	config->counts = calloc(count, sizeof(*config->counts));
-	if (!names || !out->models || !out->templates || !config->counts)
+	if (!names || !out->artifacts || !out->models || !out->templates || !config->counts)
 		return md_sim_config_memory(yaml, err);
 	for (uint32_t at = yaml->nodes[config->models].first; at; at = yaml->nodes[at].next) {
 		MD_FORWARD(add_model(config, at, err));

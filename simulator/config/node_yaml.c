@@ -8,7 +8,6 @@
 #include "simulator/config/fields.h"
 #include "simulator/simulator.h"
 
-#define GPUS_MAX 256u
 #define SPEED_LEAST 1e3 /* bytes per second; a lower speed would stop time */
 
 struct config {
@@ -51,9 +50,9 @@ static const struct md_sim_field gpu_fields[] = {
     MD_SIM_FIELD("name", MD_SIM_TEXT, offsetof(struct gpu, name)),
     MD_SIM_FIELD("memory", MD_SIM_BYTES, offsetof(struct gpu, spec.memory_bytes), .required = true, .low = 1e6,
 		 .high = 1e15),
-    MD_SIM_FIELD("switch", MD_SIM_COUNT, offsetof(struct gpu, spec.pcie_switch), .high = GPUS_MAX - 1),
+    MD_SIM_FIELD("switch", MD_SIM_COUNT, offsetof(struct gpu, spec.pcie_switch), .high = MD_SIM_GPUS_MAX - 1),
     MD_SIM_FIELD("slots", MD_SIM_COUNT, offsetof(struct gpu, spec.slots), .low = 1, .high = 1024),
-    MD_SIM_FIELD("count", MD_SIM_COUNT, offsetof(struct gpu, count), .low = 1, .high = GPUS_MAX),
+    MD_SIM_FIELD("count", MD_SIM_COUNT, offsetof(struct gpu, count), .low = 1, .high = MD_SIM_GPUS_MAX),
 };
 
 struct peer {
@@ -81,8 +80,8 @@ static enum md_status add_gpus(const struct md_sim_yaml *yaml, uint32_t at, cons
 			       struct md_sim_node *node, struct md_error *err)
 {
 	uint32_t total = node->gpu_count + gpu->count;
-	if (total > GPUS_MAX)
-		return md_sim_fields_refuse(yaml, at, path, "count", err, "more than %u GPUs", GPUS_MAX);
+	if (total > MD_SIM_GPUS_MAX)
+		return md_sim_fields_refuse(yaml, at, path, "count", err, "more than %u GPUs", MD_SIM_GPUS_MAX);
 	for (; node->gpu_count < total; node->gpu_count++) {
 		char **name = &node->gpu_names[node->gpu_count];
 		int length;
@@ -106,8 +105,8 @@ static enum md_status read_gpus(const struct md_sim_yaml *yaml, uint32_t list, s
 	uint32_t i = 0;
 	if (yaml->nodes[list].kind != MD_SIM_SEQUENCE || !yaml->nodes[list].count)
 		return md_sim_fields_refuse(yaml, list, "gpus", NULL, err, "a list of at least one GPU is expected");
-	node->gpus = calloc(GPUS_MAX, sizeof(*node->gpus));
-	node->gpu_names = calloc(GPUS_MAX, sizeof(*node->gpu_names));
+	node->gpus = calloc(MD_SIM_GPUS_MAX, sizeof(*node->gpus));
+	node->gpu_names = calloc(MD_SIM_GPUS_MAX, sizeof(*node->gpu_names));
 	if (!node->gpus || !node->gpu_names)
 		return out_of_memory(yaml, err);
 	for (uint32_t at = yaml->nodes[list].first; at; at = yaml->nodes[at].next, i++) {
@@ -141,8 +140,9 @@ static enum md_status make_peers(const struct md_sim_yaml *yaml, double speed, s
 	return MD_OK;
 }
 
+/* given: links by from and to, gpu_count x gpu_count */
 static enum md_status read_peer(const struct md_sim_yaml *yaml, uint32_t at, const char *path,
-				const struct md_sim_node *node, struct md_error *err)
+				const struct md_sim_node *node, bool *given, struct md_error *err)
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, peer_fields);
 	uint32_t count = node->gpu_count;
@@ -155,22 +155,30 @@ static enum md_status read_peer(const struct md_sim_yaml *yaml, uint32_t at, con
 					    "there are %u GPUs, the first is 0", count);
 	if (peer.from == peer.to)
 		return md_sim_fields_refuse(yaml, at, path, "to", err, "a GPU cannot be a peer of itself");
-	node->peer_bytes_per_s[peer.from * count + peer.to] = peer.speed;
-	if (!peer.one_way)
-		node->peer_bytes_per_s[peer.to * count + peer.from] = peer.speed;
+	for (int back = 0; back < (peer.one_way ? 1 : 2); back++) {
+		uint32_t from = back ? peer.to : peer.from, to = back ? peer.from : peer.to;
+		if (given[from * count + to])
+			return md_sim_fields_refuse(yaml, at, path, NULL, err,
+						    "the link from GPU %u to %u is given above already", from, to);
+		given[from * count + to] = true;
+		node->peer_bytes_per_s[from * count + to] = peer.speed;
+	}
 	return MD_OK;
 }
 
 static enum md_status read_peers(const struct md_sim_yaml *yaml, uint32_t list, const struct md_sim_node *node,
 				 struct md_error *err)
 {
+	MD_AUTO_FREE bool *given = calloc((size_t)node->gpu_count * node->gpu_count, sizeof(*given));
 	uint32_t i = 0;
+	if (!given)
+		return out_of_memory(yaml, err);
 	if (yaml->nodes[list].kind != MD_SIM_SEQUENCE)
 		return md_sim_fields_refuse(yaml, list, "peers", NULL, err, "a list is expected");
 	for (uint32_t at = yaml->nodes[list].first; at; at = yaml->nodes[at].next, i++) {
 		char path[32];
 		snprintf(path, sizeof(path), "peers[%" PRIu32 "]", i);
-		MD_FORWARD(read_peer(yaml, at, path, node, err));
+		MD_FORWARD(read_peer(yaml, at, path, node, given, err));
 	}
 	return MD_OK;
 }
@@ -183,6 +191,9 @@ static enum md_status read_node(const struct md_sim_yaml *yaml, struct config *c
 	uint64_t seen = 0;
 	MD_FORWARD(md_sim_fields_read(&fields, 0, "", config, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, 0, "", seen, err));
+	if (config->node.report_lag_ns && !config->node.report_every_ns)
+		return md_sim_fields_refuse(yaml, 0, "", "report_lag", err,
+					    "without report_every there are no reports");
 	MD_FORWARD(read_gpus(yaml, config->gpus, &config->node, err));
 	if (!config->peers && config->peer_speed == 0)
 		return MD_OK;

@@ -355,6 +355,7 @@ void md_sim_figures_make(struct md_sim_report *report, struct md_sim_figures *fi
 	title(figures, "Service");
 	service_rows(report, figures);
 	trouble_rows(report, figures);
+	title(figures, "Latencies, times and waiting below are those of requests that were served.");
 	title(figures, "Latency to the goal of the SLO, ms");
 	FIELD_ROWS(report, figures, latency);
 	title(figures, "Time to first token, ms");

@@ -54,6 +54,10 @@ static void write_row(const struct md_sim_report *report, const struct md_sim_re
 	fputs("<tr>", out);
 	name_cell("th scope=\"row\"", function ? function->name : NULL, out);
 	name_cell("td class=\"text\"", modelled ? functions->models[function->model] : "-", out);
+	if (function && function->spec.slo_ns)
+		fprintf(out, "<td>%.6g</td>", (double)function->spec.slo_ns * 1e-6);
+	else
+		fputs("<td>-</td>", out);
 	number(made->requests, out);
 	fprintf(out, "<td>%" PRIu64 "%s</td>", made->served, made->requests && !made->served ? " (never)" : "");
 	number(made->rejected, out);
@@ -76,6 +80,7 @@ static void write_head(FILE *out)
 		const char *class, *title;
 	} columns[] = {{" class=\"text\"", "function"},
 		       {" class=\"text\"", "model"},
+		       {"", "objective, ms"},
 		       {"", "requests"},
 		       {"", "served"},
 		       {"", "rejected"},
@@ -83,8 +88,8 @@ static void write_head(FILE *out)
 		       {"", "in time, %"},
 		       {" class=\"text\"", "compliant"},
 		       {"", "TTFT p50, ms"},
-		       {"", "p98"},
-		       {"", "p99"},
+		       {"", "TTFT p98, ms"},
+		       {"", "TTFT p99, ms"},
 		       {"", "swaps"}};
 	fputs("<thead><tr>", out);
 	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
@@ -143,7 +148,8 @@ void md_sim_html_functions(struct md_sim_report *report, FILE *out)
 	md_sim_html_element("h2", "By function", out);
 	md_sim_html_element(
 	    "p",
-	    "TTFT: time to first token of the requests that were served. Compliant: as many requests in "
+	    "Objective: the time from arrival to the first token or to completion, as the function's goal is. TTFT: "
+	    "time to first token of the requests that were served. Compliant: as many requests in "
 	    "time as the function's percentile asks; - without an objective or without requests. Swaps: "
 	    "transfers of weights, libraries and backbones that its batches waited for. The head of a "
 	    "column sorts by it, where the browser runs scripts.",

@@ -68,7 +68,7 @@ bool md_sim_report_normalize(const struct md_sim_report *report, const struct md
 
 typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
 
-/* The file is written beside path and renamed, so that there is a whole file or none. */
+/* The file is written beside path and renamed, so that there is a whole file or none; "-" is stdout. */
 enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
 				     struct md_error *err);
 

@@ -71,6 +71,13 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 {
 	MD_AUTO_FREE char *temporary = NULL;
 	struct stat there;
+	if (strcmp(path, "-") == 0) {
+		errno = 0;
+		writer(report, stdout);
+		return fflush(stdout) == 0 && !ferror(stdout)
+			   ? MD_OK
+			   : md_error_set(err, MD_ERR_OUTPUT, "stdout: %s", strerror(errno ? errno : EIO));
+	}
 	/* publishing renames a file over the path, which would replace a device or a link such as /dev/stdout */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);

@@ -71,13 +71,20 @@ static int wider(int width, const char *text)
 	return length > width ? length : width;
 }
 
+/* A title without rows stands in a line of its own. */
+static bool is_line(const struct md_sim_figures *figures, size_t at)
+{
+	return !figures->rows[at].cells && (at + 1 == figures->count || !figures->rows[at + 1].cells);
+}
+
 static struct widths measure(const struct md_sim_report *report, const struct md_sim_figures *figures)
 {
 	struct widths widths = {0};
 	for (size_t p = 0; p < report->count; p++)
 		widths.cell = wider(widths.cell, report->results[p].policy->name);
 	for (size_t i = 0; i < figures->count; i++) {
-		widths.label = wider(widths.label, figures->rows[i].label);
+		if (!is_line(figures, i))
+			widths.label = wider(widths.label, figures->rows[i].label);
 		for (size_t p = 0; figures->rows[i].cells && p < figures->columns; p++)
 			widths.cell = wider(widths.cell, figures->rows[i].cells[p]);
 	}
@@ -107,9 +114,10 @@ static void begin_table(struct md_table *table, const struct md_sim_report *repo
 static void print_section(const struct md_sim_report *report, const struct md_sim_figures *figures, size_t *at,
 			  struct abreast policies, struct widths widths, FILE *out)
 {
-	const struct md_sim_figure *row = &figures->rows[(*at)++];
+	const struct md_sim_figure *row = &figures->rows[*at];
 	struct md_table table;
-	if (*at == figures->count || !figures->rows[*at].cells) {
+	if (is_line(figures, (*at)++)) {
+		fputs(*at < figures->count ? "\n" : "", out);
 		md_plain_line(out, "%s", row->label);
 		return;
 	}

@@ -16,20 +16,24 @@ static uint64_t functions_within(const struct md_sim_result *result)
 	return md_sim_report_share(result).compliant;
 }
 
-/* Names all policies with the greatest score; returns the score. */
-static uint64_t name_best(const struct md_sim_report *report, score_of score, FILE *out)
+static uint64_t best_of(const struct md_sim_report *report, score_of score)
 {
 	uint64_t best = 0;
-	const char *before = "";
 	for (size_t p = 0; p < report->count; p++)
 		best = score(&report->results[p]) > best ? score(&report->results[p]) : best;
+	return best;
+}
+
+/* Names all policies with this score. */
+static void name_best(const struct md_sim_report *report, score_of score, uint64_t best, FILE *out)
+{
+	const char *before = "";
 	for (size_t p = 0; p < report->count; p++) {
 		if (score(&report->results[p]) != best)
 			continue;
 		fprintf(out, "%s%s", before, report->results[p].policy->name);
 		before = ", ";
 	}
-	return best;
 }
 
 static bool has_objective(const struct md_sim_report *report)
@@ -43,11 +47,21 @@ static bool has_objective(const struct md_sim_report *report)
 static void write_best(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_result *any = &report->results[0];
+	uint64_t met = best_of(report, requests_in_time), compliant = best_of(report, functions_within);
+	if (!met) {
+		fputs("No policy served a request in time.", out);
+		return;
+	}
 	fputs("Most requests in time: ", out);
-	uint64_t met = name_best(report, requests_in_time, out);
-	fprintf(out,
-		" (%.1f %%). Most functions within SLO: ", md_sim_report_percent((double)met, (double)any->requests));
-	uint64_t compliant = name_best(report, functions_within, out);
+	name_best(report, requests_in_time, met, out);
+	fprintf(out, " (%.1f %%). ", md_sim_report_percent((double)met, (double)any->requests));
+	if (!compliant) {
+		fprintf(out, "No function is within its SLO (0 of %u) with any policy.",
+			md_sim_report_share(any).counted);
+		return;
+	}
+	fputs("Most functions within SLO: ", out);
+	name_best(report, functions_within, compliant, out);
 	fprintf(out, " (%llu of %u).", (unsigned long long)compliant, md_sim_report_share(any).counted);
 }
 

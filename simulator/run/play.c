@@ -76,6 +76,23 @@ static enum md_status refused(const struct medusa_sched *sched, const char *what
 	return md_error_set(err, MD_ERR_INVALID, "%s %s: %s", what, name ? name : "?", medusa_sched_error(sched));
 }
 
+/* Where the function is described, and what takes how much of a GPU. */
+static enum md_status refused_function(const struct run *run, const struct md_sim_function *function,
+				       struct md_error *err)
+{
+	const struct medusa_sched_function *spec = &function->spec;
+	uint64_t backbone =
+	    spec->backbone < run->functions.backbone_count ? run->functions.backbones[spec->backbone].spec.bytes : 0;
+	if (!run->functions.file)
+		return refused(run->sched, "function", function->name, err);
+	return md_error_set(err, MD_ERR_INVALID,
+			    "%s:%u: function %s: %s (backbone %.3g GB, weights %.3g GB, context %.3g GB, KV cache of a "
+			    "request %.3g GB)",
+			    run->functions.file, function->line, function->name, medusa_sched_error(run->sched),
+			    (double)backbone / 1e9, (double)spec->weight_bytes / 1e9, (double)spec->context_bytes / 1e9,
+			    (double)spec->kv_bytes / 1e9);
+}
+
 static enum md_status tell_functions(struct run *run, struct md_error *err)
 {
 	uint32_t index;
@@ -87,7 +104,7 @@ static enum md_status tell_functions(struct run *run, struct md_error *err)
 	}
 	for (uint32_t i = 0; i < run->functions.count; i++) {
 		if (medusa_sched_add_function(run->sched, &run->functions.functions[i].spec, &index))
-			return refused(run->sched, "function", run->functions.functions[i].name, err);
+			return refused_function(run, &run->functions.functions[i], err);
 	}
 	return MD_OK;
 }

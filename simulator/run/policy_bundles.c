@@ -42,7 +42,7 @@
 	       TORPOR(.no_blocks = true))                                                                              \
 	BUNDLE("native",                                                                                               \
 	       "A process per function, bound to one GPU for ever; what does not fit never runs (Torpor, section 7, "  \
-	       "Native).",                                                                                             \
+	       "Native). Billed for its part of a GPU's memory all the time.",                                         \
 	       .queueing = "fifo", .placement = "early", .eviction = "never", .batching = "none",                      \
 	       .preloading = "none", .no_peers = true, .early_binding = true)                                          \
 	BUNDLE("swapserve",                                                                                            \
@@ -69,7 +69,7 @@
 	       .no_peers = true)                                                                                       \
 	BUNDLE("medusa",                                                                                               \
 	       "Ours: latest start first, placement by the expected first token, eviction by value and least stay "    \
-	       "(docs/scheduler.md).",                                                                                 \
+	       "(scheduler.md).",                                                                                      \
 	       MEDUSA())
 
 #define RESTORED(NAME, SUMMARY, ...) {.name = (NAME), .summary = (SUMMARY), __VA_ARGS__},

@@ -193,7 +193,7 @@ static enum md_status take_value(struct md_sim_drawing *drawing, const struct md
 	*seen |= 1u << i;
 	if ((wrong = parse_value(&law->values[i], text, &drawing->values[i])))
 		return refuse_value(drawing, item, text, wrong);
-	snprintf(range, sizeof(range), "%g to %g%s is possible", law->values[i].low, law->values[i].high,
+	snprintf(range, sizeof(range), "%.15g to %.15g%s is possible", law->values[i].low, law->values[i].high,
 		 law->values[i].unit == MD_SIM_LAW_TIME ? " seconds" : "");
 	if (drawing->values[i] < law->values[i].low || drawing->values[i] > law->values[i].high)
 		return refuse_value(drawing, item, text, range);

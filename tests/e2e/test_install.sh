@@ -33,6 +33,10 @@ for kind in nodes functions; do
 		assert_same_file "$file" "$root/usr/share/medusa/$kind/${file##*/}"
 	done
 done
+for document in $(mandoc -T ascii "$root/usr/share/man/man1/medusa-simulate.1" | sed 's/.\x08//g' | grep -o 'share/medusa/doc/[a-z-]*\.md' | sort -u); do
+	assert_same_file "docs/${document##*/}" "$root/usr/$document"
+done
+assert_file "$root/usr/share/medusa/doc/scheduler.md"
 for library in libmedusa libmedusa-sched; do
 	soname=$(readlink "$root/usr/lib/$library.so")
 	assert_equal "link of the soname" "$library.so.$(cat VERSION)" "$(readlink "$root/usr/lib/$soname")"

@@ -4,10 +4,14 @@
 . "$(dirname "$0")/lib.sh"
 
 node=simulator/nodes/torpor-v100.yaml functions=simulator/functions/torpor-models.yaml
-simulate() { # name of the run, trace, more options...
-	local name=$1 trace=$2
+simulate() { # name of the run, trace, more options, which replace those that are given here...
+	local name=$1 option given
+	given=(--node $node --functions $functions --trace "$2" --count 64 --duration 1min)
 	shift 2
-	run "$name" medusa-simulate --node $node --functions $functions --trace "$trace" --count 64 --duration 1min "$@"
+	for ((option = 0; option < ${#given[@]}; option += 2)); do
+		[[ " $* " == *" ${given[option]} "* ]] || set -- "${given[@]:option:2}" "$@"
+	done
+	run "$name" medusa-simulate "$@"
 }
 
 section "two policies side by side"
@@ -157,6 +161,7 @@ assert_contains "$work/list.out" "torpor-lru"
 assert_contains "$work/list.out" "ATC'25"
 assert_contains "$work/list.out" "--node by name: h100-swapserve, "
 assert_contains "$work/list.out" "--functions by name: all-fit, azure-32, "
+assert_contains "$work/list.out" "--queueing: medusa, fifo, "
 
 section "wrong usage"
 wrong() { # message, options...
@@ -175,8 +180,8 @@ wrong "--speed 0: more than 0" --speed 0
 wrong "--duration 10: a time with a unit" --duration 10
 wrong "--load 0: more than 0" --load 0
 wrong "--load and --speed: one of them" --load 1 --speed 2
-wrong "--gpus 0: there is nothing to simulate" --gpus 0
-wrong "--queueing: there is no 'best'" --queueing best
+wrong "--gpus 0: at least one GPU is needed" --gpus 0
+wrong "--queueing: there is no 'best'; there are medusa, fifo, " --queueing best
 wrong "--max-wait 5: a time with a unit" --max-wait 5
 wrong "--max-queue 0: more than 0" --max-queue 0
 wrong "--retries -1: a whole number" --retries -1
@@ -185,6 +190,17 @@ wrong "--fixed-batch has no effect on torpor" --policy torpor --fixed-batch 2
 wrong "--batching fixed: --fixed-batch is needed for torpor" --policy torpor --batching fixed
 wrong "--policy native: options of the scheduler and faults have no effect on it" --policy native --retries 2
 wrong "--mapping random: round-robin or zipf" --mapping random
+wrong "--seed is given twice" --seed 1 --seed 2
+wrong "--quiet is given twice" --quiet --quiet
+wrong "--speed 1e9: a number without an exponent is expected" --speed 1e9
+wrong "--goal has no effect without --gpus FROM-TO" --goal 90%
+wrong "--gpus 3-2: the first number is the greater one" --gpus 3-2
+wrong "--gpus x: a whole number" --gpus 1-x
+wrong "--gpus 0-2: at least one GPU is needed" --gpus 0-2
+wrong "--gpus 1-2 with --load: the requests would grow" --gpus 1-2 --load 0.5
+wrong "--gpus 1-2 with the law cyclic: the requests would grow" --gpus 1-2 --trace cyclic:set=2
+wrong "--gpus 1-2 with --html: reports are of one number of GPUs" --gpus 1-2 --html "$work/sizes.html"
+wrong "--goal 101%: a part of the requests" --gpus 1-2 --goal 101%
 wrong "files are named by" more.yaml
 run half medusa-simulate --node $node
 assert_exit half 2
@@ -207,6 +223,95 @@ bad "$work/node.yaml:$line: host_speed: 'fast': a speed with a unit is expected"
 bad "$work/none.yaml: No such file" --functions "$work/none.yaml"
 printf 'seconds,function,context,generated\n1,nobody,1,1\n' >"$work/trace.csv"
 bad "$work/trace.csv:2: function: there is no function 'nobody'" --trace "$work/trace.csv"
+
+section "how many GPUs: the manual page, step by step"
+fenced $page file sizes.sh >"$work/sizes.sh"
+(cd "$work" && run sizes bash sizes.sh
+echo $code >sizes.code)
+assert_equal "exit code" 0 "$(cat "$work/sizes.code")"
+assert_contains "$work/sizes.out" "by the number of GPUs:"
+assert_contains "$work/sizes.out" "Fewest GPUs with 70 % of the requests in time: torpor "
+answer=$(sed -n 's/^Fewest.*medusa \([0-9]*\)\..*/\1/p' "$work/sizes.out")
+for gpus in "$answer" $((answer - 1)); do
+	run size$gpus medusa-simulate --node h200-images --functions lora-images --trace bursty:requests=3000 --speed 2 \
+		--policy medusa --gpus "$gpus" --json "$work/size.json" --quiet
+	assert_equal "whether $gpus GPUs are enough" $([ "$gpus" = "$answer" ] && echo True || echo False) "$(python3 -c 'import json, sys
+requests = json.load(open(sys.argv[1]))["policies"][0]["requests"]
+print(requests["met"] >= 0.7 * requests["all"])' "$work/size.json")"
+done
+simulate nosize torpor --policy native --gpus 1-2 --goal 100% --count 300 --quiet
+assert_exit nosize 1
+assert_equal "the answer alone" "Fewest GPUs with 100 % of the requests in time: native none of 1 to 2." "$(cat "$work/nosize.out")"
+simulate toomany torpor --gpus 1-9
+assert_exit toomany 3
+assert_contains "$work/toomany.err" "9 GPUs of 4: its GPUs differ"
+printf 'source: made up\nmodels: [{name: a, weights: 1GB, execution: 5ms, rate: 6/min}]\n' >"$work/aimless.yaml"
+simulate aimless poisson --node h200-x2 --functions "$work/aimless.yaml" --gpus 1-2
+assert_exit aimless 3
+assert_contains "$work/aimless.err" "--gpus 1-2: no function has an objective (slo), so no request can be in time"
+
+section "inputs are never written over"
+kept() { # message, options...
+	local message=$1
+	shift
+	before=$(cat "$work/kept.csv" "$work/kept.yaml" | cksum)
+	run kept medusa-simulate --node "$work/kept.yaml" --functions "$work/functions.yaml" --trace "$work/kept.csv" --policy torpor "$@"
+	assert_exit kept 2
+	assert_contains "$work/kept.err" "$message"
+	assert_equal "sum of the inputs" "$before" "$(cat "$work/kept.csv" "$work/kept.yaml" | cksum)"
+}
+cp "$work/requests.csv" "$work/kept.csv"
+cp "$work/h200-x2.yaml" "$work/kept.yaml"
+printf 'seconds,fault,gpu,value\n10,gpu-drain,0,\n' >"$work/kept-faults.csv"
+ln "$work/kept.csv" "$work/kept-too.csv"
+kept "--html $work/kept.csv: that is the file of --trace" --html "$work/kept.csv"
+kept "--html $work/kept-too.csv: that is the file of --trace" --html "$work/kept-too.csv"
+kept "that is the file of --node" --json "$work/../${work##*/}/kept.yaml"
+kept "that is the file of --functions" --json "$work/functions.yaml"
+kept "that is the file of --faults" --json "$work/kept-faults.csv" --faults "$work/kept-faults.csv"
+kept "--json and --html: $work/both for both" --json "$work/both" --html "$work/both"
+kept "--json and --html: $work/both for both" --json "$work/both" --html "$work/../${work##*/}/both"
+kept "--json and --html: - for both" --json - --html -
+
+section "a hyphen is stdout"
+simulate hyphen torpor --policy torpor --no-real --json -
+assert_exit hyphen 0
+simulate named torpor --policy torpor --no-real --quiet --json "$work/hyphen.json"
+assert_same_file "$work/hyphen.out" "$work/hyphen.json"
+simulate page torpor --policy torpor --no-real --html - --json "$work/hyphen.json"
+assert_equal "the first line of the page" "<!DOCTYPE html>" "$(head -n 1 "$work/page.out")"
+[ ! -e - ] || fail "no file that is called -" "one"
+
+section "policies that are the same here"
+cat >"$work/plain.yaml" <<'END'
+source: made up
+models: [{name: a, weights: 1GB, execution: 5ms, slo: 1s, rate: 6/min, in_host: true}]
+END
+run alike medusa-simulate --node h200-x2 --functions "$work/plain.yaml" --trace poisson --policy torpor-capture,torpor-block,xlora-nbs
+assert_exit alike 0
+assert_contains "$work/alike.err" "torpor-capture: no function has a capture_time"
+assert_contains "$work/alike.err" "torpor-block: the node has no allocation_time"
+assert_contains "$work/alike.err" "xlora-nbs: no function has a backbone"
+
+section "the help lists the exit codes of this command"
+run help medusa-simulate --help
+assert_contains "$work/help.out" "  1  a policy left requests"
+checks=$((checks + 1))
+grep -q "materialized\|no graphs" "$work/help.out" && fail "no exit codes of other commands" "$(grep "materialized\|no graphs" "$work/help.out")"
+
+section "a function that is too large is named by file and line"
+sed 's/execution: 5ms/execution: 5ms, kv: 900GB/' "$work/plain.yaml" >"$work/large.yaml"
+run large medusa-simulate --node h200-x2 --functions "$work/large.yaml" --trace poisson
+assert_exit large 3
+assert_contains "$work/large.err" "$work/large.yaml:2: function a-0: "
+assert_contains "$work/large.err" "KV cache of a request 900 GB"
+
+section "a limit on the size of files leaves no half of one"
+mkdir "$work/limit"
+(ulimit -f 1 && simulate limit torpor --policy torpor --quiet --json "$work/limit/out.json"
+echo $code >"$work/limit.code")
+assert_equal "exit code" 4 "$(cat "$work/limit.code")"
+assert_equal "files" "" "$(ls -A "$work/limit")"
 
 section "outputs that cannot be written, and what must not be replaced"
 mkfifo "$work/pipe"
