@@ -30,6 +30,7 @@ struct md_swap_arrival_counts {
 	uint64_t left;     /* bytes that have not come */
 	uint64_t at_first; /* bytes that had come when the first launch was made; UINT64_MAX: none was made */
 	uint64_t unknown;  /* bytes that have not been searched for addresses, and may hold any address */
+	const char *why;   /* the last launch that waited for everything did so; NULL: none did */
 };
 
 /* ---- for exchange.c, whose thread calls them ---- */
@@ -99,7 +100,10 @@ struct md_swap_arrival {
 	uint64_t wish;
 	bool holds_memory; /* md_swap_memory_lock, until the wish ends */
 	bool all;
-	uint32_t *queue; /* parts, each at most twice */
+	const char *why; /* it is for everything */
+	uint64_t why_word;
+	CUfunction function; /* that is launched; NULL: another call, or a graph */
+	uint32_t *queue;     /* parts, each at most twice */
 	uint32_t queued;
 	struct md_map words; /* that are in no part: 1 where the driver knows memory there, else 0 */
 };

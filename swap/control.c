@@ -113,6 +113,7 @@ static void put_arrival(struct md_json *json)
 	md_json_number(json, "launches_free", counts.launches_free);
 	md_json_number(json, "launches_some", counts.launches_some);
 	md_json_number(json, "launches_all", counts.launches_all);
+	md_json_text(json, "launches_all_because", counts.why ? counts.why : "");
 }
 
 static void put_state(struct control *c, struct md_json *json)

@@ -200,7 +200,7 @@ void md_swap_graph_wish(CUgraphExec exec)
 	md_map_get(&known, (uint64_t)(uintptr_t)exec, &found);
 	const struct words *words = (const struct words *)(uintptr_t)found;
 	if (!words || words->anything)
-		md_swap_wish_all();
+		md_swap_wish_all("it is a graph whose nodes cannot all be searched for addresses");
 	else
 		while (md_map_next(&words->set, &cursor, &word, &aligned))
 			md_swap_wish_word(word, aligned);

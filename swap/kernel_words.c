@@ -91,8 +91,9 @@ void md_swap_kernel_wish(CUfunction function, void **params, void **extra)
 {
 	uint8_t bytes[MD_SWAP_PARAMETERS_MOST];
 	size_t size;
+	md_swap_wish_function(function);
 	if (md_swap_kernel_parameters(function, params, extra, bytes, &size))
 		md_swap_wish_bytes(bytes, size);
 	else
-		md_swap_wish_all();
+		md_swap_wish_all("the driver does not tell its parameters, or they are too large");
 }

@@ -8,8 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/environment.h"
+#define MD_LOG_DOMAIN "swap"
 #include "base/array.h"
+#include "base/environment.h"
+#include "base/log.h"
 #include "swap/arrival.h"
 #include "swap/elsewhere.h"
 #include "swap/gate.h"
@@ -216,6 +218,17 @@ static bool lock_memory(void) MD_LOCKS_UNCHECKED
 	return pthread_mutex_timedlock(&md_swap_memory_lock, &until) == 0;
 }
 
+/* From now on the wish is for everything. word: the address because of which; 0: none */
+static void doubt(const char *why, uint64_t word) MD_LOCKS_UNCHECKED
+{
+	struct md_swap_arrival *a = &md_swap_arrival;
+	if (a->all)
+		return;
+	a->all = true;
+	a->why = why;
+	a->why_word = word;
+}
+
 void md_swap_wish_begin(void) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
@@ -224,7 +237,19 @@ void md_swap_wish_begin(void) MD_LOCKS_UNCHECKED
 	a->holds_memory = memory;
 	a->wish++;
 	a->queued = 0;
-	a->all = !memory || a->doubt || atomic_load(&hidden);
+	a->function = NULL;
+	a->all = false;
+	if (!memory)
+		doubt("another thread holds the lock of memory", 0);
+	else if (a->doubt)
+		doubt("memory has come to which addresses lead that were found before", 0);
+	else if (atomic_load(&hidden))
+		doubt("memory is read without a visible address, by a texture or surface", 0);
+}
+
+void md_swap_wish_function(CUfunction function) MD_LOCKS_UNCHECKED
+{
+	md_swap_arrival.function = function;
 }
 
 static void want(uint32_t index, bool leads) MD_LOCKS_UNCHECKED
@@ -242,7 +267,8 @@ static void want(uint32_t index, bool leads) MD_LOCKS_UNCHECKED
 static void want_variables(void) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
-	a->all = a->all || a->variables.anywhere;
+	if (a->variables.anywhere)
+		doubt("a variable of a module holds an address of memory that was not searched", 0);
 	for (uint32_t i = 0; a->parts && i < a->variables.lead_count; i++)
 		want(a->variables.leads[i], true);
 }
@@ -255,7 +281,8 @@ static void close_wish(void) MD_LOCKS_UNCHECKED
 		const struct md_swap_arrival_part *part = &a->parts[a->queue[at]];
 		if (part->reached != a->wish)
 			continue;
-		a->all = a->all || part->anywhere;
+		if (part->anywhere)
+			doubt("memory that it may read holds addresses that may lead anywhere", part->address);
 		for (uint32_t i = 0; i < part->lead_count; i++)
 			want(part->leads[i], true);
 	}
@@ -308,7 +335,10 @@ static void ask(uint64_t word) MD_LOCKS_UNCHECKED
 		if (a->words.used < WORDS_MOST)
 			md_map_put(&a->words, word, known);
 	}
-	a->all = known || (a->reads_host && !is_young(word) && is_mapped_here(word));
+	if (known)
+		doubt("it is given an address of memory that stayed and was not searched", word);
+	else if (a->reads_host && !is_young(word) && is_mapped_here(word))
+		doubt("it is given an address of host memory, which kernels can read on this device", word);
 }
 
 void md_swap_wish_word(uint64_t word, bool aligned) MD_LOCKS_UNCHECKED
@@ -405,21 +435,22 @@ void md_swap_wish_source(uint64_t address, uint64_t bytes, uint64_t to) MD_LOCKS
 		return;
 	md_swap_wish_range(address, bytes, true);
 	if (md_swap_mapping_next(address, end)) {
-		a->all = !all_is_followed(address, end);
+		if (!all_is_followed(address, end))
+			doubt("it copies from memory that stayed and was not searched", address);
 		return;
 	}
 	uint32_t at = part_after(a, address);
 	if (at < a->part_count && a->parts[at].address < end)
 		return;
 	if (a->unsteady || bytes > LOOKED_AT_MOST || is_managed(address) || is_on_device(address))
-		a->all = true;
+		doubt("it copies from memory that was not searched", address);
 	else
 		wish_words((const uint8_t *)(uintptr_t)address, bytes, to);
 }
 
-void md_swap_wish_all(void) MD_LOCKS_UNCHECKED
+void md_swap_wish_all(const char *why)
 {
-	md_swap_arrival.all = true;
+	doubt(why, 0);
 }
 
 /* ---- the wait ---- */
@@ -438,6 +469,15 @@ static CUresult find_needs(struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 	return result;
 }
 
+static void log_doubt(const struct md_swap_arrival *a) MD_LOCKS_UNCHECKED
+{
+	const char *name = "a graph";
+	if (a->function && md_swap_real.cuFuncGetName(&name, a->function) != CUDA_SUCCESS &&
+	    md_swap_real.cuKernelGetName(&name, (CUkernel)a->function) != CUDA_SUCCESS)
+		name = "a kernel";
+	md_debug("%.200s waits until everything has come: %s (0x%llx)", name, a->why, (unsigned long long)a->why_word);
+}
+
 static void count_launch(const struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
@@ -448,10 +488,14 @@ static void count_launch(const struct md_swap_wait *wait) MD_LOCKS_UNCHECKED
 		counts->at_first = a->total - counts->left;
 	if (!wait->count)
 		counts->launches_free++;
-	else if (a->all)
-		counts->launches_all++;
-	else
+	else if (!a->all)
 		counts->launches_some++;
+	if (!wait->count || !a->all)
+		return;
+	counts->launches_all++;
+	counts->why = a->why;
+	if (md_log_enabled(MD_LOG_DEBUG))
+		log_doubt(a);
 }
 
 static CUresult end_wish(bool launch, struct md_swap_wait *wait) MD_LOCKS_UNCHECKED

@@ -33,7 +33,10 @@ void md_swap_wish_range(uint64_t address, uint64_t bytes, bool leads);
  * address to which they are copied.
  */
 void md_swap_wish_source(uint64_t address, uint64_t bytes, uint64_t to);
-void md_swap_wish_all(void);
+/* why: a text that stays, what the call does */
+void md_swap_wish_all(const char *why);
+/* The wish is that of this kernel's launch; for the log. */
+void md_swap_wish_function(CUfunction function);
 /*
  * Makes the stream wait, on the device. launch: counts the call as a launch. An error: the caller must not make the
  * call.

@@ -60,6 +60,10 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 			sum += s->clients[i]->arrival[n];
 		md_json_number(json, md_swap_arrival_names[n], sum);
 	}
+	const char *because = "";
+	for (size_t i = 0; i < s->client_count && !*because; i++)
+		because = s->clients[i]->because;
+	md_json_text(json, "launches_all_because", because);
 	md_json_number(json, "pool_bytes", pool.blocks * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_held", pool.held * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_cached", pool.cached * (uint64_t)MD_SWAP_BLOCK);

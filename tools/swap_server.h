@@ -94,6 +94,7 @@ struct md_swap_client {
 	uint64_t swappable, away, stays, kept, gpus;
 	char gpu[64];                              /* its UUID, if it uses one, and has been fully out */
 	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
+	char because[128];                         /* why its last launch waited for everything; "": none did */
 	/* of a command that waits until another is done */
 	struct md_swap_wish wish;
 	uint64_t turn;

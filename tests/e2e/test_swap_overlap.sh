@@ -80,6 +80,7 @@ for i in "${!words[@]}"; do
 	layers)
 		until_there
 		assert_equal 'launches that waited for everything' 0 "$(state launches_all)"
+		assert_equal 'why they did' '' "$(state launches_all_because)"
 		assert_at_least 'launches that waited for some of it' 10 "$(state launches_some)"
 		assert_at_most 'bytes that were there when the first one was made' 60000000 "$(state there_at_first_launch)"
 		;;
@@ -90,6 +91,7 @@ for i in "${!words[@]}"; do
 	pinned)
 		until_there
 		assert_at_least 'launches with a table that nobody has looked through, which waited for everything' 1 "$(state launches_all)"
+		assert_equal 'why they did' 'it is given an address of memory that stayed and was not searched' "$(state launches_all_because)"
 		;;
 	esac
 done
