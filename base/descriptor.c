@@ -5,17 +5,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/cleanup.h"
+#include "base/environment.h"
 #include "base/thread.h"
 
 /* ---- numbers ---- */
 
-/* Below 1024, so that the kernel need not enlarge the descriptor table; lower ones serve when the limit is low. */
+/* Lower ones serve when the limit is low. */
 static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 
 /* Duplicates fd to the first number that is free from a floor on, the highest floor that is possible; -1: none is. */
@@ -34,6 +37,36 @@ int md_descriptor_raise(int fd)
 		return fd;
 	close(fd);
 	return high;
+}
+
+/*
+ * Linux enlarges a process's table of descriptors when a number beyond it is first used, and then waits until all
+ * processors have seen it, if the process has several threads: 20 to 30 ms were seen. So it is enlarged while there is
+ * one thread: when the library is loaded, and in each child, which begins with a small table.
+ */
+static void make_room(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+	if (fd < 0)
+		return;
+	int high = high_copy(fd);
+	if (high >= 0)
+		close(high);
+	close(fd);
+}
+
+static void make_room_in_child(void)
+{
+	int saved = errno;
+	make_room();
+	errno = saved;
+}
+
+__attribute__((constructor(MD_LOADED_FIRST))) static void make_room_at_start(void)
+{
+	static struct md_child_renewal own = {.renew = make_room_in_child};
+	make_room();
+	md_child_register(&own);
 }
 
 static bool is_another(int fd, const struct stat *file)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -134,6 +135,31 @@ Test(descriptor, a_pipe_without_reader_is_not_waited_for, .timeout = 20)
 	cr_assert_eq(errno, ENXIO);
 	unlink(path);
 	rmdir(folder);
+}
+
+/* What the kernel calls FDSize, or -1. */
+static int table_size(void)
+{
+	char line[128];
+	int size = -1;
+	FILE *status = fopen("/proc/self/status", "r");
+	while (status && size < 0 && fgets(line, sizeof(line), status))
+		if (!strncmp(line, "FDSize:", 7))
+			size = atoi(line + 7);
+	if (status)
+		fclose(status);
+	return size;
+}
+
+Test(descriptor, the_table_has_room_before_there_are_threads)
+{
+	int status = 0;
+	cr_assert_geq(table_size(), 961);
+	pid_t child = fork();
+	if (!child)
+		_exit(table_size() > 960 ? 0 : 1);
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert_eq(status, 0, "the table of a child is small");
 }
 
 Test(descriptor, a_number_that_is_another_files_is_left_alone)
