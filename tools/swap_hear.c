@@ -17,8 +17,7 @@ static void note_state(struct md_swap_client *client, const struct md_swap_messa
 	client->kept = md_swap_message_number(message, "kept");
 	client->gpus = md_swap_message_number(message, "gpus");
 	snprintf(client->gpu, sizeof(client->gpu), "%s", md_swap_message_text(message, "gpu"));
-	snprintf(client->because, sizeof(client->because), "%s",
-		 md_swap_message_text(message, "launches_all_because"));
+	snprintf(client->because, sizeof(client->because), "%s", md_swap_message_text(message, "launches_all_because"));
 	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++)
 		client->arrival[n] = md_swap_message_number(message, md_swap_arrival_names[n]);
 }
