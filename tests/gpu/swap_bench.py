@@ -120,7 +120,7 @@ def first_token(engine, wanted, *options):
             break
         time.sleep(0.05)
     now = status()
-    waits = {key: now[key] for key in ("coming", "unknown", "there_at_first_launch", "launches_free", "launches_some", "launches_all")}
+    waits = {key: now[key] for key in ("coming", "unknown", "there_at_first_launch", "launches_free", "launches_some", "launches_all", "launches_all_because")}
     return {"ms": ms, "in_ms": done["ns_total"] / 1e6, "command_ms": done["command_ms"], **waits}
 
 
