@@ -143,6 +143,8 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 	    {NODE "gpus:\n- {memory: 1GB, count: 2}\npeers:\n- {from: 0, to: 1, speed: 1GB/s}\n"
 		  "- {from: 1, to: 0, speed: 2GB/s, one_way: true}\n",
 	     "node.yaml:8: peers[1]: the link from GPU 1 to 0 is given above already"},
+	    {NODE GPUS "allocation_time: 2ms\n",
+	     "allocation_time: allocation_time and allocation_block have no effect"},
 	    {NODE GPUS "report_lag: 2s\n", "report_lag: without report_every there are no reports"},
 	    {NODE "gpus: [{memory: 1kB}]\n", "gpus[0].memory: 1kB is less than 1MB"},
 	    {NODE GPUS "report_every: 5h\n", "node.yaml:5: report_every: 5h is more than 1h"},
@@ -243,12 +245,13 @@ Test(sim_config, engines_may_batch_by_themselves)
 	    parse_functions("source: s\ndefaults: {continuous: true}\n"
 			    "models:\n- {name: a, weights: 1GB, execution: 5ms, max_batch: 4, sequence_share: 0}\n"
 			    "- {name: b, weights: 1GB, execution: 5ms}\n"
-			    "- {name: c, weights: 1GB, execution: 5ms, continuous: false, sequence_share: 3%}\n");
+			    "- {name: c, weights: 1GB, execution: 5ms, continuous: false}\n"
+			    "- {name: d, weights: 1GB, execution: 5ms, sequence_share: 3%}\n");
 	cr_assert(all.functions[0].spec.continuous && all.functions[0].spec.max_batch == 4);
 	cr_assert_eq(all.functions[0].sequence_share, 0);
 	cr_assert(all.functions[1].spec.continuous && all.functions[1].spec.max_batch == 0);
 	cr_assert_eq(all.functions[1].sequence_share, 0.01, "the default");
-	cr_assert(!all.functions[2].spec.continuous && all.functions[2].sequence_share == 0.03);
+	cr_assert(!all.functions[2].spec.continuous && all.functions[3].sequence_share == 0.03);
 	md_sim_functions_finish(&all);
 }
 
@@ -325,6 +328,10 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	     "functions.yaml:3: models[0].transfer: it is more than twice the weights"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, kv_block_tokens: 16}\n",
 	     "models[0].kv_block_tokens: it has no effect without an artifact"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, sequence_share: 0.1}\n",
+	     "models[0].sequence_share: it has no effect unless the model is continuous"},
+	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, rate: 5/min, rate_law: log}\n",
+	     "models[0].rate_law: it has no effect unless rate is a range"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 5h}\n",
 	     "models[0].execution: 5h is more than 1h"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, rate: 1000001/min}\n",

@@ -40,7 +40,7 @@ enum medusa_result {
 	MEDUSA_ERR_UNSUPPORTED = 5, /* a driver without the call */
 	MEDUSA_ERR_TIMEOUT = 6,     /* still being restored */
 	MEDUSA_ERR_DRIVER = 40,     /* a driver call failed */
-	MEDUSA_ERR_MISMATCH = 60,   /* restoring would not be proven right: another device, a damaged file ... */
+	MEDUSA_ERR_MISMATCH = 60    /* restoring would not be proven right: another device, a damaged file ... */
 };
 
 enum medusa_mode { MEDUSA_MODE_NONE = 0, MEDUSA_MODE_CAPTURE = 1, MEDUSA_MODE_RESTORE = 2, MEDUSA_MODE_VERIFY = 3 };
@@ -59,7 +59,7 @@ enum medusa_role {
 	MEDUSA_BIND_CONSTANT = 1, /* weights: not written after the engine has asked for graphs */
 	MEDUSA_BIND_STATE = 2,    /* read and written by graphs: KV cache, counters */
 	MEDUSA_BIND_INPUT = 3,    /* the engine writes it before a replay */
-	MEDUSA_BIND_OUTPUT = 4,   /* graphs write it, the engine reads it */
+	MEDUSA_BIND_OUTPUT = 4    /* graphs write it, the engine reads it */
 };
 
 /* "constant", "state", "input" or "output"; never NULL. */

@@ -33,7 +33,7 @@ enum medusa_sched_result {
 	MEDUSA_SCHED_OK = 0,
 	MEDUSA_SCHED_ERR_INVALID = 1,   /* an argument; nothing has changed */
 	MEDUSA_SCHED_ERR_NO_MEMORY = 2, /* nothing has changed; an event may be sent again later */
-	MEDUSA_SCHED_ERR_NOT_FOUND = 4, /* no such policy, function or GPU */
+	MEDUSA_SCHED_ERR_NOT_FOUND = 4  /* no such policy, function or GPU */
 };
 
 #define MEDUSA_SCHED_NONE UINT32_MAX /* no backbone, no GPU (then: the host's memory), no artifact */
@@ -89,7 +89,7 @@ enum medusa_sched_kind {
 	MEDUSA_SCHED_KIND_EVICTION,
 	MEDUSA_SCHED_KIND_BATCHING,
 	MEDUSA_SCHED_KIND_PRELOADING,
-	MEDUSA_SCHED_KINDS, /* how many this release has */
+	MEDUSA_SCHED_KINDS /* how many this release has */
 };
 
 /* An array has elements of this type, so it has no size and gets no further field. */
@@ -177,7 +177,7 @@ enum medusa_sched_class {
 	MEDUSA_SCHED_CLASS_BACKBONE, /* of `backbone` */
 	MEDUSA_SCHED_CLASS_WEIGHTS,  /* of `function`, and the three below */
 	MEDUSA_SCHED_CLASS_CONTEXT,
-	MEDUSA_SCHED_CLASS_LIBRARY,
+	MEDUSA_SCHED_CLASS_LIBRARY
 };
 
 enum medusa_sched_event_type {
@@ -222,7 +222,7 @@ enum medusa_sched_event_type {
 	 * must be RESIDENT, and a slot free; requests of one function on one GPU are one batch. The answer is a
 	 * MEDUSA_SCHED_ACTION_RUN of that request, which says its batch; there is nothing to start. Latencies count from now.
 	 */
-	MEDUSA_SCHED_EVENT_RUNNING,
+	MEDUSA_SCHED_EVENT_RUNNING
 };
 
 struct medusa_sched_event {
@@ -287,14 +287,14 @@ enum medusa_sched_action_type {
 	 * to its MEDUSA_SCHED_ACTION_ABORT, while its GPU drains, and when another function has waited for memory or a slot
 	 * of that GPU for 5 s (or max_wait_ns / 16, if that is less): then it runs out, and that function has its turn.
 	 */
-	MEDUSA_SCHED_ACTION_JOIN,
+	MEDUSA_SCHED_ACTION_JOIN
 };
 
 enum medusa_sched_source {
 	MEDUSA_SCHED_SOURCE_HOST = 1,
 	MEDUSA_SCHED_SOURCE_PEER, /* `peer` holds a copy, which stays until the transfer ends */
 	MEDUSA_SCHED_SOURCE_COLD, /* not even in host memory */
-	MEDUSA_SCHED_SOURCE_MADE, /* contexts: made in place */
+	MEDUSA_SCHED_SOURCE_MADE  /* contexts: made in place */
 };
 
 enum medusa_sched_reason {
@@ -307,7 +307,7 @@ enum medusa_sched_reason {
 	MEDUSA_SCHED_REASON_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
 	MEDUSA_SCHED_REASON_DEADLINE,     /* its deadline has passed */
 	MEDUSA_SCHED_REASON_TIMED_OUT,    /* no end of its run was reported, `retries` times over */
-	MEDUSA_SCHED_REASON_NO_ROOM,      /* KV caches have outgrown its GPU, and it was the youngest there */
+	MEDUSA_SCHED_REASON_NO_ROOM       /* KV caches have outgrown its GPU, and it was the youngest there */
 };
 
 struct medusa_sched_action {
@@ -349,7 +349,7 @@ int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_even
 enum medusa_sched_latency {
 	MEDUSA_SCHED_LATENCY_WAITING,     /* until its first run began */
 	MEDUSA_SCHED_LATENCY_FIRST_TOKEN, /* or its end, if no first token was reported */
-	MEDUSA_SCHED_LATENCY_COMPLETION,  /* of requests that were served */
+	MEDUSA_SCHED_LATENCY_COMPLETION   /* of requests that were served */
 };
 
 /*

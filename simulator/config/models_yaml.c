@@ -177,6 +177,12 @@ static enum md_status read_model(struct md_sim_functions_config *config, uint32_
 	uint64_t own = 0, seen = config->shared_seen;
 	MD_FORWARD(md_sim_fields_read(&fields, at, path, model, &own, err));
 	seen |= own;
+	if (was_seen(own, "sequence_share") && !model->function.spec.continuous)
+		return md_sim_fields_refuse(config->yaml, at, path, "sequence_share", err,
+					    "it has no effect unless the model is continuous");
+	if (was_seen(own, "rate_law") && model->rate.low >= model->rate.high)
+		return md_sim_fields_refuse(config->yaml, at, path, "rate_law", err,
+					    "it has no effect unless rate is a range, such as 5..30/min");
 	if (was_seen(own, "kv_block_tokens") && !model->artifact)
 		return md_sim_fields_refuse(config->yaml, at, path, "kv_block_tokens", err,
 					    "it has no effect without an artifact; kv_per_token says bytes");

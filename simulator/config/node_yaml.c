@@ -194,6 +194,10 @@ static enum md_status read_node(const struct md_sim_yaml *yaml, struct config *c
 	if (config->node.report_lag_ns && !config->node.report_every_ns)
 		return md_sim_fields_refuse(yaml, 0, "", "report_lag", err,
 					    "without report_every there are no reports");
+	if (!config->node.allocation_ns != !config->node.allocation_block_bytes)
+		return md_sim_fields_refuse(yaml, 0, "",
+					    config->node.allocation_ns ? "allocation_time" : "allocation_block", err,
+					    "allocation_time and allocation_block have no effect without each other");
 	MD_FORWARD(read_gpus(yaml, config->gpus, &config->node, err));
 	if (!config->peers && config->peer_speed == 0)
 		return MD_OK;

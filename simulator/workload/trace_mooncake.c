@@ -49,20 +49,30 @@ static bool skip_value(struct md_sim_text *text)
 enum { MOONCAKE_TIME, MOONCAKE_INPUT, MOONCAKE_OUTPUT, MOONCAKE_FIELDS };
 static const char *const mooncake_fields[MOONCAKE_FIELDS] = {"timestamp", "input_length", "output_length"};
 
+/* Up to what ends a value; for messages. */
+static struct md_sim_text value_at(const struct md_sim_text *text)
+{
+	struct md_sim_text value = {text->at, text->at};
+	while (value.end < text->end && *value.end != ',' && *value.end != '}')
+		value.end++;
+	return value;
+}
+
 static bool take_member(struct md_sim_text *text, int field, struct md_sim_row *row, struct md_sim_row_error *error)
 {
+	const struct md_sim_text whole = value_at(text);
 	uint64_t value, fraction;
 	if (field == MOONCAKE_FIELDS)
 		return skip_value(text) || md_sim_row_wrong(error, "line", NULL, "a value is expected");
 	if (field == MOONCAKE_TIME) {
 		if (!md_sim_text_digits(text, MD_SIM_SECONDS_MAX * UINT64_C(1000), &value) ||
 		    !md_sim_text_fraction(text, 1000000, &fraction))
-			return md_sim_row_wrong(error, mooncake_fields[field], NULL, "milliseconds are expected");
+			return md_sim_row_wrong(error, mooncake_fields[field], &whole, "milliseconds are expected");
 		row->at = value * 1000000 + fraction;
 		return true;
 	}
 	if (!md_sim_text_digits(text, MD_SIM_TOKENS_MAX, &value))
-		return md_sim_row_wrong(error, mooncake_fields[field], NULL, MD_SIM_TOKENS_WANTED);
+		return md_sim_row_wrong(error, mooncake_fields[field], &whole, MD_SIM_TOKENS_WANTED);
 	*(field == MOONCAKE_INPUT ? &row->context : &row->generated) = (uint32_t)value;
 	return true;
 }

@@ -273,6 +273,16 @@ kept "--json and --html: $work/both for both" --json "$work/both" --html "$work/
 kept "--json and --html: $work/both for both" --json "$work/both" --html "$work/../${work##*/}/both"
 kept "--json and --html: - for both" --json - --html -
 
+cp tests/fuzz/corpus/artifact/ok-all "$work/model.medusa"
+printf 'source: made up\nmodels: [{name: a, artifact: model.medusa, weights: 1GB, execution: 5ms}]\n' >"$work/of-artifact.yaml"
+run artifact medusa-simulate --node h200-x2 --functions "$work/of-artifact.yaml" --trace "$work/zero/trace.csv" --html "$work/model.medusa"
+assert_exit artifact 3 # its functions have other names
+printf 'seconds\n1\n' >"$work/one.csv"
+run artifact medusa-simulate --node h200-x2 --functions "$work/of-artifact.yaml" --trace "$work/one.csv" --html "$work/model.medusa"
+assert_exit artifact 2
+assert_contains "$work/artifact.err" "--html $work/model.medusa: that is an artifact of $work/of-artifact.yaml"
+assert_same_file tests/fuzz/corpus/artifact/ok-all "$work/model.medusa"
+
 section "a hyphen is stdout"
 simulate hyphen torpor --policy torpor --no-real --json -
 assert_exit hyphen 0

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each header compiles alone; the installed ones as C11 and as C++ too, without any of our include paths. Each enum of an
+# Each header compiles alone; the installed ones as C90, C11 and both C++98 and C++11 too, without any of our include paths. Each enum of an
 # installed header has a function that names its values.
 set -u
 cd "$(dirname "$0")/../.."
@@ -22,7 +22,9 @@ for header in $(git ls-files '*.h'); do
 	case $header in
 	include/*)
 		try "$header" gcc -std=c11 -Wpedantic -x c
+		try "$header" gcc -std=c90 -Wpedantic -Wno-long-long -x c
 		command -v g++ >/dev/null && try "$header" g++ -std=c++11 -x c++
+		command -v g++ >/dev/null && try "$header" g++ -std=c++98 -Wpedantic -Wno-long-long -x c++
 		;;
 	*) try "$header" gcc -std=gnu11 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -x c ;;
 	esac
