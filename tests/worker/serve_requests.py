@@ -69,6 +69,13 @@ check("an error of the engine", 418, d.chat("b", status=418).status)
 check("an unknown model", (404, "model_not_found"), (lambda r: (r.status, r.json["error"]["code"]))(d.chat("nobody")))
 check("no model", 404, d.ask("POST", "/v1/chat/completions", {"messages": []}).status)
 check("no JSON", (400, "invalid_json"), (lambda r: (r.status, r.json["error"]["code"]))(d.ask("POST", "/v1/chat/completions", "{")))
+for body, why in (('{"model": "a"} {}', "byte 15: something follows the object"), ('{"model": "a", "model": "b"}', "twice: at byte 1 and at byte 15"),
+                  ('{"model": "a", "x": "\udcff"}', "byte 21: this is no UTF-8"), ('{"model": 5}', "byte 10 is no text"), ("[]", "byte 0: an object is wanted"),
+                  ('{"model": "a", "x": ' + "[" * 20000, "more than 10,000 levels"), ('{"model": "a", "x": [' + "0," * 10000000, "more than 10,000,000 values"), ("", "too early")):
+    r = d.ask("POST", "/v1/chat/completions", body.encode("utf-8", "surrogateescape"))
+    check(f"why {body[:40]} is no JSON", (400, "invalid_json", True), (r.status, r.json["error"]["code"], why in r.json["error"]["message"]))
+odd = '{"a": 0.1000000000000000055, "b": 1E2, "c": 123456789012345678901234567890, "d": 1e400,\n"e": "\\u0000\\ud800", "mod\\u0065l" : "a"}'
+check("what is odd and yet JSON", 200, d.ask("POST", "/v1/completions", odd).status)
 check("an unknown path", 404, d.get("/v2/models").status)
 check("a wrong method", 405, d.get("/v1/chat/completions").status)
 check("health", (200, b"OK"), (lambda r: (r.status, r.body))(d.get("/health")))
@@ -86,10 +93,12 @@ for model, sent in (("a", "a"), ("b", "real-b")):
         kind = f"multipart/form-data; boundary={quote}b0undary{quote}"
         r = d.ask("POST", "/v1/audio/transcriptions", form(model).encode("latin-1"), {"Content-Type": kind})
         check(f"a form for {model}", (200, model, kind, form(sent)), (r.status, r.json.get("name"), r.json.get("type"), r.json.get("form")))
-for broken, code in ((form("nobody"), "model_not_found"), (form("a")[:-30], "not_found"), ("", "not_found"), (form("a", "other"), "not_found")):
+none = form("a").replace('name="model"\r\n\r\na', 'name="other"\r\n\r\na')
+for broken, code in ((form("nobody"), (404, "model_not_found")), (none, (404, "not_found")), (form("a")[:-30], (400, "invalid_form")),
+                     ("", (400, "invalid_form")), (form("a", "other"), (400, "invalid_form")), (form("a")[:-14] + form("b"), (400, "invalid_form"))):
     r = d.ask("POST", "/v1/audio/transcriptions", broken.encode("latin-1"), {"Content-Type": "multipart/form-data; boundary=b0undary"})
-    check("a form that names no model", (404, code), (r.status, r.json["error"]["code"]))
-r = d.ask("POST", "/v1/images/edits?model=a", form("x", "other").encode("latin-1"), {"Content-Type": "multipart/form-data; boundary=b0undary"})
+    check("a form that is none, or names no model", code, (r.status, r.json["error"]["code"]))
+r = d.ask("POST", "/v1/images/edits?model=a", none.encode("latin-1"), {"Content-Type": "multipart/form-data; boundary=b0undary"})
 check("the model in the query", 200, r.status)
 
 # Any path of an engine.

@@ -66,33 +66,49 @@ static bool is_field(const char *headers, size_t size, const char *name)
 	return false;
 }
 
-bool md_multipart_find(const char *type, const char *body, size_t size, const char *name,
-		       struct md_multipart_field *field)
+/* What stands between the headers of a part, which begin behind a delimiter, and the next delimiter; NULL: neither. */
+static const char *end_part(const char *headers, const char *end, const char *delimiter, const char **blank)
+{
+	size_t left = (size_t)(end - headers);
+	*blank = memmem(headers, left < HEADERS_MAX ? left : HEADERS_MAX, "\r\n\r\n", 4);
+	return *blank ? memmem(*blank + 2, (size_t)(end - *blank - 2), delimiter, strlen(delimiter)) : NULL;
+}
+
+static const char *read_parts(const char *headers, const char *end, const char *delimiter, const char *name,
+			      struct md_multipart_field *field)
+{
+	while (end - headers > 2 && !memcmp(headers, "\r\n", 2)) {
+		const char *blank, *next = end_part(headers, end, delimiter, &blank);
+		if (!next)
+			return "the form is cut off within a part";
+		if (next >= blank + 4 && blank > headers &&
+		    is_field(headers + 2, (size_t)(blank - headers - 2), name)) {
+			if (field->value)
+				return "the form has a field twice that the worker reads";
+			*field = (struct md_multipart_field){blank + 4, (size_t)(next - blank - 4)};
+		}
+		headers = next + strlen(delimiter);
+	}
+	bool whole = end - headers >= 2 && !memcmp(headers, "--", 2);
+	return whole ? NULL : "the form is cut off: the boundary at its end is missing";
+}
+
+const char *md_multipart_find(const char *type, const char *body, size_t size, const char *name,
+			      struct md_multipart_field *field)
 {
 	char boundary[BOUNDARY_MAX + 1], delimiter[DELIMITER_MAX];
-	const char *end = body + size;
+	*field = (struct md_multipart_field){0};
 	if (!md_multipart_is(type) || !find_parameter(type, strlen(type), "boundary", boundary, sizeof(boundary)) ||
 	    !*boundary)
-		return false;
+		return "Content-Type has no boundary of 1 to 70 characters";
 	size_t length = (size_t)snprintf(delimiter, sizeof(delimiter), "\r\n--%s", boundary);
 	/* the first delimiter may stand at the very beginning; `headers` is what follows one */
 	const char *found = memmem(body, size, delimiter, length), *headers = found ? found + length : NULL;
 	if (size >= length - 2 && !memcmp(body, delimiter + 2, length - 2))
 		headers = body + length - 2;
-	while (headers && end - headers > 2 && !memcmp(headers, "\r\n", 2)) {
-		size_t left = (size_t)(end - headers);
-		const char *blank = memmem(headers, left < HEADERS_MAX ? left : HEADERS_MAX, "\r\n\r\n", 4);
-		const char *next = blank ? memmem(blank + 2, (size_t)(end - blank - 2), delimiter, length) : NULL;
-		if (!next)
-			return false;
-		if (next >= blank + 4 && blank > headers &&
-		    is_field(headers + 2, (size_t)(blank - headers - 2), name)) {
-			*field = (struct md_multipart_field){blank + 4, (size_t)(next - blank - 4)};
-			return true;
-		}
-		headers = next + length;
-	}
-	return false;
+	if (!headers)
+		return "the boundary that Content-Type names is not in the body";
+	return read_parts(headers, body + size, delimiter, name, field);
 }
 
 char *md_multipart_replace(const char *body, size_t size, const struct md_multipart_field *field, const char *value,

@@ -8,15 +8,18 @@
 
 /* Bytes of the body. */
 struct md_multipart_field {
-	const char *value;
+	const char *value; /* NULL: the form has no such field */
 	size_t size;
 };
 
 /* type: the Content-Type; NULL: none. */
 bool md_multipart_is(const char *type);
-/* The first field of this name that is no file. False: there is none, or the body is not what its type says. */
-bool md_multipart_find(const char *type, const char *body, size_t size, const char *name,
-		       struct md_multipart_field *field);
+/*
+ * The field of this name that is no file. NULL: the form is whole; else why it is none, or that the field is there twice:
+ * a sentence without its end.
+ */
+const char *md_multipart_find(const char *type, const char *body, size_t size, const char *name,
+			      struct md_multipart_field *field);
 /* The body with another value of the field; the caller frees it. NULL: out of memory. */
 char *md_multipart_replace(const char *body, size_t size, const struct md_multipart_field *field, const char *value,
 			   size_t *made_size);

@@ -2,102 +2,124 @@
 #include "worker/core/rewrite.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "worker/core/body_edit.h"
+#include "worker/core/body_text.h"
+
+/* ---- reading ---- */
+
+/*
+ * The member of this name; NULL: there is none. False: there are two, of which the engine might take another one than
+ * the worker.
+ */
+static bool find(struct md_rewrite_body *read, const char *name, const struct md_body_member **found)
+{
+	*found = NULL;
+	for (uint32_t i = 0; i < read->object.count; i++) {
+		const struct md_body_member *member = &read->object.members[i];
+		if (!md_body_text_is(read->text + member->key, member->key_size, name))
+			continue;
+		if (*found) {
+			snprintf(read->why, sizeof(read->why), "\"%s\" stands there twice: at byte %zu and at byte %zu",
+				 name, (*found)->key - 1, member->key - 1);
+			return false;
+		}
+		*found = member;
+	}
+	return true;
+}
+
+static bool read_model(struct md_rewrite_body *read, const struct md_body_member *member)
+{
+	const char *text = read->text + member->value;
+	if (*text == '"' && md_body_text_copy(text + 1, member->value_size - 2, read->model, sizeof(read->model)))
+		return true;
+	snprintf(read->why, sizeof(read->why), "\"model\" at byte %zu is no text with at most %zu bytes", member->value,
+		 sizeof(read->model) - 1);
+	return false;
+}
+
+static bool read_members(struct md_rewrite_body *read)
+{
+	const struct md_body_member *model, *stream;
+	if (!find(read, "model", &model) || !find(read, "stream", &stream) || (model && !read_model(read, model)))
+		return false;
+	read->stream = stream && stream->value_size == 4 && !memcmp(read->text + stream->value, "true", 4);
+	return true;
+}
 
 bool md_rewrite_read(const char *body, size_t size, struct md_rewrite_body *read)
 {
-	*read = (struct md_rewrite_body){.json = json_loadb(body, size, JSON_DISABLE_EOF_CHECK, NULL)};
-	const char *model = json_string_value(json_object_get(read->json, "model"));
-	read->stream = json_is_true(json_object_get(read->json, "stream"));
-	if (!model || !*model || strlen(model) >= sizeof(read->model))
+	struct md_body_failure failure;
+	*read = (struct md_rewrite_body){.text = body, .size = size};
+	if (!md_body_scan(body, size, &read->object, &failure)) {
+		snprintf(read->why, sizeof(read->why), "byte %zu: %s", failure.at, failure.why);
+		read->no_memory = failure.no_memory;
 		return false;
-	snprintf(read->model, sizeof(read->model), "%s", model);
-	return true;
+	}
+	bool good = read_members(read);
+	if (!good)
+		md_rewrite_finish(read);
+	return good;
 }
 
 void md_rewrite_finish(struct md_rewrite_body *read)
 {
-	json_decref(read->json);
-	read->json = NULL;
-}
-
-/* ---- paths of keys: "a.b" is the key b of the object a ---- */
-
-/* The object that holds the last key of the path; `make`: objects on the way are made, or take the place of others. */
-static json_t *find_holder(json_t *object, const char *path, bool make, char key[256])
-{
-	for (;;) {
-		size_t size = strcspn(path, ".");
-		if (size >= 256)
-			return NULL;
-		memcpy(key, path, size);
-		key[size] = '\0';
-		if (!path[size])
-			return object;
-		json_t *next = json_object_get(object, key);
-		if (!json_is_object(next)) {
-			if (!make || json_object_set_new(object, key, json_object()))
-				return NULL;
-			next = json_object_get(object, key);
-		}
-		object = next;
-		path += size + 1;
-	}
-}
-
-static bool strip(json_t *object, const char *path)
-{
-	char key[256];
-	json_t *holder = find_holder(object, path, false, key);
-	return holder && !json_object_del(holder, key);
-}
-
-static bool set(json_t *object, const struct md_config_params *params)
-{
-	for (uint32_t i = 0; i < params->count; i++) {
-		char key[256];
-		json_t *holder = find_holder(object, params->items[i].path, true, key);
-		if (!holder || json_object_set_new(holder, key, json_deep_copy(params->items[i].value)))
-			return false;
-	}
-	return true;
+	md_body_object_finish(&read->object);
 }
 
 /* ---- all that a model wants ---- */
 
-static bool change(const struct md_config_model *model, json_t *object, const char *requested, bool *changed)
+static bool set(struct md_body_edit *edit, const struct md_config_params *params)
+{
+	for (uint32_t i = 0; i < params->count; i++)
+		if (!md_body_edit_set(edit, params->items[i].path, params->items[i].value))
+			return false;
+	return true;
+}
+
+static bool collect(const struct md_config_model *model, const char *requested, struct md_body_edit *edit)
 {
 	const struct md_config_filters *filters = &model->filters;
 	for (uint32_t i = 0; i < filters->strip.count; i++)
-		*changed = strip(object, filters->strip.items[i]) || *changed;
-	*changed = *changed || filters->set.count;
-	if (!set(object, &filters->set))
-		return false;
-	for (uint32_t i = 0; i < filters->by_id_count; i++) {
-		if (strcmp(filters->by_id[i].name, requested) != 0)
-			continue;
-		*changed = true;
-		if (!set(object, &filters->by_id[i]))
+		if (!md_body_edit_remove(edit, filters->strip.items[i]))
 			return false;
-	}
-	return true;
+	if (!set(edit, &filters->set))
+		return false;
+	for (uint32_t i = 0; i < filters->by_id_count; i++)
+		if (!strcmp(filters->by_id[i].name, requested) && !set(edit, &filters->by_id[i]))
+			return false;
+	if (!*model->use_model_name)
+		return true;
+	json_t *name = json_string(model->use_model_name);
+	bool done = name && md_body_edit_set(edit, "model", name);
+	json_decref(name);
+	return done;
 }
 
 bool md_rewrite_apply(const struct md_config_model *model, struct md_rewrite_body *read, char **text, size_t *size)
 {
-	bool changed = *model->use_model_name != '\0';
+	struct md_body_edit edit = {0};
+	struct md_body_failure failure = {.why = "out of memory for what is to be changed", .no_memory = true};
+	struct md_buf out;
 	*text = NULL;
 	*size = 0;
-	if (!read->json)
-		return true;
-	if (changed && json_object_set_new(read->json, "model", json_string(model->use_model_name)))
-		return false;
-	if (!change(model, read->json, read->model, &changed))
-		return false;
-	if (!changed)
-		return true;
-	*text = json_dumps(read->json, JSON_COMPACT);
-	*size = *text ? strlen(*text) : 0;
-	return *text != NULL;
+	md_buf_init(&out);
+	bool good = collect(model, read->model, &edit);
+	if (good && edit.first) {
+		good = md_body_edit_apply(&edit, read->text, read->size, &read->object, &out, &failure);
+		md_buf_put_u8(&out, 0);
+		good = good && !out.failed;
+	}
+	md_body_edit_finish(&edit);
+	if (!good) {
+		snprintf(read->why, sizeof(read->why), "a parameter that is to be changed: %s", failure.why);
+		read->no_memory = failure.no_memory;
+		md_buf_finish(&out);
+	} else if (out.size) {
+		*text = (char *)out.data;
+		*size = out.size - 1;
+	}
+	return good;
 }

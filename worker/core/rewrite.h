@@ -4,21 +4,26 @@
 #define MD_WORKER_CORE_REWRITE_H
 
 #include "worker/config/config.h"
+#include "worker/core/body_scan.h"
 
 /* What a body says that the worker has to know. */
 struct md_rewrite_body {
-	json_t *json; /* the object; NULL: it is no JSON object */
-	char model[256];
+	const char *text; /* borrowed */
+	size_t size;
+	struct md_body_object object;
+	char model[256]; /* "": it names none */
 	bool stream;
+	char why[160];  /* it is no body for a model: a sentence without its end */
+	bool no_memory; /* it may be a good one */
 };
 
-/* False: it names no model, or one whose name has more than 255 bytes. md_rewrite_finish in both cases. */
+/* A NUL must follow the body. False: `why` says why, nothing is to be finished. */
 bool md_rewrite_read(const char *body, size_t size, struct md_rewrite_body *read);
 void md_rewrite_finish(struct md_rewrite_body *read);
 
 /*
- * The body as the model's engine gets it: parameters stripped and set, the model's name replaced. *text is NULL if
- * nothing changes; else the caller frees it. False: out of memory.
+ * The body as the model's engine gets it: parameters stripped and set, the model's name replaced; all other bytes are as
+ * they were. *text is NULL if nothing changes; else the caller frees it. False: `why` says why.
  */
 bool md_rewrite_apply(const struct md_config_model *model, struct md_rewrite_body *read, char **text, size_t *size);
 

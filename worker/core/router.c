@@ -101,6 +101,19 @@ static void take_get(struct md_worker *worker, struct md_http_exchange *exchange
 		give(model, exchange, md_target_local(target), NULL, 0, false);
 }
 
+/* The fields of a form that the worker reads; false: the client has been told that it is none. */
+static bool read_form(struct md_http_exchange *exchange, const char *type, struct md_multipart_field *model,
+		      struct md_multipart_field *stream)
+{
+	size_t size;
+	const char *body = md_http_exchange_body(exchange, &size);
+	const char *why = md_multipart_find(type, body, size, "model", model);
+	why = why ? why : md_multipart_find(type, body, size, "stream", stream);
+	if (why)
+		md_reply_error(exchange, MD_REPLY_BAD_REQUEST, "invalid_form", "the body of the request: %s", why);
+	return !why;
+}
+
 /* A form with files, such as sound to be transcribed: passed on as it is, but for the model's name. */
 static void take_form(struct md_worker *worker, struct md_http_exchange *exchange, const char *type)
 {
@@ -109,17 +122,17 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 	char name[256] = "", *changed = NULL;
 	size_t size, changed_size = 0;
 	const char *body = md_http_exchange_body(exchange, &size);
-	bool named = md_multipart_find(type, body, size, "model", &field) && field.size < sizeof(name);
-	if (named)
+	if (!read_form(exchange, type, &field, &stream))
+		return;
+	if (field.value && field.size < sizeof(name))
 		snprintf(name, sizeof(name), "%.*s", (int)field.size, field.value);
-	else
+	else if (!field.value)
 		md_target_value(md_target_query(target), "model", name, sizeof(name));
 	struct md_model *model = find(worker, exchange, name);
 	if (!model)
 		return;
-	bool streamed = md_multipart_find(type, body, size, "stream", &stream) && stream.size == 4 &&
-			!memcmp(stream.value, "true", 4);
-	if (named && *model->config->use_model_name) {
+	bool streamed = stream.value && stream.size == 4 && !memcmp(stream.value, "true", 4);
+	if (field.value && *model->config->use_model_name) {
 		changed = md_multipart_replace(body, size, &field, model->config->use_model_name, &changed_size);
 		if (!changed) {
 			md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
@@ -127,6 +140,12 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 		}
 	}
 	give(model, exchange, md_target_local(target), changed, changed_size, streamed);
+}
+
+static void refuse_body(struct md_http_exchange *exchange, const struct md_rewrite_body *read)
+{
+	md_reply_error(exchange, read->no_memory ? MD_REPLY_UNAVAILABLE : MD_REPLY_BAD_REQUEST,
+		       read->no_memory ? NULL : "invalid_json", "the body of the request is not taken: %s", read->why);
 }
 
 static void take_post(struct md_worker *worker, struct md_http_exchange *exchange)
@@ -141,17 +160,15 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 	size_t size, changed_size;
 	const char *body = md_http_exchange_body(exchange, &size);
 	char *changed;
-	md_rewrite_read(body, size, &read);
-	if (!read.json) {
-		md_reply_error(exchange, MD_REPLY_BAD_REQUEST, "invalid_json",
-			       "the body of the request is no JSON object");
+	if (!md_rewrite_read(body, size, &read)) {
+		refuse_body(exchange, &read);
 		return;
 	}
 	struct md_model *model = find(worker, exchange, read.model);
 	if (model && md_rewrite_apply(model->config, &read, &changed, &changed_size))
 		give(model, exchange, md_target_local(target), changed, changed_size, read.stream);
 	else if (model)
-		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+		refuse_body(exchange, &read);
 	md_rewrite_finish(&read);
 }
 
