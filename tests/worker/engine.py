@@ -86,13 +86,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             counts["requests"] += 1
             counts["running"] += 1
             counts["most"] = max(counts["most"], counts["running"])
+        self.runs = True
         try:
             self.complete(body)
         except (BrokenPipeError, ConnectionResetError):
             counts["cancelled"] += 1
         finally:
-            with lock:
-                counts["running"] -= 1
+            self.end()
+
+    def end(self):
+        """The request runs no more. Called before the last bytes: whoever has those may send the next request at once."""
+        with lock:
+            counts["running"] -= self.runs
+        self.runs = False
 
     def usage(self, asked):
         """As the request wishes: [prompt, completion]."""
@@ -101,6 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def complete(self, body):
         if self.headers.get("Content-Type", "").startswith("multipart/"):
+            self.end()
             self.answer(200, {"name": options.name, "type": self.headers["Content-Type"], "form": body.decode("latin-1")})
             return
         asked = json.loads(body)
@@ -114,6 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(0.01)
         memory = device.count() if device else None
         if not asked.get("stream"):
+            self.end()
             self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             return
@@ -131,6 +139,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if asked.get("tokens"):
             event = f"data: {json.dumps({'choices': [], **self.usage(asked)})}\n\n"
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+        self.end()
         self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
 
