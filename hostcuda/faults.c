@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Injected faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR,@libfoo.so:17:ERR makes calls fail. */
+/* Injected faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR,@libfoo.so:17:ERR,cuX/thread:*:SLOW makes calls fail. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hostcuda/device_state.h"
@@ -12,15 +14,18 @@
 /*
  * A fault names the entry point: by symbol, with its version suffix, or by the name that cuGetProcAddress is asked for.
  * With @ it names the calling object instead, and counts all calls of that object, except those that it only forwards:
- * an export of the object with the entry point's name calls for somebody else.
+ * an export of the object with the entry point's name calls for somebody else. /THREAD after either name means calls of
+ * the threads of this name alone.
  */
 struct fault {
 	char name[96];
+	char thread[16]; /* as prctl(2) names it; empty: every thread */
 	unsigned long at; /* 0: every call */
 	unsigned long seen;
-	CUresult result;
+	CUresult result; /* CUDA_SUCCESS: the call is made, but takes SLOW_NS longer */
 };
 
+#define SLOW_NS 20000000
 #define MAX_FAULTS 16
 static struct fault faults[MAX_FAULTS];
 static size_t fault_count;
@@ -30,6 +35,9 @@ static pthread_once_t faults_once = PTHREAD_ONCE_INIT;
 
 static bool parse_error(const char *text, CUresult *result)
 {
+	*result = CUDA_SUCCESS;
+	if (!strcmp(text, "SLOW"))
+		return true;
 	for (int code = 1; code < 1000; code++) {
 		const char *name;
 		if (hc_cuGetErrorName((CUresult)code, &name) != CUDA_SUCCESS)
@@ -57,6 +65,10 @@ static void parse_fault(char *text)
 		return;
 	}
 	fault->at = strcmp(at, "*") ? strtoul(at, NULL, 10) : 0;
+	char *thread = strchr(text, '/');
+	snprintf(fault->thread, sizeof(fault->thread), "%s", thread ? thread + 1 : "");
+	if (thread)
+		*thread = '\0';
 	snprintf(fault->name, sizeof(fault->name), "%s", text);
 	callers_matter |= *text == '@';
 	fault_count++;
@@ -88,6 +100,9 @@ static const char *calling_object(const char *symbol, const void *caller)
 
 static bool is_meant(const struct fault *fault, const char *symbol, const char *base, const char *object)
 {
+	char thread[16];
+	if (*fault->thread && (prctl(PR_GET_NAME, thread) != 0 || strcmp(fault->thread, thread) != 0))
+		return false;
 	if (*fault->name == '@')
 		return object && !strcmp(fault->name + 1, object);
 	return !strcmp(fault->name, symbol) || !strcmp(fault->name, base);
@@ -114,6 +129,8 @@ CUresult hc_fault_due(const char *symbol, const char *base, const void *caller)
 			continue;
 		if (faults[i].at)
 			say(&faults[i], symbol);
+		if (faults[i].result == CUDA_SUCCESS)
+			nanosleep(&(struct timespec){.tv_nsec = SLOW_NS}, NULL);
 		return faults[i].result;
 	}
 	return CUDA_SUCCESS;

@@ -98,6 +98,7 @@ struct md_restore {
 	bool images_stop MD_RESTORE_GUARDED;    /* loaders end after their current image */
 	unsigned holds MD_RESTORE_GUARDED;      /* calls that want the driver for themselves */
 	unsigned awaited MD_RESTORE_GUARDED;    /* calls of medusa_graph_get that wait */
+	uint64_t choices MD_RESTORE_GUARDED;    /* how often the background has chosen its next work */
 	struct md_pace_gate pace;
 	_Atomic(CUcontext) context; /* written under lock; hooks read it without */
 	CUdevice device;

@@ -259,21 +259,25 @@ static enum md_status not_there(struct md_restore *r, const char *label, unsigne
 	return err->status;
 }
 
-/* A graph that is awaited goes before other graphs, and before the engine's replays. */
-static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool *told, uint64_t deadline)
+/*
+ * A graph that is awaited goes before other graphs, and before the engine's replays. The background is woken if it has
+ * chosen its work while nobody was seen to wait here. Waking it each time would be an endless exchange, because it wakes
+ * those who wait here when it finds nothing to do.
+ */
+static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, uint64_t *seen, uint64_t deadline)
     MD_REQUIRES(md_restore_lock)
 {
 	graph->awaited++;
 	r->awaited++;
 	r->awaited_last = graph;
-	if (!*told)
+	if (*seen != r->choices)
 		pthread_cond_broadcast(&r->changed);
-	*told = true;
 	struct md_restore_graph *graphs = r->graphs;
 	bool in_time = md_restore_wait(r, deadline);
 	if (r->graphs == graphs && graph->awaited) /* otherwise everything was taken down meanwhile */
 		graph->awaited--;
 	r->awaited--;
+	*seen = r->choices;
 	return in_time;
 }
 
@@ -297,7 +301,8 @@ static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
-	bool told = false, limits_fit = false;
+	uint64_t seen = UINT64_MAX; /* r->choices, when this thread was last seen to wait */
+	bool limits_fit = false;
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
@@ -346,7 +351,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			limits_fit = false;
 			continue;
 		}
-		if (wait_for(r, waiting, &told, deadline)) {
+		if (wait_for(r, waiting, &seen, deadline)) {
 			limits_fit = false;
 			continue;
 		}

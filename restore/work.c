@@ -142,6 +142,7 @@ struct md_work md_restore_work_next(struct md_restore *r, bool settled)
 {
 	uint32_t kernel = MD_NONE;
 	bool waiting = false;
+	r->choices++;
 	if (r->verify)
 		return (struct md_work){.kind = settled ? MD_WORK_WAIT : MD_WORK_SETTLE};
 	struct md_work work = next_drop(r);

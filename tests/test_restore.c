@@ -90,6 +90,22 @@ Test(restore, triggering_kernels)
 	assert_restored(&run, "loaded=0 stored=0 triggered=4");
 }
 
+static void need_stack(struct md_artifact *a)
+{
+	a->fingerprint.limits[0] = 1024;
+}
+
+/* The background looks for work between two waits of the engine's thread, cannot read the limits, and does nothing. */
+Test(restore, background_that_did_nothing_is_woken_by_the_next_wait)
+{
+	struct run run = restore(
+	    false, need_stack,
+	    (const char *[]){"MEDUSA_RESOLVE=trigger", "SUBJECT_TRIGGER=1",
+			     "HOSTCUDA_FAULT=cuCtxGetLimit/medusa-restore:*:OUT_OF_MEMORY,cuCtxGetLimit/restore_subject:*:SLOW",
+			     NULL});
+	assert_restored(&run, "loaded=0 stored=0 triggered=4");
+}
+
 static void forget_image(struct md_artifact *a)
 {
 	for (uint32_t i = 0; i < KERNELS; i++)
