@@ -295,6 +295,11 @@ void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block)
 	return pool->bytes + block * MD_SWAP_BLOCK;
 }
 
+bool md_swap_pool_is_at(const struct md_swap_pool *pool, uint64_t address)
+{
+	return address - (uint64_t)(uintptr_t)pool->head < pool->layout.size;
+}
+
 struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool)
 {
 	struct md_swap_pool_counts counts = {.blocks = pool->layout.blocks};

@@ -53,6 +53,8 @@ void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block);
 /* Drops one reference. A fresh block that was not filled becomes free. */
 void md_swap_pool_give(struct md_swap_pool *pool, uint32_t block);
 void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block);
+/* Whether this process has the pool mapped at the address. */
+bool md_swap_pool_is_at(const struct md_swap_pool *pool, uint64_t address);
 struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool);
 /* Drops the references of owners that have died. */
 void md_swap_pool_sweep(struct md_swap_pool *pool);

@@ -323,12 +323,15 @@ static bool ask_driver(uint64_t word) MD_LOCKS_UNCHECKED
 	       type;
 }
 
-/* Memory from the C library comes and goes unseen, so answers about it are not kept. */
+/*
+ * Memory from the C library comes and goes unseen, so answers about it are not kept. An address in our pool is none of
+ * the engine's: the pool is locked and large, and a number beside 4 bytes of padding looks like an address in it.
+ */
 static void ask(uint64_t word) MD_LOCKS_UNCHECKED
 {
 	struct md_swap_arrival *a = &md_swap_arrival;
 	uint64_t known = 0;
-	if (a->all || word < LEAST_ADDRESS || word >> 57)
+	if (a->all || word < LEAST_ADDRESS || word >> 57 || md_swap_pool_is_at(a->links->pool, word))
 		return;
 	if (!md_map_get(&a->words, word, &known)) {
 		known = ask_driver(word);

@@ -67,7 +67,7 @@ out_and_in() { # word, what it gives
 
 counts() { echo "$(state launches_free) $(state launches_some) $(state launches_all)"; }
 
-words=(small layers graph lists moved given made edge protect alias again join variable pinned read write renew layers graph sum)
+words=(small layers graph lists moved given made edge protect alias again join variable padding pinned read write renew layers graph sum)
 
 section 'each way by which a call finds memory, as the first one after in'
 expect "${words[@]}"
@@ -84,7 +84,7 @@ for i in "${!words[@]}"; do
 		assert_at_least 'launches that waited for some of it' 10 "$(state launches_some)"
 		assert_at_most 'bytes that were there when the first one was made' 60000000 "$(state there_at_first_launch)"
 		;;
-	graph | lists | moved | given | edge)
+	graph | lists | moved | given | edge | padding)
 		until_there
 		assert_equal "launches of ${words[$i]} that waited for everything" 0 "$(state launches_all)"
 		;;

@@ -28,6 +28,7 @@
  *   join       maps new memory just before such memory, and reads both by one address
  *   variable   a kernel that finds a row by a variable of its module
  *   far        a kernel that finds a row by its distance from another allocation, which nobody can see
+ *   padding    a kernel with a parameter that looks like an address in the pool of medusa-swap, and is never used
  *   read       a copy to the host
  *   write      a copy from the host, and a set, over parts of the weights
  *   renew      frees some weights, and allocates others
@@ -403,6 +404,31 @@ static uint64_t do_far(void)
 	return sum_of(scratch, 1);
 }
 
+/* What is left over in padding may look like any address of the process. */
+static CUdeviceptr address_in_pool(void)
+{
+	char line[512];
+	unsigned long long start = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	while (maps && fgets(line, sizeof(line), maps) && !strstr(line, "/memfd:medusa-swap-pool"))
+		;
+	if (maps && !feof(maps))
+		sscanf(line, "%llx", &start);
+	if (maps)
+		fclose(maps);
+	return start ? start + (64u << 20) : 0;
+}
+
+static uint64_t do_padding(void)
+{
+	uint32_t n = 0;
+	CUdeviceptr padding = address_in_pool();
+	void *params[] = {&scratch, &scratch, &scratch, &padding, &scratch, &n};
+	TRY(cuLaunchKernel, pair, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	TRY(cuStreamSynchronize, stream);
+	return sum_of(state[0], RESULTS);
+}
+
 static uint64_t do_read(void)
 {
 	return sum_of(weights[LAYERS - 1], 1000);
@@ -428,7 +454,7 @@ static const struct {
     {"moved", do_moved},   {"given", do_given}, {"made", do_made},         {"pinned", do_pinned},
     {"edge", do_edge},     {"read", do_read},   {"far", do_far},           {"write", do_write},
     {"renew", do_renew},   {"sum", sum_all},    {"protect", do_protect},   {"alias", do_alias},
-    {"again", do_again},   {"join", do_join},   {"variable", do_variable},
+    {"again", do_again},   {"join", do_join},   {"variable", do_variable}, {"padding", do_padding},
 };
 
 static void obey(const char *line)
