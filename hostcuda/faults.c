@@ -19,7 +19,7 @@
  */
 struct fault {
 	char name[96];
-	char thread[16]; /* as prctl(2) names it; empty: every thread */
+	char thread[16];  /* as prctl(2) names it; empty: every thread */
 	unsigned long at; /* 0: every call */
 	unsigned long seen;
 	CUresult result; /* CUDA_SUCCESS: the call is made, but takes SLOW_NS longer */

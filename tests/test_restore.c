@@ -100,9 +100,10 @@ Test(restore, background_that_did_nothing_is_woken_by_the_next_wait)
 {
 	struct run run = restore(
 	    false, need_stack,
-	    (const char *[]){"MEDUSA_RESOLVE=trigger", "SUBJECT_TRIGGER=1",
-			     "HOSTCUDA_FAULT=cuCtxGetLimit/medusa-restore:*:OUT_OF_MEMORY,cuCtxGetLimit/restore_subject:*:SLOW",
-			     NULL});
+	    (const char *[]){
+		"MEDUSA_RESOLVE=trigger", "SUBJECT_TRIGGER=1",
+		"HOSTCUDA_FAULT=cuCtxGetLimit/medusa-restore:*:OUT_OF_MEMORY,cuCtxGetLimit/restore_subject:*:SLOW",
+		NULL});
 	assert_restored(&run, "loaded=0 stored=0 triggered=4");
 }
 
