@@ -240,7 +240,7 @@ Test(scheduler_faults, gpu_lost_in_mid_swap_as_target)
 	script_end(&n);
 }
 
-/* The copy came from there: its batch elsewhere fails with it, and is tried again from the host. */
+/* The copy came from there: the node ends it, or it has arrived all the same, and its batch elsewhere waits for the answer. */
 Test(scheduler_faults, gpu_lost_in_mid_swap_as_source)
 {
 	two_gpus(40);
@@ -254,6 +254,9 @@ Test(scheduler_faults, gpu_lost_in_mid_swap_as_source)
 		   "[2]\n");
 	script_gpu(&n, MEDUSA_SCHED_EVENT_GPU_LOST, 0);
 	cr_assert_eq(script_books(&n, 1).running, 1, "the other GPU goes on");
+	expect(&n, "abort t2 weights f0 gpu1\n");
+	cr_assert_eq(script_books(&n, 1).artifact_bytes, 30 * GB, "nothing else is sent there before the answer");
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
 	cr_assert(strstr(n.log, "swap t3 weights f0 gpu1 host"), "%s", n.log);
 	script_end(&n);
 }
@@ -357,14 +360,20 @@ Test(scheduler_faults, a_process_dies_and_is_started_anew)
 	script_step(&n, dies);
 	expect(&n, "offload weights f0 gpu0\nswap t3 weights f0 gpu0 host\nrun b3 f0 gpu0 [2]\n");
 	script_step(&n, dies);
+	expect(&n, "abort t3 weights f0 gpu0\n");
+	script_step(&n, dies);
+	expect(&n, "");
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 3);
 	expect(&n, "swap t4 weights f0 gpu0 host\nrun b4 f0 gpu0 [2]\n");
 	script_step(&n, dies);
-	expect(&n, "reject 2 load failed\n");
+	expect(&n, "abort t4 weights f0 gpu0\nreject 2 failed\n");
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 4);
+	expect(&n, "");
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 20 * GB, "the other function's weights stay");
 	script_end(&n);
 }
 
-/* A process dies while its weights leave: the bytes stay in the books until they have been evicted once more. */
+/* A process dies while its weights leave: the eviction goes on, and its bytes stay in the books until then. */
 Test(scheduler_faults, a_process_dies_while_its_weights_leave)
 {
 	script_start(&n, &(struct setup){.gb = 40});
@@ -376,14 +385,77 @@ Test(scheduler_faults, a_process_dies_while_its_weights_leave)
 	script_arrive(&n, 2, 1);
 	script_forget(&n);
 	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
-	expect(&n, "offload t3 weights f0 gpu0\n");
-	cr_assert_eq(script_books(&n, 0).artifact_bytes, 30 * GB);
-	script_evicted(&n, 2); /* now it is heard, too late */
 	expect(&n, "");
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 30 * GB);
+	script_evicted(&n, 2);
+	expect(&n, "swap t3 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
+	script_end(&n);
+}
+
+/* The eviction of what a dead process has left behind fails: it is ordered once more, and nobody uses what is there. */
+Test(scheduler_faults, a_process_dies_and_what_it_left_behind_stays)
+{
+	script_start(&n, &(struct setup){.gb = 40});
+	struct medusa_sched_function f = script_model(30);
+	f.evict_ns = SECOND;
+	script_add(&n, f);
+	script_add(&n, f);
+	script_serve(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+	script_forget(&n);
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
+	expect(&n, "offload t3 weights f0 gpu0\n");
 	script_evicted(&n, 3);
 	expect(&n, "swap t4 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
 	script_end(&n);
+}
+
+/* All that the function has on a GPU is a backbone, which others use, too: its batches there fail, and no others. */
+Test(scheduler_faults, a_process_without_artifacts_of_its_own_dies)
+{
+	script_start(&n, &(struct setup){.slots = 2, .options.retries = 1});
+	script_backbone(&n, 14);
+	struct medusa_sched_function f = script_model(0);
+	f.backbone = 0;
+	f.max_parallel = 2;
+	script_add(&n, f);
+	script_add(&n, f);
+	script_serve(&n, 1, 0);
+	script_arrive(&n, 2, 0);
+	script_arrive(&n, 3, 1);
+	script_forget(&n);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+	expect(&n, "run b4 f0 gpu0 [2]\n");
+	cr_assert_eq(script_function(&n, 1).running, 1, "the other function's request runs on");
+	script_done(&n, 3);
+	script_done(&n, 2);
+	cr_assert_eq(script_stats(&n).served, 3);
+	script_end(&n);
+}
+
+/* GPU 1 copies from GPU 0 when the process there dies: the node is asked to end the copy, which may have arrived. */
+Test(scheduler_faults, a_process_dies_that_another_gpu_copies_from)
+{
+	for (int arrived = 0; arrived < 2; arrived++) {
+		two_gpus(40);
+		struct medusa_sched_function f = script_model(30);
+		f.max_parallel = 2;
+		script_add(&n, f);
+		script_arrive(&n, 1, 0);
+		script_copied(&n, 1);
+		script_arrive(&n, 2, 0);
+		script_forget(&n);
+		script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+		cr_assert(strstr(n.log, "abort t2 weights f0 gpu1\n"), "%s", n.log);
+		cr_assert_not(strstr(n.log, "gpu1 "), "nothing is sent to the place of the copy: %s", n.log);
+		cr_assert_eq(script_books(&n, 1).artifact_bytes, 30 * GB);
+		script_forget(&n);
+		script_transfer(&n, arrived ? MEDUSA_SCHED_EVENT_TRANSFER_DONE : MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
+		cr_assert_eq(strstr(n.log, "weights f0 gpu1 host\n") != NULL, !arrived, "%s", n.log);
+		cr_assert_eq(script_books(&n, 1).running, 1);
+		script_end(&n);
+	}
 }
 
 /* ---- copies and batches ---- */

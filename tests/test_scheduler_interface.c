@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the scheduler's interface takes and refuses: events, functions, nodes, policies, and sizes of other versions. */
+#include <math.h>
+
 #include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
@@ -263,4 +265,112 @@ Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 	for (int i = -1; i < 64; i++)
 		cr_expect_eq(!strcmp(medusa_sched_result_name((enum medusa_sched_result)i), "unknown result"),
 			     i != 0 && i != 1 && i != 2 && i != 4);
+}
+
+/* ---- values and pointers that nothing can be made of ---- */
+
+static int create_code(struct medusa_sched_node node, struct medusa_sched_options options)
+{
+	struct medusa_sched *sched = NULL;
+	node.size = sizeof(node);
+	options.size = sizeof(options);
+	int code = medusa_sched_create(&node, &options, &sched);
+	medusa_sched_destroy(sched);
+	return code;
+}
+
+Test(scheduler_interface, refuses_speeds_that_are_none)
+{
+	static const double wrong[] = {NAN, INFINITY, -1, 1e-300, -INFINITY};
+	struct medusa_sched_gpu gpu = {.size = sizeof(gpu), .memory_bytes = GB};
+	struct medusa_sched_options options = {0};
+	struct medusa_sched_node node = {.gpus = &gpu, .gpu_count = 1, .host_bytes_per_s = 1e9};
+	cr_assert_eq(create_code(node, options), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct medusa_sched_node host = node, cold = node, peers = node;
+		host.host_bytes_per_s = cold.cold_bytes_per_s = wrong[i];
+		peers.peer_bytes_per_s = &wrong[i];
+		cr_assert_eq(create_code(host, options), MEDUSA_SCHED_ERR_INVALID, "host %g", wrong[i]);
+		cr_assert(strstr(medusa_sched_error(NULL), "host_bytes_per_s is "), "%s", medusa_sched_error(NULL));
+		cr_assert_eq(create_code(cold, options), MEDUSA_SCHED_ERR_INVALID, "cold %g", wrong[i]);
+		cr_assert_eq(create_code(peers, options), MEDUSA_SCHED_ERR_INVALID, "peers %g", wrong[i]);
+		options.residency_per_switch = wrong[i];
+		cr_assert_eq(create_code(node, options), wrong[i] > 0 && wrong[i] < 1 ? 0 : MEDUSA_SCHED_ERR_INVALID);
+		options.residency_per_switch = 0;
+	}
+	node.host_bytes_per_s = 0;
+	cr_assert_eq(create_code(node, options), MEDUSA_SCHED_ERR_INVALID);
+	node = (struct medusa_sched_node){.gpu_count = 1, .host_bytes_per_s = 1e9};
+	cr_assert_eq(create_code(node, options), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(NULL), "gpus is NULL: it must describe 1 GPUs");
+}
+
+Test(scheduler_interface, refuses_an_objective_that_there_is_not)
+{
+	script_start(&n, &(struct setup){0});
+	static const int wrong[] = {-1, 2, 9};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		uint32_t index;
+		struct medusa_sched_function f = script_model(1);
+		f.slo_goal = (enum medusa_sched_goal)wrong[i];
+		cr_assert_eq(medusa_sched_add_function(n.sched, &f, &index), MEDUSA_SCHED_ERR_INVALID);
+		cr_assert(strstr(medusa_sched_error(n.sched), "slo_goal is "), "%s", medusa_sched_error(n.sched));
+	}
+	script_end(&n);
+}
+
+Test(scheduler_interface, null_pointers_are_refused)
+{
+	struct medusa_sched *sched = NULL;
+	struct medusa_sched_function f = script_model(1);
+	struct medusa_sched_backbone b = {.size = sizeof(b), .bytes = GB};
+	struct medusa_sched_node node = {.size = sizeof(node)};
+	struct medusa_sched_gpu_state gpu = {.size = sizeof(gpu)};
+	struct medusa_sched_host_state host = {.size = sizeof(host)};
+	struct medusa_sched_stats stats = {.size = sizeof(stats)};
+	uint32_t index;
+	cr_assert_eq(medusa_sched_create(NULL, NULL, &sched), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(NULL), "node is NULL");
+	cr_assert_eq(medusa_sched_create(&node, NULL, NULL), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(NULL), "sched is NULL");
+	cr_assert_eq(medusa_sched_add_function(NULL, &f, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_add_backbone(NULL, &b, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_change_function(NULL, 0, &f), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_audit(NULL), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_gpu_get(NULL, 0, &gpu), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_host_get(NULL, &host), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_stats_get(NULL, &stats), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_not_null(medusa_sched_policies(MEDUSA_SCHED_KIND_QUEUEING, NULL));
+	script_start(&n, &(struct setup){0});
+	cr_assert_eq(medusa_sched_add_backbone(n.sched, &b, NULL), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(n.sched), "index is NULL");
+	cr_assert_eq(medusa_sched_gpu_get(n.sched, 0, NULL), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_host_get(n.sched, NULL), MEDUSA_SCHED_ERR_INVALID);
+	script_end(&n);
+}
+
+/* Numbers of batches are none of transfers, and neither has a 0. */
+Test(scheduler_interface, numbers_of_batches_and_transfers_are_told_apart)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	script_arrive(&n, 1, 0);
+	const uint64_t wrong[] = {0, n.batches[0], n.transfers[0] + 1, n.transfers[0] + (1ull << 32)};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct medusa_sched_event event = {
+		    .type = MEDUSA_SCHED_EVENT_TRANSFER_DONE, .now = n.now, .transfer = wrong[i]};
+		cr_assert_eq(step_code(event), MEDUSA_SCHED_ERR_INVALID, "transfer %llu", (unsigned long long)wrong[i]);
+	}
+	const uint64_t batches[] = {0, n.transfers[0], n.batches[0] + 1};
+	for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+		struct medusa_sched_event event = {
+		    .type = MEDUSA_SCHED_EVENT_STARTED, .now = n.now, .batch = batches[i]};
+		cr_assert_eq(step_code(event), MEDUSA_SCHED_ERR_INVALID, "batch %llu", (unsigned long long)batches[i]);
+		event.type = MEDUSA_SCHED_EVENT_BATCH_FAILED;
+		cr_assert_eq(step_code(event), MEDUSA_SCHED_ERR_INVALID);
+		event.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN;
+		event.request = 1;
+		cr_assert_eq(step_code(event), batches[i] ? MEDUSA_SCHED_ERR_INVALID : 0);
+	}
+	script_end(&n);
 }

@@ -52,7 +52,7 @@ struct medusa_sched_node {
 	const struct medusa_sched_gpu *gpus;
 	uint32_t gpu_count;
 	uint64_t host_bytes;     /* for artifacts kept ready in host memory; 0: unlimited */
-	double host_bytes_per_s; /* host to one GPU, undisturbed */
+	double host_bytes_per_s; /* host to one GPU, undisturbed. Speeds are finite numbers, and at least 1 */
 	double cold_bytes_per_s; /* disk or network to host memory; 0: not counted */
 	const double
 	    *peer_bytes_per_s; /* gpu_count x gpu_count, [source * gpu_count + target]; 0: no direct link. NULL: none */
@@ -98,7 +98,7 @@ struct medusa_sched_policy {
 	const char *summary; /* one sentence, with the paper it comes from */
 };
 
-/* Returns the policies of a kind, and their number in *count. Static. */
+/* Returns the policies of a kind, and their number in *count (which may be NULL). Static. */
 const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count);
 
 struct medusa_sched;
@@ -107,7 +107,10 @@ int medusa_sched_create(const struct medusa_sched_node *node, const struct medus
 			struct medusa_sched **sched);
 void medusa_sched_destroy(struct medusa_sched *sched); /* NULL is fine */
 
-/* One sentence on the last failure of this scheduler (NULL: of medusa_sched_create in this thread). Never NULL. */
+/*
+ * One sentence on the last failure of this scheduler (NULL: of medusa_sched_create in this thread, or of a call here
+ * whose scheduler was NULL). Never NULL.
+ */
 const char *medusa_sched_error(const struct medusa_sched *sched);
 
 /* ---- functions -------------------------------------------------------------------------------------------------- */
@@ -164,8 +167,11 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
 
 /*
  * Changes what a function promises and how long it takes: SLO, times, kv_bytes, limits, keep_alive_ns, abortable; for
- * requests that wait, too. What the books are kept in (backbone, bytes on GPUs and in host memory, in_host), and
- * `continuous`, must be as before. What follows from the change is answered by the next step.
+ * requests that wait, too (kv_bytes: for those that have stated none). What runs keeps its KV memory and its time-out;
+ * its deadline, and a cancel that has come before, are heeded from now on if the function has become abortable, and not
+ * any more if it is not. What the books are kept in (backbone, bytes on GPUs and in host memory, in_host), and
+ * `continuous`, must be as before. kv_bytes may be more than before only as far as the function fits on a GPU with its
+ * limit of now. What follows from the change is answered by the next step.
  */
 int medusa_sched_change_function(struct medusa_sched *sched, uint32_t function,
 				 const struct medusa_sched_function *changed);
@@ -182,7 +188,8 @@ enum medusa_sched_class {
 
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_ARRIVAL =
-	    1, /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown), deadline, priority */
+	    1, /* request, function, kv_bytes (0: the function's; KV_CHANGED can say none), tokens (expected; 0: unknown),
+		  deadline, priority */
 	MEDUSA_SCHED_EVENT_CANCEL,      /* request: its client is gone. Waiting: it ends; running: it is aborted if its
 				      function is abortable, or else runs to its end */
 	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional; the first report counts) */
@@ -190,18 +197,28 @@ enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_DONE,        /* likewise; with its last request the batch ends */
 	MEDUSA_SCHED_EVENT_BATCH_FAILED, /* batch: its unfinished requests are queued again, or refused after `retries` */
 	MEDUSA_SCHED_EVENT_TRANSFER_DONE,   /* transfer: a swap-in or preload */
-	MEDUSA_SCHED_EVENT_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
+	MEDUSA_SCHED_EVENT_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail. Of an
+					 eviction: it is still there */
 	MEDUSA_SCHED_EVENT_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
 	MEDUSA_SCHED_EVENT_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
 	MEDUSA_SCHED_EVENT_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
-	MEDUSA_SCHED_EVENT_GPU_LOST,        /* gpu: everything on it is gone; its batches fail, see `retries` */
-	MEDUSA_SCHED_EVENT_GPU_BACK,        /* gpu, empty */
-	MEDUSA_SCHED_EVENT_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
-					 (xLoRA 4.4) */
-	MEDUSA_SCHED_EVENT_FUNCTION_GONE,   /* function: unregistered; waiting requests are refused, running ones end */
-	MEDUSA_SCHED_EVENT_TIMER, /* the requested time has come; the event is allowed at any other time, too */
-	MEDUSA_SCHED_EVENT_FUNCTION_FAILED, /* gpu, function: its process there died; its batches there fail, and its own
-					 artifacts there are loaded anew */
+	/*
+	 * gpu: everything on it is gone. Its batches fail, see `retries`; the node drops them, and copies to it, without a
+	 * report. Copies from it to other GPUs are ended by MEDUSA_SCHED_ACTION_ABORT.
+	 */
+	MEDUSA_SCHED_EVENT_GPU_LOST,
+	MEDUSA_SCHED_EVENT_GPU_BACK, /* gpu, empty */
+	/*
+	 * gpu, backbone: its owner died. Batches there that use it fail, and the node drops them without a report; another
+	 * copy serves (xLoRA 4.4). Copies of it to and from there are ended by MEDUSA_SCHED_ACTION_ABORT. What is left of it
+	 * there is used by nobody, and leaves by MEDUSA_SCHED_ACTION_OFFLOAD when copies under way no longer need it, and
+	 * with it the weights and contexts of its functions there; an eviction under way goes on.
+	 */
+	MEDUSA_SCHED_EVENT_BACKBONE_FAILED,
+	MEDUSA_SCHED_EVENT_FUNCTION_GONE, /* function: unregistered; waiting requests are refused, running ones end */
+	MEDUSA_SCHED_EVENT_TIMER,         /* the requested time has come; the event is allowed at any other time, too */
+	/* gpu, function: its process there died. The same, of its own weights and context; they are loaded anew there. */
+	MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 	/*
 	 * request, batch if it may be of an earlier try; kv_bytes: what the request holds from now on, or, if it waits, will
 	 * need. When KV caches outgrow a GPU, what is idle there is evicted; if that is not enough, nothing starts there,
@@ -274,8 +291,11 @@ enum medusa_sched_action_type {
 	 * memory and its slot stay reserved until the node has made sure that it does not, if need be by ending the engine,
 	 * and answers so, or with MEDUSA_SCHED_EVENT_BATCH_FAILED. It is asked again after each further time-out.
 	 *
-	 * Of a transfer, the answer is the event of its end: done after all, or failed, when it has been stopped. Runs that
-	 * waited for it are lost as above, nothing new counts on it, and its bytes stay reserved until the answer.
+	 * Of a transfer, the answer is the event of its end: done after all, or failed, when it has been stopped. Nothing new
+	 * counts on it, and its bytes stay reserved, until the answer: nothing else is sent into that place before.
+	 * TIMED_OUT: its end was not reported in time. Runs that waited for it are lost as above.
+	 * FAILED: where it reads from, or the process that it is for, was reported as failed. If what it brings is there
+	 * whole, it is done, and is used; otherwise it has failed. Runs that wait for it go on waiting for that answer.
 	 */
 	MEDUSA_SCHED_ACTION_ABORT,
 	/*
@@ -334,13 +354,19 @@ struct medusa_sched_action {
 	 */
 	const uint64_t *transfers;
 	uint32_t transfer_count;
+	/*
+	 * Of a swap-in or preload: 1 if its artifact lies in host memory when the transfer is done, until an OFFLOAD from
+	 * there; its bytes are reserved there from now on. 0: no copy of what it reads stays in host memory that was not
+	 * there before. If the transfer fails, or its GPU is lost meanwhile, neither place has it.
+	 */
+	int to_host;
 };
 
 /*
  * Takes one event and returns the actions that follow: (*actions)[0] to [*count - 1], valid until the next call. An
- * event about something that has ended meanwhile (a transfer of a lost GPU, for example) is ignored.
- * MEDUSA_SCHED_ERR_INVALID: the event names something that never existed, a MEDUSA_SCHED_EVENT_ARRIVAL has a number that is
- * in use, or time goes back; then nothing has changed.
+ * event about something that has ended meanwhile (a transfer of a lost GPU, for example) is ignored, and so is one about a
+ * request that is not known. MEDUSA_SCHED_ERR_INVALID: the event names a GPU, backbone, function, batch or transfer that
+ * never existed, a MEDUSA_SCHED_EVENT_ARRIVAL has a number that is in use, or time goes back; then nothing has changed.
  */
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
 		      const struct medusa_sched_action *const **actions, size_t *count);
@@ -381,6 +407,13 @@ struct medusa_sched_gpu_state {
 	uint32_t waiting;       /* reservations that wait for memory and hold none yet */
 	int draining;        /* since MEDUSA_SCHED_EVENT_GPU_DRAIN; it is empty when running and artifact_bytes are 0 */
 	uint64_t over_bytes; /* used beyond what there is: KV caches have grown, or others have taken memory */
+};
+
+struct medusa_sched_host_state {
+	size_t size;             /* sizeof(struct medusa_sched_host_state), set by the caller */
+	uint64_t limit_bytes;    /* host_bytes of the node; 0: unlimited */
+	uint64_t artifact_bytes; /* artifacts that are in host memory, or on their way in, those that stay included */
+	uint32_t transfers;      /* on their way in, from which something stays: those with `to_host` */
 };
 
 struct medusa_sched_function_state {
@@ -424,6 +457,7 @@ int medusa_sched_latency_get(const struct medusa_sched *sched, uint32_t function
 uint64_t medusa_sched_bucket_ns(uint32_t bucket);
 
 int medusa_sched_gpu_get(const struct medusa_sched *sched, uint32_t gpu, struct medusa_sched_gpu_state *state);
+int medusa_sched_host_get(const struct medusa_sched *sched, struct medusa_sched_host_state *state);
 int medusa_sched_function_get(const struct medusa_sched *sched, uint32_t function,
 			      struct medusa_sched_function_state *state);
 int medusa_sched_stats_get(const struct medusa_sched *sched, struct medusa_sched_stats *stats);

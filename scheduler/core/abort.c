@@ -122,23 +122,37 @@ static void lose_runs(struct medusa_sched *s, const struct md_transfer *t)
 	}
 }
 
-bool md_transfer_lost(struct medusa_sched *s, uint32_t transfer)
+static bool ask_to_end(struct medusa_sched *s, uint32_t transfer, enum medusa_sched_reason reason)
 {
 	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_ACTION_ABORT);
 	if (!action)
 		return false;
-	struct md_transfer t = s->transfers[transfer];
-	md_transfer_describe(s, action, t.artifact, t.gpu);
-	action->transfer = t.id;
-	action->reason = MEDUSA_SCHED_REASON_TIMED_OUT;
+	const struct md_transfer *t = &s->transfers[transfer];
+	md_transfer_describe(s, action, t->artifact, t->gpu);
+	action->transfer = t->id;
+	action->reason = reason;
 	s->stats.aborts++;
+	/* nothing new may count on it */
+	if (t->direction == MD_IN && t->gpu != NONE)
+		md_copy_at(s, t->artifact, t->gpu)->draining = true;
+	return true;
+}
+
+bool md_transfer_end(struct medusa_sched *s, uint32_t transfer)
+{
+	s->transfers[transfer].failing = true;
+	return ask_to_end(s, transfer, MEDUSA_SCHED_REASON_FAILED);
+}
+
+bool md_transfer_lost(struct medusa_sched *s, uint32_t transfer)
+{
+	if (!ask_to_end(s, transfer, MEDUSA_SCHED_REASON_TIMED_OUT))
+		return false;
+	struct md_transfer t = s->transfers[transfer];
 	if (t.late || t.direction == MD_OUT)
 		return true;
 	s->transfers[transfer].late = true;
 	s->stats.timeouts++;
-	/* nothing new may count on it */
-	if (t.gpu != NONE)
-		md_copy_at(s, t.artifact, t.gpu)->draining = true;
 	lose_runs(s, &t);
 	return true;
 }

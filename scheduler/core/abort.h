@@ -17,6 +17,11 @@ bool md_abort_request(struct medusa_sched *s, uint32_t request, enum medusa_sche
 bool md_run_lost(struct medusa_sched *s, uint32_t request); /* its end does not come */
 bool md_stray_ask(struct medusa_sched *s, uint32_t stray);
 bool md_transfer_lost(struct medusa_sched *s, uint32_t transfer); /* likewise; also when asked again */
+/*
+ * Asks the node to end a copy in, whose source or place has failed: nothing new counts on it, and it stays in the books
+ * until the node says what became of it. The runs that wait for it go on if it arrives all the same.
+ */
+bool md_transfer_end(struct medusa_sched *s, uint32_t transfer);
 /* The node says that this request of the batch has stopped: ends its stray, if it has one there. */
 void md_stray_done(struct medusa_sched *s, uint32_t batch, uint64_t id);
 

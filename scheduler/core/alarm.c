@@ -46,7 +46,7 @@ uint64_t md_run_expires(const struct medusa_sched *s, uint32_t request, uint64_t
 static uint64_t transfer_ns(const struct medusa_sched *s, const struct md_transfer *t)
 {
 	const struct md_sched_artifact *a = &s->artifacts[t->artifact];
-	uint64_t from_host = (uint64_t)((double)t->bytes / s->host_bytes_per_s * 1e9);
+	uint64_t from_host = md_copy_ns(t->bytes, s->host_bytes_per_s);
 	if (t->direction == MD_OUT)
 		return a->kind == MEDUSA_SCHED_CLASS_BACKBONE ? 0 : s->functions[a->owner].spec.evict_ns;
 	if (t->source == MEDUSA_SCHED_SOURCE_MADE) {
@@ -87,6 +87,8 @@ void md_alarm_request(struct medusa_sched *s, uint32_t request)
 	bool heeds = r->state == MD_WAITING || (s->functions[r->function].spec.abortable && !r->aborting);
 	if (r->state != MD_STRAY && heeds && r->deadline < at)
 		at = r->deadline;
+	if (r->state == MD_RUNNING && heeds && r->cancelled)
+		at = s->now; /* it can be aborted only since then */
 	set(&s->request_alarms, request, at);
 }
 

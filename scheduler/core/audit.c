@@ -110,7 +110,7 @@ static int audit_pins(struct medusa_sched *s)
 		const struct md_transfer *t = &s->transfers[i];
 		if (!t->live)
 			continue;
-		if (t->source == MEDUSA_SCHED_SOURCE_PEER)
+		if (t->source == MEDUSA_SCHED_SOURCE_PEER && t->peer != NONE)
 			pins[(size_t)t->artifact * s->gpu_count + t->peer]++;
 		if (t->pins_backbone)
 			pins[(size_t)s->functions[s->artifacts[t->artifact].owner]
@@ -133,6 +133,27 @@ static bool moved_by(const struct medusa_sched *s, uint32_t artifact, uint32_t t
 	       s->transfers[transfer].artifact == artifact;
 }
 
+/* Each transfer is the only one into or out of its place, and into host memory, if it leaves a copy there. */
+static bool has_place(const struct medusa_sched *s, uint32_t transfer)
+{
+	const struct md_transfer *t = &s->transfers[transfer];
+	const struct md_sched_artifact *a = &s->artifacts[t->artifact];
+	if (md_to_host(t) && !(a->host == MD_LOADING && a->host_transfer == transfer))
+		return false;
+	if (t->gpu == NONE)
+		return true;
+	const struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
+	return copy->state == (t->direction == MD_OUT ? MD_LEAVING : MD_LOADING) && copy->transfer == transfer;
+}
+
+/* Nothing new counts on a copy that the node was asked to end, or whose owner has failed. */
+static bool is_closed(const struct medusa_sched *s, const struct md_copy *copy)
+{
+	const struct md_transfer *t = copy->state == MD_LOADING ? &s->transfers[copy->transfer] : NULL;
+	bool closed = (t && (t->late || t->failing)) || (copy->failed && copy->state != MD_SUSPENDED);
+	return !closed || copy->draining;
+}
+
 static int audit_transfers(struct medusa_sched *s)
 {
 	for (uint32_t a = 0; a < s->artifact_count; a++) {
@@ -142,14 +163,24 @@ static int audit_transfers(struct medusa_sched *s)
 		if (copies != s->artifacts[a].copies)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %u: %u copies in the books, %u counted",
 				       a, s->artifacts[a].copies, copies);
-		bool moved = s->artifacts[a].host != MD_LOADING || moved_by(s, a, s->artifacts[a].host_transfer);
+		bool moved =
+		    s->artifacts[a].host != MD_LOADING || (moved_by(s, a, s->artifacts[a].host_transfer) &&
+							   md_to_host(&s->transfers[s->artifacts[a].host_transfer]));
 		for (uint32_t gpu = 0; moved && gpu < s->gpu_count; gpu++) {
 			const struct md_copy *copy = md_copy_at(s, a, gpu);
 			bool moves = copy->state == MD_LOADING || copy->state == MD_LEAVING;
 			moved = !moves || (moved_by(s, a, copy->transfer) && s->transfers[copy->transfer].gpu == gpu);
+			moved &= is_closed(s, copy);
 		}
 		if (!moved)
-			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %u is on its way without a transfer", a);
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+				       "artifact %u is on its way without a transfer, or is counted on and shall end",
+				       a);
+	}
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		if (s->transfers[i].live && !has_place(s, i))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+				       "transfer %u moves an artifact that is there, or that another one moves", i);
 	}
 	return MEDUSA_SCHED_OK;
 }
@@ -165,6 +196,8 @@ static int audit_requests(struct medusa_sched *s)
 			      md_priority_has(&s->joins, f) || function->claim != NONE;
 		bool started = function->batches >= function->spec.max_parallel ||
 			       (function->spec.continuous && function->batches >= s->gpu_count);
+		if (function->claim != NONE && started && !md_joinable(s, f, NONE))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u claims memory, and may not start", f);
 		if (md_waiting(s, f) && !queued && (!started || md_joinable(s, f, NONE)))
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u waits, and stands nowhere", f);
 		if (md_priority_has(&s->joins, f) && !(md_waiting(s, f) && md_joinable(s, f, NONE)))
@@ -250,9 +283,28 @@ static int audit_batches(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
+/* Of an artifact in host memory: one for each copy that reads it there, and of a library for each batch. */
+static uint32_t host_pins(const struct medusa_sched *s, uint32_t artifact)
+{
+	uint32_t pins = 0;
+	for (uint32_t i = 0; i < s->transfer_count; i++)
+		pins += s->transfers[i].live && s->transfers[i].artifact == artifact &&
+			s->transfers[i].source == MEDUSA_SCHED_SOURCE_HOST;
+	for (uint32_t b = 0; b < s->batch_count; b++)
+		pins += s->batches[b].live &&
+			s->functions[s->batches[b].function].artifacts[MEDUSA_SCHED_CLASS_LIBRARY] == artifact;
+	return pins;
+}
+
 static int audit_host(struct medusa_sched *s)
 {
 	uint64_t used = 0;
+	for (uint32_t a = 0; a < s->artifact_count; a++) {
+		if (s->artifacts[a].host_pins != host_pins(s, a))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+				       "artifact %u in host memory has %u pins, %u counted", a,
+				       s->artifacts[a].host_pins, host_pins(s, a));
+	}
 	for (uint32_t a = 0; a < s->artifact_count; a++)
 		used += s->artifacts[a].host != MD_ABSENT ? s->artifacts[a].bytes : 0;
 	if (used != s->host_used || (s->host_limit && used > s->host_limit))
@@ -264,6 +316,8 @@ static int audit_host(struct medusa_sched *s)
 
 MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 {
+	if (!s)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "sched is NULL");
 	uint32_t slots = 0;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		int code = audit_gpu(s, gpu);

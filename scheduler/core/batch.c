@@ -34,8 +34,10 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 		return NONE;
 	struct md_gpu *g = &s->gpus[gpu];
 	struct md_function *f = &s->functions[function];
+	uint64_t use = (s->batches[index].id >> 32) + 1; /* transfer.c says what a number is made of */
+	s->generation++;
 	s->batches[index] = (struct md_batch){
-	    .id = ++s->generation << 32 | index,
+	    .id = use << 32 | index,
 	    .function = function,
 	    .gpu = gpu,
 	    .older = NONE,
@@ -65,7 +67,7 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never)
 {
 	uint32_t index = (uint32_t)id;
-	*never = index >= s->batch_count || (id >> 32) > s->generation;
+	*never = index >= s->batch_count || !(id >> 32) || id > s->batches[index].id;
 	if (*never || !s->batches[index].live || s->batches[index].id != id)
 		return NONE;
 	return index;
@@ -287,6 +289,8 @@ void md_give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_re
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
 	f->running--;
+	if (!r->own_kv)
+		r->kv_bytes = f->spec.kv_bytes; /* it may have changed since the request began to run */
 	bool again = tried_again(s, r, blame);
 	md_request_wait(s, request);
 	if (r->cancelled)

@@ -10,6 +10,8 @@
 int md_give_struct(void *out, const void *known, size_t bytes)
 {
 	size_t size;
+	if (!out)
+		return MEDUSA_SCHED_ERR_INVALID;
 	memcpy(&size, out, sizeof(size));
 	if (size < sizeof(size))
 		return MEDUSA_SCHED_ERR_INVALID;
@@ -21,6 +23,8 @@ int md_give_struct(void *out, const void *known, size_t bytes)
 
 MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, struct medusa_sched_gpu_state *state)
 {
+	if (!s)
+		return MEDUSA_SCHED_ERR_INVALID;
 	if (gpu >= s->gpu_count)
 		return MEDUSA_SCHED_ERR_NOT_FOUND;
 	const struct md_gpu *g = &s->gpus[gpu];
@@ -40,9 +44,21 @@ MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, s
 	return md_give_struct(state, &known, sizeof(known));
 }
 
+MD_EXPORT int medusa_sched_host_get(const struct medusa_sched *s, struct medusa_sched_host_state *state)
+{
+	if (!s)
+		return MEDUSA_SCHED_ERR_INVALID;
+	struct medusa_sched_host_state known = {.limit_bytes = s->host_limit, .artifact_bytes = s->host_used};
+	for (uint32_t i = 0; i < s->transfer_count; i++)
+		known.transfers += md_to_host(&s->transfers[i]);
+	return md_give_struct(state, &known, sizeof(known));
+}
+
 MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
 					struct medusa_sched_function_state *state)
 {
+	if (!s)
+		return MEDUSA_SCHED_ERR_INVALID;
 	if (function >= s->function_count)
 		return MEDUSA_SCHED_ERR_NOT_FOUND;
 	const struct md_function *f = &s->functions[function];
@@ -59,6 +75,8 @@ MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t f
 
 MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
 {
+	if (!s)
+		return MEDUSA_SCHED_ERR_INVALID;
 	struct medusa_sched_stats known = s->stats;
 	known.memory_bytes =
 	    sizeof(*s) + s->gpu_count * (sizeof(*s->gpus) + s->gpu_count * sizeof(*s->peers)) +

@@ -45,16 +45,38 @@ static void sort_anew(struct medusa_sched *s, uint32_t function)
 		md_alarm_request(s, r);
 }
 
+/* What waits with the function's KV memory waits with the new size; the next step refuses what fits nowhere any more. */
+static void size_anew(struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	const uint32_t heads[] = {f->waiting.head, f->late.head};
+	for (int i = 0; i < 2; i++)
+		for (uint32_t r = heads[i]; r != NONE; r = s->requests[r].next)
+			if (!s->requests[r].own_kv)
+				s->requests[r].kv_bytes = f->spec.kv_bytes;
+	s->refuse_large = true;
+}
+
+/* Whether its deadlines and cancels are heeded while it runs follows from `abortable`. */
+static void heed_anew(struct medusa_sched *s, uint32_t function)
+{
+	for (uint32_t b = s->functions[function].first_batch; b != NONE; b = s->batches[b].own_older)
+		for (uint32_t r = s->batches[b].requests.head; r != NONE; r = s->requests[r].next)
+			md_alarm_request(s, r);
+}
+
 MD_EXPORT int medusa_sched_change_function(struct medusa_sched *s, uint32_t function,
 					   const struct medusa_sched_function *given)
 {
 	struct medusa_sched_function spec;
+	if (!s)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "sched is NULL");
 	if (function >= s->function_count || s->functions[function].gone)
 		return md_fail(s, MEDUSA_SCHED_ERR_NOT_FOUND, "function %u is not registered", function);
-	int code = md_function_take(s, given, &spec);
+	struct md_function *f = &s->functions[function];
+	int code = md_function_take(s, given, &f->spec, &spec);
 	if (code)
 		return code;
-	struct md_function *f = &s->functions[function];
 	code = check_same(s, &f->spec, &spec);
 	if (code)
 		return code;
@@ -63,7 +85,9 @@ MD_EXPORT int medusa_sched_change_function(struct medusa_sched *s, uint32_t func
 	f->spec = spec;
 	f->heavy = md_function_heavy(s, &spec);
 	md_function_cold(s, function);
+	size_anew(s, function);
 	sort_anew(s, function);
+	heed_anew(s, function);
 	md_priority_remove(&s->idle, function); /* keep_alive_ns counts from now */
 	md_function_changed(s, function);
 	return MEDUSA_SCHED_OK;

@@ -83,9 +83,10 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 	struct md_function *f = &s->functions[function];
 	if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
 		md_sort_late(s, function);
-	/* a claim of room for a further batch is of no use while one that runs has room */
+	/* a claim of room for a further batch is of no use while one that runs has room, or while none may start */
 	bool joins = md_joinable(s, function, NONE);
-	if (!md_waiting(s, function) || (joins && f->claim != NONE && !md_joinable(s, function, f->claim)))
+	bool useless = joins ? f->claim != NONE && !md_joinable(s, function, f->claim) : !may_start(s, function);
+	if (!md_waiting(s, function) || useless)
 		md_claim_drop(s, function);
 	if (f->gone && !f->batches)
 		md_sweep(s, function);

@@ -7,11 +7,12 @@
 
 void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer); /* or an eviction has ended */
 void md_transfer_fails(struct medusa_sched *s, uint32_t transfer);
-void md_gpu_lost(struct medusa_sched *s, uint32_t gpu);
+/* These return a result: MEDUSA_SCHED_ERR_NO_MEMORY, and then nothing has changed. */
+int md_gpu_lost(struct medusa_sched *s, uint32_t gpu);
 void md_gpu_drain(struct medusa_sched *s, uint32_t gpu);
 void md_gpu_back(struct medusa_sched *s, uint32_t gpu);
-void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone);
-void md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function);
+int md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone);
+int md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function);
 void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e);
 
 #endif

@@ -59,6 +59,8 @@ void md_latency_count(struct medusa_sched *s, uint32_t request, enum medusa_sche
 MD_EXPORT int medusa_sched_latency_get(const struct medusa_sched *s, uint32_t function, enum medusa_sched_latency which,
 				       struct medusa_sched_histogram *histogram)
 {
+	if (!s)
+		return MEDUSA_SCHED_ERR_INVALID;
 	if ((unsigned)which >= MD_LATENCIES || (function != NONE && function >= s->function_count))
 		return MEDUSA_SCHED_ERR_NOT_FOUND;
 	const struct md_histogram *h = &s->latencies[function == NONE ? 0 : function + 1].of[which];

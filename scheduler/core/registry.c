@@ -16,6 +16,7 @@
 #define DEFAULT_MAX_WAIT 600000000000ull
 #define DEFAULT_PRELOAD_PERIOD 1000000000ull
 #define DEFAULT_REPORT_LAG 1500000000ull
+#define MOST_SLOTS 1000000u /* of a GPU, so that the sum of 1024 cannot overflow */
 #define HEAVY 1.3 /* a copy from the host makes the first token take this many times as long (Torpor, table 4) */
 
 static _Thread_local char create_error[256];
@@ -89,23 +90,59 @@ static uint32_t artifact_add(struct medusa_sched *s, enum medusa_sched_class kin
 	return index;
 }
 
+/* Saturates, because a caller's values may overflow. */
+static uint64_t add_up(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
 static uint64_t cold_time(const struct medusa_sched *s, uint64_t bytes, uint64_t ns)
 {
-	return ns + (s->cold_bytes_per_s > 0 ? (uint64_t)((double)bytes / s->cold_bytes_per_s * 1e9) : 0);
+	return add_up(ns, s->cold_bytes_per_s > 0 ? md_copy_ns(bytes, s->cold_bytes_per_s) : 0);
 }
 
 /* ---- a scheduler ------------------------------------------------------------------------------------------------- */
 
+/* Bytes a second. NaN is none. */
+static bool is_speed(double speed)
+{
+	return speed >= 1 && isfinite(speed);
+}
+
+static bool is_speed_or_none(double speed)
+{
+	return (speed >= 0 && speed <= 0) || is_speed(speed);
+}
+
 static int check_node(const struct medusa_sched_node *node)
 {
-	if (!node->gpu_count || node->gpu_count > 1024 || !node->gpus)
+	if (!node->gpu_count || node->gpu_count > 1024)
 		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpu_count is %u: 1 to 1024 GPUs", node->gpu_count);
-	if (!(node->host_bytes_per_s > 0))
-		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "host_bytes_per_s must be more than 0");
+	if (!node->gpus)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus is NULL: it must describe %u GPUs",
+			       node->gpu_count);
+	if (!is_speed(node->host_bytes_per_s))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "host_bytes_per_s is %g: give a finite number, 1 or more", node->host_bytes_per_s);
+	if (!is_speed_or_none(node->cold_bytes_per_s))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "cold_bytes_per_s is %g: give 0, which does not count it, or a finite number, 1 or more",
+			       node->cold_bytes_per_s);
 	for (size_t i = 0; node->peer_bytes_per_s && i < (size_t)node->gpu_count * node->gpu_count; i++) {
-		if (!(node->peer_bytes_per_s[i] >= 0))
-			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "peer_bytes_per_s[%zu] must be 0 or more", i);
+		if (!is_speed_or_none(node->peer_bytes_per_s[i]))
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+				       "peer_bytes_per_s[%zu] is %g: give 0 for no link, or a finite number, 1 or more",
+				       i, node->peer_bytes_per_s[i]);
 	}
+	return MEDUSA_SCHED_OK;
+}
+
+static int check_options(const struct medusa_sched_options *options)
+{
+	if (!(options->residency_per_switch >= 0 && isfinite(options->residency_per_switch)))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "residency_per_switch is %g: give 0 for the default, or a finite number above it",
+			       options->residency_per_switch);
 	return MEDUSA_SCHED_OK;
 }
 
@@ -119,8 +156,12 @@ static int add_gpus(struct medusa_sched *s, const struct medusa_sched_node *node
 				       "gpus[%u].size is not that of a struct medusa_sched_gpu, or fields that this "
 				       "library does not know are set",
 				       i);
-		if (!gpu.memory_bytes)
-			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: memory_bytes is 0", i);
+		if (!gpu.memory_bytes || gpu.memory_bytes > MD_MOST_BYTES)
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: memory_bytes is %llu: give 1 to 2^60",
+				       i, (unsigned long long)gpu.memory_bytes);
+		if (gpu.slots > MOST_SLOTS)
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: slots is %u: give at most %u", i,
+				       gpu.slots, MOST_SLOTS);
 		at += ((const struct medusa_sched_gpu *)(const void *)at)->size;
 		s->gpus[i] = (struct md_gpu){
 		    .limit = gpu.memory_bytes,
@@ -143,15 +184,18 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 {
 	struct medusa_sched_node node;
 	struct medusa_sched_options options = {0};
-	if (!given_node || !sched || !md_take_struct(given_node, sizeof(node), &node))
+	if (!given_node || !sched)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "%s is NULL", given_node ? "sched" : "node");
+	if (!md_take_struct(given_node, sizeof(node), &node))
 		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
-			       "node is NULL, or node->size is not that of a struct medusa_sched_node, or fields that "
-			       "this library does not know are set");
+			       "node->size is not that of a struct medusa_sched_node, or fields that this library does "
+			       "not know are set");
 	if (given_options && !md_take_struct(given_options, sizeof(options), &options))
 		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
 			       "options->size is not that of a struct medusa_sched_options, or fields that this "
 			       "library does not know are set");
 	int code = check_node(&node);
+	code = code ? code : check_options(&options);
 	if (code)
 		return code;
 	struct medusa_sched *s = calloc(1, sizeof(*s));
@@ -235,12 +279,15 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 					uint32_t *index)
 {
 	struct medusa_sched_backbone spec;
-	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
+	if (!s || !given || !index)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%s is NULL", !s ? "sched" : !given ? "backbone" : "index");
+	if (!md_take_struct(given, sizeof(spec), &spec))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "backbone is NULL, or backbone->size is not that of a struct medusa_sched_backbone, or "
-			       "fields that this library does not know are set");
+			       "backbone->size is not that of a struct medusa_sched_backbone, or fields that this "
+			       "library does not know are set");
 	if (!spec.bytes || spec.bytes > MD_MOST_BYTES)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu: give 1 to 2^60",
+			       (unsigned long long)spec.bytes);
 	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "backbone: in_host needs %llu bytes, and host memory has %llu left",
@@ -256,14 +303,12 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 	return MEDUSA_SCHED_OK;
 }
 
-/* Saturates, because a caller's values may overflow. */
-static uint64_t add_up(uint64_t a, uint64_t b)
+/* A change that takes no more memory than before holds also where others have taken memory since. */
+static int check_gpus(struct medusa_sched *s, const struct medusa_sched_function *f,
+		      const struct medusa_sched_function *before)
 {
-	return a + b < a ? UINT64_MAX : a + b;
-}
-
-static int check_gpus(struct medusa_sched *s, const struct medusa_sched_function *f)
-{
+	if (before && f->kv_bytes <= before->kv_bytes)
+		return MEDUSA_SCHED_OK;
 	uint64_t most = 0, bytes = add_up(add_up(f->weight_bytes, f->context_bytes), f->kv_bytes);
 	bytes = add_up(bytes, f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
@@ -275,7 +320,8 @@ static int check_gpus(struct medusa_sched *s, const struct medusa_sched_function
 	return MEDUSA_SCHED_OK;
 }
 
-static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f)
+static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f,
+			  const struct medusa_sched_function *before)
 {
 	if (f->backbone != NONE && f->backbone >= s->backbone_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone is %u, but only %u backbones are registered",
@@ -287,11 +333,14 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 	if (!(f->slo_percentile >= 0 && f->slo_percentile <= 1))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_percentile %g is not within 0 to 1",
 			       f->slo_percentile);
+	if (f->slo_goal != MEDUSA_SCHED_GOAL_COMPLETION && f->slo_goal != MEDUSA_SCHED_GOAL_FIRST_TOKEN)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_goal is %d, which is not in enum medusa_sched_goal",
+			       (int)f->slo_goal);
 	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone, weight_bytes and context_bytes are all unset");
 	if (add_up(f->library_bytes, f->weight_bytes) > MD_MOST_BYTES)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes + weight_bytes is more than 2^60");
-	return check_gpus(s, f);
+	return check_gpus(s, f, before);
 }
 
 static int check_host(struct medusa_sched *s, const struct medusa_sched_function *f)
@@ -346,15 +395,17 @@ bool md_function_heavy(const struct medusa_sched *s, const struct medusa_sched_f
 }
 
 int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
-		     struct medusa_sched_function *spec)
+		     const struct medusa_sched_function *before, struct medusa_sched_function *spec)
 {
-	if (!given || !md_take_struct(given, sizeof(*spec), spec))
+	if (!given)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%s is NULL", before ? "changed" : "function");
+	if (!md_take_struct(given, sizeof(*spec), spec))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
-			       "fields that this library does not know are set");
+			       "function->size is not that of a struct medusa_sched_function, or fields that this "
+			       "library does not know are set");
 	spec->max_batch = spec->max_batch ? spec->max_batch : spec->continuous ? UINT32_MAX : 1;
 	spec->max_parallel = spec->max_parallel ? spec->max_parallel : 1;
-	int code = check_function(s, spec);
+	int code = check_function(s, spec, before);
 	if (code)
 		return code;
 	spec->slo_percentile = spec->slo_percentile > 0 ? spec->slo_percentile : 0.98;
@@ -378,9 +429,9 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 					uint32_t *index)
 {
 	struct medusa_sched_function spec;
-	if (!index)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "index is NULL");
-	int code = md_function_take(s, given, &spec);
+	if (!s || !index)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%s is NULL", s ? "index" : "sched");
+	int code = md_function_take(s, given, NULL, &spec);
 	code = code ? code : check_host(s, &spec);
 	if (code)
 		return code;

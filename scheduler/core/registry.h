@@ -14,7 +14,7 @@ bool md_take_struct(const void *given, size_t known, void *out);
 int md_give_struct(void *out, const void *known, size_t bytes);
 /* Copies, completes and checks a function of the caller, but for its place in host memory. */
 int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
-		     struct medusa_sched_function *spec);
+		     const struct medusa_sched_function *before, struct medusa_sched_function *spec);
 bool md_function_heavy(const struct medusa_sched *s, const struct medusa_sched_function *spec);
 void md_function_cold(struct medusa_sched *s, uint32_t function); /* computes the cold starts of its artifacts */
 /* Unregisters the function: waiting requests are rejected, running ones end normally. */

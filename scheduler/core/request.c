@@ -176,8 +176,9 @@ void md_request_free(struct medusa_sched *s, uint32_t request)
 void md_request_count(struct medusa_sched *s, uint32_t request, bool met)
 {
 	struct md_function *f = &s->functions[s->requests[request].function];
-	if (!f->spec.slo_ns)
+	if (!f->spec.slo_ns || s->requests[request].counted)
 		return;
+	s->requests[request].counted = true;
 	f->ended++;
 	f->met += met;
 	s->first_class.ended += f->high;

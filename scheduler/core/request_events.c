@@ -62,6 +62,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 			       (unsigned long long)e->request);
 	s->stats.arrivals++;
 	s->requests[request].kv_bytes = kv_bytes;
+	s->requests[request].own_kv = e->kv_bytes != 0;
 	s->requests[request].tokens = e->tokens;
 	s->requests[request].deadline = e->deadline ? e->deadline : UINT64_MAX;
 	s->requests[request].rank = e->priority;
@@ -75,6 +76,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 /* Rejects requests that would fit on no empty GPU, not even on a lost one: they never will. */
 void md_requests_refuse_too_large(struct medusa_sched *s)
 {
+	s->refuse_large = false;
 	for (uint32_t r = s->oldest_waiting, newer; r != NONE; r = newer) {
 		newer = s->requests[r].newer;
 		uint32_t function = s->requests[r].function;
@@ -122,11 +124,13 @@ int md_request_kv_changed(struct medusa_sched *s, const struct medusa_sched_even
 	struct md_request *r = &s->requests[request];
 	if (r->state == MD_WAITING) {
 		r->kv_bytes = e->kv_bytes;
+		r->own_kv = true;
 		uint32_t function = r->function;
 		if (!md_fits_somewhere(s, function, r->kv_bytes))
 			md_request_reject(s, request, MEDUSA_SCHED_REASON_NEVER_FITS);
 		md_function_changed(s, function);
 	} else if (find_running(s, e) != NONE) {
+		r->own_kv = true;
 		md_batch_grow(s, request, e->kv_bytes);
 	}
 	return MEDUSA_SCHED_OK;
@@ -175,8 +179,8 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	first_token(s, request);
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	if (f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
-		md_request_count(s, request, in_time(s, request));
+	/* with the other objective it has been counted at its first token, unless the objective has changed since */
+	md_request_count(s, request, in_time(s, request));
 	uint64_t started = s->batches[r->batch].started;
 	f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
 	f->served++;

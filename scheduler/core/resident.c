@@ -192,7 +192,9 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	r->tokens = e->tokens;
 	r->deadline = e->deadline ? e->deadline : UINT64_MAX;
 	r->rank = e->priority;
+	r->own_kv = e->kv_bytes != 0;
 	r->first_token = r->started = true;
+	r->counted = f->spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN; /* nobody knows when its first token came */
 	md_batch_add(s, batch, request, 0);
 	md_rate_arrival(&f->rate, s->now);
 	s->stats.arrivals++;

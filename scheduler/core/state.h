@@ -76,6 +76,8 @@ struct md_request {
 	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
 	bool started;     /* it has run, perhaps in a try that failed */
+	bool own_kv;      /* its KV memory was stated for it, and is not just the function's */
+	bool counted;     /* for its function's objective */
 	uint8_t aborting; /* RUNNING: for which reason the node was asked to stop it; 0: it was not */
 	uint8_t losses;   /* how often it was lost with its GPU or backbone, and tried again for that */
 };
@@ -123,11 +125,12 @@ enum md_direction { MD_IN, MD_OUT };
 struct md_transfer {
 	uint64_t id;
 	uint32_t artifact, gpu; /* gpu NONE: host memory */
-	uint32_t peer;
+	uint32_t peer;          /* it reads from there. NONE, of a copy from a peer: from a GPU that is lost */
 	uint32_t next_free;
 	uint8_t direction, source;
 	bool live, to_host, offload, heavy, pins_backbone;
-	bool late; /* its end did not come in time: nothing new may count on it */
+	bool late;    /* its end did not come in time: nothing new may count on it */
+	bool failing; /* its source or its place has failed, and the node was asked to end it: likewise */
 	uint64_t bytes;
 };
 
@@ -191,6 +194,7 @@ struct medusa_sched {
 	uint32_t *blocked;                                  /* used during a dispatch */
 	uint32_t free_slots;
 	uint32_t continuous; /* live batches of continuous functions */
+	bool refuse_large;   /* sizes have changed: what waits may fit nowhere any more */
 	bool look_again;     /* a GPU no longer computes a first token: batches that fill may start */
 
 	const struct md_queueing *queueing;
@@ -217,7 +221,8 @@ struct medusa_sched {
 	struct {              /* preloading: what the last plan was for; "medusa": which function is looked at next */
 		uint32_t next, left;
 		uint64_t seen;
-		bool due; /* a plan is to be made as soon as nothing waits */
+		bool due;    /* a plan is to be made as soon as nothing waits */
+		bool asleep; /* there was nothing to plan when the last step ended */
 	} preload;
 
 	struct medusa_sched_action *actions;
@@ -234,9 +239,30 @@ struct medusa_sched {
 	char error[256];
 };
 
+#define MD_LONGEST_NS (1ull << 60) /* a copy's time at most, so that sums of times cannot overflow: 36 years */
+
+static inline uint64_t md_copy_ns(uint64_t bytes, double bytes_per_s)
+{
+	double ns = (double)bytes / bytes_per_s * 1e9;
+	return ns < (double)MD_LONGEST_NS ? (uint64_t)ns : MD_LONGEST_NS;
+}
+
 static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	return &s->copies[(size_t)artifact * s->gpu_count + gpu];
+}
+
+/* Whether the transfer, under way, leaves its artifact in host memory; it may bring it to a GPU besides. */
+static inline bool md_to_host(const struct md_transfer *t)
+{
+	return t->live && t->direction == MD_IN && (t->gpu == NONE || t->to_host);
+}
+
+/* Whether another GPU may copy the artifact from there. */
+static inline bool md_copy_readable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	return copy->state == MD_THERE && !copy->failed;
 }
 
 /* Whether anything new may start on the GPU, or be sent there. */

@@ -15,6 +15,39 @@
 #include "scheduler/policy/policies.h"
 #include "scheduler/policy/preloading.h"
 
+/* Batches and transfers that no action has named. An event of a request may go without a batch. */
+static int check_numbers(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	bool never = false;
+	switch (e->type) {
+	case MEDUSA_SCHED_EVENT_TRANSFER_DONE:
+	case MEDUSA_SCHED_EVENT_TRANSFER_FAILED:
+	case MEDUSA_SCHED_EVENT_EVICTED:
+		md_transfer_find(s, e->transfer, &never);
+		if (!never)
+			return MEDUSA_SCHED_OK;
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->transfer is %llu, a transfer which no action has named",
+			       (unsigned long long)e->transfer);
+	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:
+	case MEDUSA_SCHED_EVENT_DONE:
+	case MEDUSA_SCHED_EVENT_KV_CHANGED:
+		if (!e->batch)
+			return MEDUSA_SCHED_OK;
+		break;
+	case MEDUSA_SCHED_EVENT_BATCH_FAILED:
+	case MEDUSA_SCHED_EVENT_STARTED:
+		break;
+	default:
+		return MEDUSA_SCHED_OK;
+	}
+	md_batch_find(s, e->batch, &never);
+	if (!never)
+		return MEDUSA_SCHED_OK;
+	return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->batch is %llu, a batch which no action has named",
+		       (unsigned long long)e->batch);
+}
+
 static int check_event(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	if (e->now < s->now)
@@ -25,10 +58,14 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
 		   e->type == MEDUSA_SCHED_EVENT_GPU_DRAIN || e->type == MEDUSA_SCHED_EVENT_RUNNING ||
 		   (e->type == MEDUSA_SCHED_EVENT_RESIDENT && e->gpu != NONE);
+	bool bytes = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT;
 	bool function = e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
 			       s->gpu_count);
+	if (bytes && e->bytes > MD_MOST_BYTES)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->bytes is %llu, more than 2^60",
+			       (unsigned long long)e->bytes);
 	if (e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED && e->backbone >= s->backbone_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->backbone is %u, but only %u backbones are registered", e->backbone,
@@ -37,20 +74,10 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->function is %u, but only %u functions are registered", e->function,
 			       s->function_count);
-	bool never = false;
-	if (e->type == MEDUSA_SCHED_EVENT_BATCH_FAILED || e->type == MEDUSA_SCHED_EVENT_STARTED)
-		md_batch_find(s, e->batch, &never);
-	if (e->type == MEDUSA_SCHED_EVENT_TRANSFER_DONE || e->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED ||
-	    e->type == MEDUSA_SCHED_EVENT_EVICTED)
-		md_transfer_find(s, e->transfer, &never);
-	if (never)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "event names batch or transfer %llu, which no action has named",
-			       (unsigned long long)(e->batch | e->transfer));
 	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_RUNNING)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
-	return MEDUSA_SCHED_OK;
+	return check_numbers(s, e);
 }
 
 static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e)
@@ -97,20 +124,17 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		md_requests_refuse_too_large(s);
 		break;
 	case MEDUSA_SCHED_EVENT_GPU_LOST:
-		md_gpu_lost(s, e->gpu);
-		break;
+		return md_gpu_lost(s, e->gpu);
 	case MEDUSA_SCHED_EVENT_GPU_BACK:
 		md_gpu_back(s, e->gpu);
 		break;
 	case MEDUSA_SCHED_EVENT_BACKBONE_FAILED:
-		md_backbone_failed(s, e->gpu, e->backbone);
-		break;
+		return md_backbone_failed(s, e->gpu, e->backbone);
 	case MEDUSA_SCHED_EVENT_FUNCTION_GONE:
 		md_function_gone(s, e->function);
 		break;
 	case MEDUSA_SCHED_EVENT_FUNCTION_FAILED:
-		md_function_failed(s, e->gpu, e->function);
-		break;
+		return md_function_failed(s, e->gpu, e->function);
 	case MEDUSA_SCHED_EVENT_KV_CHANGED:
 		return md_request_kv_changed(s, e);
 	case MEDUSA_SCHED_EVENT_GPU_DRAIN:
@@ -142,6 +166,20 @@ static void expire(struct medusa_sched *s)
 	}
 }
 
+/* Plans at whole periods; those for which there was nothing to plan are passed over. */
+static void plan_preloads(struct medusa_sched *s)
+{
+	uint64_t period = s->options.preload_period_ns;
+	if (!s->preloading->plan || s->now < s->next_preload)
+		return;
+	if (s->preload.asleep) {
+		s->next_preload += ((s->now - s->next_preload) / period + 1) * period;
+		return;
+	}
+	s->next_preload = s->now + period;
+	s->preloading->plan(s);
+}
+
 static void ticks(struct medusa_sched *s)
 {
 	if (s->queueing->tick && s->now >= s->next_tick) {
@@ -155,10 +193,7 @@ static void ticks(struct medusa_sched *s)
 		md_priority_remove(&s->idle, function);
 		md_sweep(s, function);
 	}
-	if (s->preloading->plan && s->now >= s->next_preload) {
-		s->next_preload = s->now + s->options.preload_period_ns;
-		s->preloading->plan(s);
-	}
+	plan_preloads(s);
 }
 
 static void set_timer(struct medusa_sched *s)
@@ -172,7 +207,8 @@ static void set_timer(struct medusa_sched *s)
 		at = s->idle.items[0].key.minor;
 	if (s->queueing->tick && s->waiting && s->next_tick < at)
 		at = s->next_tick;
-	if (s->preloading->plan && s->next_preload < at)
+	s->preload.asleep = s->preloading->plan && !s->preloading->would_plan(s);
+	if (s->preloading->plan && !s->preload.asleep && s->next_preload < at)
 		at = s->next_preload;
 	if (s->retry_at > s->now && s->retry_at < at)
 		at = s->retry_at;
@@ -217,6 +253,8 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		return code;
 	}
 	s->happened += event->type != MEDUSA_SCHED_EVENT_TIMER && event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT;
+	if (s->refuse_large)
+		md_requests_refuse_too_large(s);
 	md_alarms_ring(s);
 	expire(s);
 	ticks(s);

@@ -9,6 +9,12 @@
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
 
+/*
+ * A number is made of how often this place in the table has been used, and the place; this bit tells it from a batch's.
+ * So it is known for each number whether an action can have named it.
+ */
+#define MARK 0x80000000u
+
 static uint32_t transfer_create(struct medusa_sched *s)
 {
 	if (s->free_transfer == NONE) {
@@ -20,8 +26,10 @@ static uint32_t transfer_create(struct medusa_sched *s)
 		s->free_transfer = s->transfer_count++;
 	}
 	uint32_t index = s->free_transfer;
+	uint64_t use = (s->transfers[index].id >> 32) + 1;
 	s->free_transfer = s->transfers[index].next_free;
-	s->transfers[index] = (struct md_transfer){.id = ++s->generation << 32 | index, .peer = NONE, .live = true};
+	s->transfers[index] = (struct md_transfer){.id = use << 32 | MARK | index, .peer = NONE, .live = true};
+	s->generation++;
 	return index;
 }
 
@@ -35,8 +43,8 @@ static void transfer_free(struct medusa_sched *s, uint32_t transfer)
 
 uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never)
 {
-	uint32_t index = (uint32_t)id;
-	*never = index >= s->transfer_count || (id >> 32) > s->generation;
+	uint32_t index = (uint32_t)id & ~MARK;
+	*never = !(id & MARK) || index >= s->transfer_count || !(id >> 32) || id > s->transfers[index].id;
 	if (*never || !s->transfers[index].live || s->transfers[index].id != id)
 		return NONE;
 	return index;
@@ -63,7 +71,7 @@ static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint
 		return MEDUSA_SCHED_SOURCE_MADE;
 	if (gpu == NONE)
 		return MEDUSA_SCHED_SOURCE_COLD;
-	if (peer != NONE && peer != gpu && md_copy_at(s, artifact, peer)->state == MD_THERE)
+	if (peer != NONE && peer != gpu && md_copy_readable(s, artifact, peer))
 		return MEDUSA_SCHED_SOURCE_PEER;
 	return a->host == MD_THERE ? MEDUSA_SCHED_SOURCE_HOST : MEDUSA_SCHED_SOURCE_COLD;
 }
@@ -146,7 +154,7 @@ static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 	g->changed = s->now;
 	g->host_in -= uses_host_link(t);
 	g->host_in_heavy -= uses_host_link(t) && t->heavy;
-	if (t->source == MEDUSA_SCHED_SOURCE_PEER)
+	if (t->source == MEDUSA_SCHED_SOURCE_PEER && t->peer != NONE)
 		pin_copy(s, t->artifact, t->peer, -1);
 	if (t->pins_backbone)
 		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE], t->gpu, -1);
@@ -183,7 +191,15 @@ bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32
 	action->source = t->source;
 	action->peer = t->peer;
 	action->bytes = t->bytes;
+	action->to_host = gpu == NONE || t->to_host;
 	return true;
+}
+
+void md_transfer_orphan(struct medusa_sched *s, uint32_t transfer)
+{
+	struct md_transfer *t = &s->transfers[transfer];
+	pin_copy(s, t->artifact, t->peer, -1);
+	t->peer = NONE;
 }
 
 static void arrive(struct medusa_sched *s, const struct md_transfer *t)
@@ -199,7 +215,7 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
 	bool was = md_held(copy);
 	copy->state = MD_THERE;
-	copy->draining &= !t->late;
+	copy->draining &= !t->late && !t->failing;
 	copy->used = s->now;
 	a->copies++;
 	md_held_changed(s, t->artifact, t->gpu, was);
@@ -234,7 +250,8 @@ static void gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64
 	uint64_t residue = s->artifacts[artifact].bytes - freed;
 	bool was = md_held(copy);
 	copy->state = residue ? MD_SUSPENDED : MD_ABSENT;
-	copy->draining = copy->failed = false;
+	copy->draining = false;
+	copy->failed &= residue > 0; /* the caller sends the residue of what has failed away, too */
 	g->artifacts -= s->artifacts[artifact].bytes;
 	g->residues += residue;
 	g->changed = s->now;
@@ -309,13 +326,14 @@ bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, ui
 	return true;
 }
 
-/* The eviction failed: the copy is still there. */
+/* The eviction failed: the copy is still there. If its owner has failed, it is evicted once more. */
 static void stays(struct medusa_sched *s, const struct md_transfer *t)
 {
 	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
 	bool was = md_held(copy);
 	copy->state = MD_THERE;
-	copy->draining = copy->failed = false;
+	copy->draining = copy->failed;
+	s->gpus[t->gpu].draining |= copy->failed;
 	s->artifacts[t->artifact].copies++;
 	md_held_changed(s, t->artifact, t->gpu, was);
 	md_copy_enter(s, t->artifact, t->gpu);

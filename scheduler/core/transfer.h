@@ -15,6 +15,7 @@ bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, ui
 /* Fills the fields of an action that say of which artifact it is, and where. */
 void md_transfer_describe(const struct medusa_sched *s, struct medusa_sched_action *action, uint32_t artifact,
 			  uint32_t gpu);
+void md_transfer_orphan(struct medusa_sched *s, uint32_t transfer); /* the GPU that it reads from is lost */
 void md_transfer_done(struct medusa_sched *s, uint32_t transfer);
 void md_transfer_drop(struct medusa_sched *s, uint32_t transfer); /* it will not arrive; its bytes leave the books */
 uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never);

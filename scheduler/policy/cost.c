@@ -19,7 +19,7 @@ uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint
 
 static uint64_t copy_ns(uint64_t bytes, double bytes_per_s)
 {
-	return bytes_per_s > 0 ? (uint64_t)((double)bytes / bytes_per_s * 1e9) : 0;
+	return bytes_per_s > 0 ? md_copy_ns(bytes, bytes_per_s) : 0;
 }
 
 static double peer_speed(const struct medusa_sched *s, uint32_t from, uint32_t to)
@@ -81,7 +81,7 @@ uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t 
 	for (uint32_t peer = 0; count && peer < s->gpu_count; peer++) {
 		uint64_t bytes = 0;
 		for (uint32_t i = 0; i < count; i++)
-			bytes += there(s, lacking[i], peer) ? s->artifacts[lacking[i]].bytes : 0;
+			bytes += md_copy_readable(s, lacking[i], peer) ? s->artifacts[lacking[i]].bytes : 0;
 		if (!bytes || bytes < most || peer == gpu)
 			continue;
 		double speed = peer_speed(s, peer, gpu);
@@ -99,7 +99,7 @@ static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind == MEDUSA_SCHED_CLASS_CONTEXT)
 		return s->functions[a->owner].spec.context_ns;
-	if (peer != NONE && there(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
+	if (peer != NONE && md_copy_readable(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
 		return copy_ns(a->bytes, peer_speed(s, peer, gpu));
 	return copy_ns(a->bytes, s->host_bytes_per_s) + (a->host == MD_THERE ? 0 : a->cold_ns);
 }
@@ -108,7 +108,7 @@ uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t g
 {
 	const struct md_function *f = &s->functions[function];
 	uint32_t own = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
-	bool from_peer = peer != NONE && own != NONE && there(s, own, peer);
+	bool from_peer = peer != NONE && own != NONE && md_copy_readable(s, own, peer);
 	uint64_t copies = 0, made = 0, swapped = from_peer ? f->spec.swap_peer_ns : f->spec.swap_ns;
 	bool weights = false;
 	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
@@ -137,7 +137,8 @@ uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint32_t best = NONE;
 	for (uint32_t peer = 0; a->kind != MEDUSA_SCHED_CLASS_CONTEXT && a->copies && peer < s->gpu_count; peer++) {
-		if (peer != gpu && there(s, artifact, peer) && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))
+		if (peer != gpu && md_copy_readable(s, artifact, peer) &&
+		    peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))
 			best = peer;
 	}
 	if (a->kind == MEDUSA_SCHED_CLASS_WEIGHTS) {

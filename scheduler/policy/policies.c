@@ -41,6 +41,8 @@ MD_EXPORT const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sc
 {
 	/* one per thread, so that threads share nothing */
 	static _Thread_local struct described known[MEDUSA_SCHED_KINDS];
+	size_t unasked;
+	count = count ? count : &unasked;
 	*count = 0;
 	if ((unsigned)kind >= MEDUSA_SCHED_KINDS)
 		return NULL;

@@ -69,6 +69,8 @@ struct md_preloading {
 	const char *name, *summary;
 	/* called every preload_period_ns; sends for what it wants. NULL: preloads nothing */
 	void (*plan)(struct medusa_sched *s);
+	/* whether that would do anything as things are: else no timer is set for it, and the node can sleep */
+	bool (*would_plan)(const struct medusa_sched *s);
 };
 
 extern const struct md_queueing *const md_queueings[];

@@ -284,6 +284,11 @@ static void plan_standbys(struct medusa_sched *s)
 	}
 }
 
+static bool xlora_would_plan(const struct medusa_sched *s)
+{
+	return !s->preload.due && s->preload.seen != s->happened;
+}
+
 /*
  * While requests wait nothing may be sent, so the plan is made when they have started. If nothing has happened since the last
  * plan, that one still holds.
@@ -387,10 +392,15 @@ static bool loading(const struct medusa_sched *s)
 	return false;
 }
 
+static uint64_t changes(const struct medusa_sched *s)
+{
+	return s->generation + s->dispatches + s->function_count;
+}
+
 /* What a plan depends on: calls, and what has come and gone; once around after the last change, nothing is planned. */
 static bool changed(struct medusa_sched *s)
 {
-	uint64_t now = s->generation + s->dispatches + s->function_count;
+	uint64_t now = changes(s);
 	if (now != s->preload.seen)
 		s->preload.left = s->function_count / LOOK + 1;
 	s->preload.seen = now;
@@ -400,9 +410,14 @@ static bool changed(struct medusa_sched *s)
 	return true;
 }
 
+/* While requests wait, or something is on its way, nothing may be sent: a plan would be made for nothing. */
+static bool medusa_would_plan(const struct medusa_sched *s)
+{
+	return !s->waiting && !loading(s) && (s->preload.left || s->preload.seen != changes(s));
+}
+
 static void medusa_plan(struct medusa_sched *s)
 {
-	/* while requests wait, or something is on its way, nothing may be sent: a plan would be made for nothing */
 	if (s->waiting || loading(s) || !changed(s))
 		return;
 	if (s->function_count <= SMALL) {
@@ -442,7 +457,7 @@ static uint32_t nearest_peer(const struct medusa_sched *s, uint32_t artifact, ui
 	double fastest = 0;
 	for (uint32_t peer = 0; gpu != NONE && s->artifacts[artifact].copies && peer < s->gpu_count; peer++) {
 		double speed = peer == gpu ? 0 : s->peers[(size_t)peer * s->gpu_count + gpu];
-		if (speed > fastest && md_copy_at(s, artifact, peer)->state == MD_THERE) {
+		if (speed > fastest && md_copy_readable(s, artifact, peer)) {
 			best = peer;
 			fastest = speed;
 		}
@@ -467,13 +482,13 @@ void md_preload_next(struct medusa_sched *s)
 	}
 }
 
-static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL};
+static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL, NULL};
 static const struct md_preloading xlora = {"xlora",
 					   "greedy by value density into idle memory, with predicted rates, and "
 					   "standby backbones (xLoRA, sections 4.1 and 4.4)",
-					   xlora_plan};
+					   xlora_plan, xlora_would_plan};
 static const struct md_preloading medusa = {
     "medusa", "ours: when idle; few functions together by bundles at the prices of the dual, many a few at a time",
-    medusa_plan};
+    medusa_plan, medusa_would_plan};
 
 const struct md_preloading *const md_preloadings[] = {&medusa, &none, &xlora, NULL};

@@ -177,7 +177,7 @@ static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
 	const struct md_function *f = &s->functions[function];
 	if (md_has_copy(s, function))
 		return f->spec.t0_ns;
-	uint64_t copy = (uint64_t)((double)f->spec.weight_bytes / s->host_bytes_per_s * 1e9);
+	uint64_t copy = md_copy_ns(f->spec.weight_bytes, s->host_bytes_per_s);
 	return f->spec.swap_ns > f->spec.t0_ns ? f->spec.swap_ns : f->spec.t0_ns + copy;
 }
 

@@ -64,7 +64,7 @@ static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t b
 	readers_fail(model, gpu, artifact);
 	/* what is there is useless, and is removed when the scheduler offloads it */
 	if (copy->state == COPY_COMING)
-		md_sim_model_transfer_drop(model, copy->transfer);
+		md_sim_model_transfer_failed(model, copy->transfer);
 }
 
 static uint32_t oldest_transfer(const struct md_sim_model *model, uint32_t gpu)

@@ -27,7 +27,7 @@ struct transfer {
 	uint32_t artifact, place, peer; /* place: a GPU, or gpu_count: the host */
 	uint32_t function, backbone;
 	uint8_t kind, source, stage; /* enum medusa_sched_class, ... */
-	bool live;
+	bool live, to_host;
 	uint64_t bytes;    /* accounted for */
 	double copied;     /* to be moved */
 	uint64_t ready_at; /* no batch that waits for it begins before this time */

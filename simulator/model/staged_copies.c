@@ -69,6 +69,7 @@ static uint32_t transfer_new(struct md_sim_model *model, const struct medusa_sch
 	    .kind = (uint8_t)action->artifact,
 	    .source = (uint8_t)action->source,
 	    .live = true,
+	    .to_host = action->to_host != 0,
 	    .bytes = action->bytes,
 	    .ready_at = model->now,
 	    .generation = transfer->generation + 1};
@@ -211,10 +212,9 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, place, artifact)->state = COPY_THERE;
-	/* what came from the disk has passed through host memory */
-	struct copy *host = md_sim_model_copy(model, model->node->gpu_count, artifact);
-	if (transfer->source == MEDUSA_SCHED_SOURCE_COLD && host->state == COPY_ABSENT)
-		host->state = COPY_THERE;
+	/* what came from the disk has passed through host memory, and may stay there */
+	if (transfer->to_host)
+		md_sim_model_copy(model, model->node->gpu_count, artifact)->state = COPY_THERE;
 	transfer_free(model, index);
 	if (library)
 		wake_contexts(model, artifact);

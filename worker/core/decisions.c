@@ -62,6 +62,8 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 			md_job_refuse(job, action->reason);
 		break;
 	case MEDUSA_SCHED_ACTION_ABORT:
+		if (action->transfer)
+			break; /* of an engine on its way: its start ends in any case, and is reported then */
 		if ((job = job_of(worker, action->request)))
 			md_job_abort(job, action->reason);
 		break;

@@ -14,6 +14,8 @@
 static void post(struct md_model *model, enum medusa_sched_event_type type, uint64_t *transfer)
 {
 	struct medusa_sched_event event = {.type = type, .transfer = *transfer};
+	if (!*transfer)
+		return; /* it was to be done at once, and has no end that the scheduler waits for */
 	*transfer = 0;
 	md_decisions_post(model->worker, event);
 }
