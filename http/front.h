@@ -12,17 +12,22 @@ struct md_http_front;    /* listens */
 struct md_http_exchange; /* a request, and its answer */
 
 struct md_http_limits {
-	uint32_t connections; /* more are closed at once; 0: 4,096 */
+	uint32_t connections; /* more are told 503, and closed; 0: 4,096 */
 	size_t body_bytes;    /* of a request; 0: 64 MiB */
+	size_t bodies_bytes;  /* of all requests that are there; 0: 1 GiB, and at least body_bytes */
 	unsigned head_s; /* from the first byte of a request (of a connection: from its beginning) to its head; 0: 15 */
 	unsigned body_s; /* from the head to the end of the body; 0: 300 */
 	unsigned idle_s; /* between two requests; 0: 75 */
-	unsigned write_s; /* a client that takes nothing of an answer for so long is gone; 0: 600 */
+	unsigned write_s; /* a client that takes nothing of an answer for so long is gone; 0: 120 */
 };
 
 struct md_http_front_events {
 	/* A request is whole. It lives until its answer has ended or `gone` was called. */
 	void (*request)(void *context, struct md_http_exchange *exchange);
+	/* Before anything of its body is read: 0, or the status with which it is refused, and *why. NULL: all may come. */
+	unsigned (*admit)(void *context, const struct md_http_head *head, const char **why);
+	/* Answers a request that was refused, which need not be whole. NULL: the answer is a text. */
+	void (*refused)(void *context, struct md_http_exchange *exchange, unsigned status, const char *why);
 };
 
 /* Called for an exchange while its answer has not ended. */
@@ -37,7 +42,7 @@ enum md_status md_http_front_create(struct event_base *base, const char *listen,
 				    struct md_http_front **front, struct md_error *err);
 /* Connections are closed; `gone` is called for each exchange that has not ended. NULL is fine. */
 void md_http_front_destroy(struct md_http_front *front);
-/* No new connections; those that are idle are closed, others when their answer has ended. */
+/* The socket is closed: who connects is refused. Connections that are idle are closed, others when their answer has ended. */
 void md_http_front_drain(struct md_http_front *front);
 unsigned md_http_front_port(const struct md_http_front *front); /* 0: a Unix socket */
 unsigned md_http_front_connections(const struct md_http_front *front);
@@ -50,6 +55,14 @@ const char *md_http_exchange_peer(const struct md_http_exchange *exchange); /* t
 uint64_t md_http_exchange_since(const struct md_http_exchange *exchange);   /* md_clock_ns() when it was whole */
 void md_http_exchange_watch(struct md_http_exchange *exchange, const struct md_http_exchange_events *events,
 			    void *context);
+
+/* Pages of other origins may read the answer (CORS), if the request has come from one. */
+void md_http_exchange_share(struct md_http_exchange *exchange);
+bool md_http_exchange_is_shared(const struct md_http_exchange *exchange); /* the answer says so itself */
+/* For how long the client has taken nothing of what waits for it; 0: nothing waits, or it goes on. */
+unsigned md_http_exchange_stalled_s(const struct md_http_exchange *exchange);
+/* The connection is closed as if the client had done so: `gone` is called. */
+void md_http_exchange_drop(struct md_http_exchange *exchange);
 
 /* ---- its answer ---- */
 
@@ -65,7 +78,10 @@ void md_http_answer_body(struct md_http_exchange *exchange); /* headers are done
 size_t md_http_answer_write(struct md_http_exchange *exchange, const void *bytes, size_t size);
 /* The answer is whole; the exchange is no longer there. */
 void md_http_answer_end(struct md_http_exchange *exchange);
-/* The answer can't be finished: the connection is closed, so that the client sees that. The exchange is no longer there. */
+/*
+ * The answer can't be finished. What was written of it is sent, then the connection is closed, so that the client sees
+ * that its end is missing. The exchange is no longer there.
+ */
 void md_http_answer_abort(struct md_http_exchange *exchange);
 
 #endif

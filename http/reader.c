@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define BLANK_LINES_MAX 8u
+
 static struct md_http_reader *of(http_parser *parser)
 {
 	return parser->data;
@@ -43,7 +45,7 @@ static int on_begin(http_parser *parser)
 {
 	struct md_http_reader *reader = of(parser);
 	md_http_head_clear(&reader->head);
-	reader->in_value = reader->whole = false;
+	reader->in_value = false;
 	return end_string(reader); /* offset 0 is an empty string */
 }
 
@@ -59,8 +61,6 @@ static int on_field(http_parser *parser, const char *bytes, size_t size)
 {
 	struct md_http_reader *reader = of(parser);
 	struct md_http_head *head = &reader->head;
-	if (reader->whole)
-		return 0;
 	if (!head->count || reader->in_value) {
 		if (end_string(reader)) /* of the target, or of the last value */
 			return 1;
@@ -76,8 +76,6 @@ static int on_value(http_parser *parser, const char *bytes, size_t size)
 {
 	struct md_http_reader *reader = of(parser);
 	struct md_http_head *head = &reader->head;
-	if (reader->whole)
-		return 0;
 	if (!reader->in_value) {
 		if (end_string(reader))
 			return 1;
@@ -87,10 +85,44 @@ static int on_value(http_parser *parser, const char *bytes, size_t size)
 	return add(reader, bytes, size);
 }
 
+static bool check_host(struct md_http_reader *reader, unsigned hosts)
+{
+	const struct md_http_head *head = &reader->head;
+	const char *host = md_http_head_find(head, "Host");
+	if (hosts > 1)
+		return md_http_reader_refuse(reader, 400, "Host stands there more than once");
+	if (!hosts && head->minor)
+		return md_http_reader_refuse(reader, 400, "HTTP/1.1 wants a Host, which is missing");
+	if (host && strpbrk(host, " \t,/@?#\\"))
+		return md_http_reader_refuse(reader, 400, "Host is something else than a name with a port");
+	return true;
+}
+
+static bool check_framing(struct md_http_reader *reader, unsigned lengths, unsigned encodings)
+{
+	if (lengths && encodings)
+		return md_http_reader_refuse(reader, 400, "Content-Length and Transfer-Encoding stand there both");
+	if (lengths > 1)
+		return md_http_reader_refuse(reader, 400, "Content-Length stands there more than once");
+	if (encodings > 1)
+		return md_http_reader_refuse(reader, 400, "Transfer-Encoding stands there more than once");
+	if (encodings && reader->parser.type == HTTP_REQUEST && !reader->head.minor)
+		return md_http_reader_refuse(reader, 400, "HTTP/1.0 knows no Transfer-Encoding");
+	return true;
+}
+
+static bool check_target(struct md_http_reader *reader)
+{
+	for (const char *at = md_http_head_target(&reader->head); *at; at++)
+		if ((unsigned char)*at <= ' ' || *at == 0x7f)
+			return md_http_reader_refuse(reader, 400, "the target holds a control character");
+	return true;
+}
+
 static bool check_head(struct md_http_reader *reader)
 {
 	const struct md_http_head *head = &reader->head;
-	unsigned lengths = 0, encodings = 0;
+	unsigned lengths = 0, encodings = 0, hosts = 0;
 	if (memchr(head->text.data + 1, '\n', head->text.size - 1) ||
 	    memchr(head->text.data + 1, '\r', head->text.size - 1))
 		return md_http_reader_refuse(reader, 400, "the head holds a line break inside of a field");
@@ -103,15 +135,27 @@ static bool check_head(struct md_http_reader *reader)
 			return md_http_reader_refuse(reader, 400, "a header holds a control character");
 		lengths += !strcasecmp(name, "Content-Length");
 		encodings += !strcasecmp(name, "Transfer-Encoding");
+		hosts += !strcasecmp(name, "Host");
 		if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") != 0)
 			return md_http_reader_refuse(reader, 501, "Transfer-Encoding is not chunked");
 	}
-	if (lengths + encodings > 1)
-		return md_http_reader_refuse(reader, 400,
-					     "Content-Length and Transfer-Encoding stand there more than once");
-	if (encodings && reader->parser.type == HTTP_REQUEST && !head->minor)
-		return md_http_reader_refuse(reader, 400, "HTTP/1.0 knows no Transfer-Encoding");
-	return true;
+	if (!check_framing(reader, lengths, encodings))
+		return false;
+	return reader->parser.type == HTTP_RESPONSE || (check_target(reader) && check_host(reader, hosts));
+}
+
+/* How the body ends (RFC 9112, section 6.3). */
+static void begin_body(struct md_http_reader *reader)
+{
+	const struct md_http_head *head = &reader->head;
+	bool response = reader->parser.type == HTTP_RESPONSE;
+	bool none = response && (reader->no_body || head->status < 200 || head->status == 204 || head->status == 304);
+	if (!none && head->chunked)
+		md_http_framing_begin_chunks(&reader->framing);
+	else if (none || head->length >= 0 || !response)
+		md_http_framing_begin_length(&reader->framing, none || head->length < 0 ? 0 : (uint64_t)head->length);
+	else
+		md_http_framing_begin_length(&reader->framing, UINT64_MAX);
 }
 
 static int on_head(http_parser *parser)
@@ -130,7 +174,6 @@ static int on_head(http_parser *parser)
 	head->chunked = parser->uses_transfer_encoding;
 	head->length = md_http_head_find(head, "Content-Length") ? (int64_t)parser->content_length : -1;
 	head->keep_alive = http_should_keep_alive(parser) != 0;
-	reader->whole = true;
 	if (parser->http_major != 1)
 		return md_http_reader_refuse(reader, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"), -1;
 	if (head->length < -1)
@@ -139,22 +182,14 @@ static int on_head(http_parser *parser)
 		return -1;
 	/* an offer to change the protocol is not taken: the body follows as always */
 	parser->upgrade = 0;
-	return reader->no_body ? 1 : 0;
+	begin_body(reader);
+	return 1; /* the body is not the parser's */
 }
 
-/* ---- the body ---- */
-
-static int on_body(http_parser *parser, const char *bytes, size_t size)
-{
-	struct md_http_reader *reader = of(parser);
-	return reader->events->body(reader->context, bytes, size) ? 0 : -1;
-}
-
+/* The head has ended. */
 static int on_end(http_parser *parser)
 {
-	struct md_http_reader *reader = of(parser);
-	reader->ended = true;
-	reader->began = false;
+	of(parser)->whole = true;
 	parser->upgrade = 0;
 	http_parser_pause(parser, 1);
 	return 0;
@@ -166,18 +201,27 @@ static const http_parser_settings settings = {
     .on_header_field = on_field,
     .on_header_value = on_value,
     .on_headers_complete = on_head,
-    .on_body = on_body,
     .on_message_complete = on_end,
 };
 
 /* ---- feeding ---- */
 
+static void begin_message(struct md_http_reader *reader)
+{
+	http_parser_init(&reader->parser, reader->parser.type);
+	reader->parser.data = reader;
+	reader->framing = (struct md_http_framing){0};
+	reader->lines = reader->blank_lines = reader->line_size = 0;
+	reader->body_size = 0;
+	reader->last = '\0';
+	reader->whole = reader->ended = reader->began = false;
+}
+
 void md_http_reader_init(struct md_http_reader *reader, enum http_parser_type type,
 			 const struct md_http_reader_events *events, void *context)
 {
-	*reader = (struct md_http_reader){.events = events, .context = context};
-	http_parser_init(&reader->parser, type);
-	reader->parser.data = reader;
+	*reader = (struct md_http_reader){.events = events, .context = context, .parser.type = type};
+	begin_message(reader);
 	md_http_head_init(&reader->head);
 }
 
@@ -186,25 +230,90 @@ void md_http_reader_finish(struct md_http_reader *reader)
 	md_http_head_finish(&reader->head);
 }
 
+void md_http_reader_drop_head(struct md_http_reader *reader)
+{
+	md_http_head_clear(&reader->head);
+	md_buf_put_u8(&reader->head.text, 0);
+}
+
 /* An error that no event has named. */
 static void note_error(struct md_http_reader *reader)
 {
 	enum http_errno error = HTTP_PARSER_ERRNO(&reader->parser);
 	char why[128];
 	snprintf(why, sizeof(why), "this is no HTTP/1.1: %s", http_errno_description(error));
+	if (error == HPE_UNEXPECTED_CONTENT_LENGTH)
+		snprintf(why, sizeof(why), "Content-Length stands there twice, or beside Transfer-Encoding");
 	md_http_reader_refuse(reader, error == HPE_HEADER_OVERFLOW ? 431 : 400, why);
+}
+
+/*
+ * libhttp_parser takes lines that end with LF alone, and headers that go on in a further line; others may see other
+ * headers there. Returns how many bytes belong to the head; of one that is refused, 0.
+ */
+static size_t check_lines(struct md_http_reader *reader, const char *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		char byte = bytes[i], last = reader->last;
+		reader->last = byte;
+		if ((byte == '\n') != (last == '\r'))
+			return md_http_reader_refuse(reader, 400, "a line of the head does not end with CR LF");
+		if (byte == '\n' && !reader->line_size) {
+			if (reader->lines)
+				return i + 1;
+			if (++reader->blank_lines > BLANK_LINES_MAX)
+				return md_http_reader_refuse(reader, 400, "blank lines stand before the request");
+		} else if (byte == '\n') {
+			reader->lines++;
+			reader->line_size = 0;
+		} else if (byte != '\r') {
+			if (!reader->line_size && reader->lines && (byte == ' ' || byte == '\t'))
+				return md_http_reader_refuse(reader, 400, "a header goes on in a further line");
+			reader->line_size++;
+		}
+	}
+	return size;
+}
+
+static size_t feed_head(struct md_http_reader *reader, const char *bytes, size_t size)
+{
+	if (reader->parser.type == HTTP_REQUEST)
+		size = check_lines(reader, bytes, size);
+	if (reader->status)
+		return 0;
+	size_t used = http_parser_execute(&reader->parser, &settings, bytes, size);
+	if (!reader->whole && (reader->status || HTTP_PARSER_ERRNO(&reader->parser) != HPE_OK || used < size))
+		note_error(reader);
+	return used;
+}
+
+static size_t feed_body(struct md_http_reader *reader, const char *bytes, size_t size)
+{
+	struct md_http_framing *framing = &reader->framing;
+	const char *piece;
+	size_t count, used = md_http_framing_take(framing, bytes, size, &piece, &count);
+	bool announced = framing->state == MD_HTTP_FRAMING_DATA && framing->left != UINT64_MAX;
+	uint64_t more = count + (announced ? framing->left : 0);
+	reader->body_size += count;
+	if (framing->state == MD_HTTP_FRAMING_BAD)
+		md_http_reader_refuse(reader, 400, framing->why);
+	else if (reader->body_most && more > reader->body_most - (reader->body_size - count))
+		md_http_reader_refuse(reader, 413, "the body of the request is too large");
+	else if (count)
+		reader->events->body(reader->context, piece, count);
+	return used;
 }
 
 size_t md_http_reader_feed(struct md_http_reader *reader, const char *bytes, size_t size)
 {
-	if (reader->status || reader->ended || !size)
-		return 0;
-	reader->began = true;
-	size_t used = http_parser_execute(&reader->parser, &settings, bytes, size);
-	if (reader->ended)
+	size_t used = 0;
+	while (used < size && !reader->status && !reader->ended) {
+		reader->began = true;
+		used += (reader->whole ? feed_body : feed_head)(reader, bytes + used, size - used);
+		reader->ended = reader->whole && !reader->status && reader->framing.state == MD_HTTP_FRAMING_END;
+	}
+	if (reader->ended && used)
 		reader->events->end(reader->context);
-	else if (reader->status || HTTP_PARSER_ERRNO(&reader->parser) != HPE_OK || used < size)
-		note_error(reader);
 	return used;
 }
 
@@ -212,7 +321,7 @@ void md_http_reader_close(struct md_http_reader *reader)
 {
 	if (reader->status || reader->ended || !reader->began)
 		return;
-	http_parser_execute(&reader->parser, &settings, NULL, 0);
+	reader->ended = reader->whole && reader->framing.left == UINT64_MAX;
 	if (reader->ended)
 		reader->events->end(reader->context);
 	else
@@ -221,8 +330,6 @@ void md_http_reader_close(struct md_http_reader *reader)
 
 void md_http_reader_next(struct md_http_reader *reader)
 {
-	if (!reader->ended)
-		return;
-	reader->ended = false;
-	http_parser_pause(&reader->parser, 0);
+	if (reader->ended)
+		begin_message(reader);
 }

@@ -20,6 +20,8 @@ Test(worker_config, empty_file_has_defaults)
 	cr_assert(config->api_keys.count == 0 && config->ignored_paths.count == 1);
 	cr_assert_str_eq(config->session_headers.items[0], "X-Session-ID");
 	cr_assert(config->node.retries == 1 && config->node.body_limit == 100000000 && !config->node.gpu_count);
+	cr_assert(config->node.bodies_limit == 1000000000 && config->node.connection_limit == 4096);
+	cr_assert(config->node.write_ns == 120 * SECOND && config->node.write_waiting_ns == 10 * SECOND);
 	cr_assert_str_eq(config->node.policies.eviction, "medusa");
 	md_worker_config_destroy(config);
 	md_worker_config_destroy(NULL);
@@ -309,6 +311,8 @@ Test(worker_config, own_keys_are_strict)
 	    {"medusa: {templates: {x: {}}}", "medusa.templates.x: cmd is missing"},
 	    {"medusa: {retries: 11}", "a whole number from 0 to 10 is wanted"},
 	    {"medusa: {body_limit: 10}", "at least 1024 bytes are wanted"},
+	    {"medusa: {connection_limit: 0}", "a whole number from 1 to 1000000 is wanted"},
+	    {"medusa: {write_timeout_waiting: 10ms}", "at least 1s is wanted"},
 	    {"medusa: {state: '${nope}'}", "medusa.state: unknown macro '${nope}'"},
 	    {"models: {a: {cmd: '${PORT}', medusa: {memory: 12}}, b: {cmd: '${PORT}', medusa: {memory: 12XB}}}",
 	     "models.b.medusa.memory is \"12XB\": bytes with a unit are expected"},

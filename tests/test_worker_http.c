@@ -1,221 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP of the worker: what is read, refused and passed on, over real sockets. */
+/* HTTP of the worker over real sockets: what is answered and passed on, and which clients are given up. */
 #include <criterion/criterion.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "http/address.h"
 #include "http/call.h"
+#include "http/connection.h"
 #include "http/front.h"
 #include "http/reader.h"
 
-/* ---- the reader ---- */
-
-struct seen {
-	struct md_http_reader reader;
-	char body[4096];
-	size_t size;
-	unsigned heads, ends;
-};
-
-static bool saw_head(void *context, const struct md_http_head *head)
-{
-	struct seen *seen = context;
-	(void)head;
-	seen->heads++;
-	return true;
-}
-
-static bool saw_body(void *context, const char *bytes, size_t size)
-{
-	struct seen *seen = context;
-	memcpy(seen->body + seen->size, bytes, size);
-	seen->size += size;
-	return true;
-}
-
-static void saw_end(void *context)
-{
-	struct seen *seen = context;
-	seen->ends++;
-}
-
-static const struct md_http_reader_events seeing = {.head = saw_head, .body = saw_body, .end = saw_end};
-
-/* Feeds `step` bytes at a time; goes on to the next message by itself. */
-static void see(struct seen *seen, enum http_parser_type type, const char *text, size_t size, size_t step)
-{
-	memset(seen, 0, sizeof(*seen));
-	md_http_reader_init(&seen->reader, type, &seeing, seen);
-	for (size_t at = 0; at < size && !seen->reader.status;) {
-		size_t part = size - at < step ? size - at : step;
-		at += md_http_reader_feed(&seen->reader, text + at, part);
-		md_http_reader_next(&seen->reader);
-	}
-}
-
-static const size_t steps[] = {1, 2, 7, 4096};
-
-struct refusal {
-	const char *text;
-	unsigned status;
-	const char *why;
-};
-
-static const struct refusal refusals[] = {
-    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\nabc", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\na", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400, ""},
-    {"POST / HTTP/1.1\r\nContent-Length: 9223372036854775809\r\n\r\n", 413, "Content-Length is too large"},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, ""},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, ""},
-    {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "HTTP/1.0"},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400, ""},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, ""},
-    {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400, ""},
-    {"GET / HTTP/2.0\r\n\r\n", 505, "HTTP/1"},
-    {"GET / HTTP/1.1\r\nX: a\x01z\r\n\r\n", 400, ""},
-    {"GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", 400, ""},
-    {"GET /a b HTTP/1.1\r\n\r\n", 400, ""},
-    {"hello\r\n\r\n", 400, ""},
-    {"\x16\x03\x01\x02", 400, ""},
-};
-
-Test(worker_http, what_is_no_request_or_may_hide_one_is_refused)
-{
-	for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++) {
-		const struct refusal *refusal = &refusals[i];
-		for (size_t s = 0; s < sizeof(steps) / sizeof(*steps); s++) {
-			struct seen seen;
-			see(&seen, HTTP_REQUEST, refusal->text, strlen(refusal->text), steps[s]);
-			cr_assert_eq(seen.reader.status, refusal->status, "%s: status %u (%s), in steps of %zu",
-				     refusal->text, seen.reader.status, seen.reader.why, steps[s]);
-			cr_assert(strstr(seen.reader.why, refusal->why), "%s: \"%s\"", refusal->text, seen.reader.why);
-			cr_assert_eq(seen.ends, 0, "%s", refusal->text);
-			md_http_reader_finish(&seen.reader);
-		}
-	}
-}
-
-Test(worker_http, a_request_is_read_in_pieces_of_any_size)
-{
-	static const char text[] =
-	    "POST /v1/x?model=a HTTP/1.1\r\nHost: b\r\nX-Empty:\r\nAccept: a, b\r\nconnection: close, "
-	    "X-Hop\r\nx-hop: 1\r\nTransfer-Encoding: Chunked\r\n\r\n3;ext=1\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: "
-	    "no\r\n\r\nGET /next HTTP/1.0\r\n\r\n";
-	for (size_t s = 0; s < sizeof(steps) / sizeof(*steps); s++) {
-		struct seen seen;
-		see(&seen, HTTP_REQUEST, text, sizeof(text) - 1, steps[s]);
-		cr_assert_eq(seen.reader.status, 0, "%s", seen.reader.why);
-		cr_assert_eq(seen.ends, 2);
-		cr_assert_eq(seen.size, 5);
-		cr_assert_arr_eq(seen.body, "abcde", 5);
-		cr_assert_str_eq(md_http_head_target(&seen.reader.head), "/next");
-		cr_assert_eq(seen.reader.head.minor, 0);
-		cr_assert_eq(seen.reader.head.count, 0);
-		md_http_reader_finish(&seen.reader);
-	}
-}
-
-Test(worker_http, headers_are_found_and_those_of_a_connection_are_known)
-{
-	static const char text[] =
-	    "GET /a HTTP/1.1\r\nHost: b\r\nX-Empty:\r\nAccept: a, b\r\nconnection: close, X-Hop\r\n"
-	    "x-hop: 1\r\n\r\n";
-	struct seen seen;
-	see(&seen, HTTP_REQUEST, text, sizeof(text) - 1, 1);
-	const struct md_http_head *head = &seen.reader.head;
-	cr_assert_str_eq(md_http_head_target(head), "/a");
-	cr_assert_str_eq(head->method, "GET");
-	cr_assert_str_eq(md_http_head_find(head, "x-empty"), "");
-	cr_assert_str_eq(md_http_head_find(head, "ACCEPT"), "a, b");
-	cr_assert_null(md_http_head_find(head, "Accep"));
-	cr_assert(md_http_head_says(head, "Accept", "B"));
-	cr_assert_not(md_http_head_says(head, "Accept", "a, b"));
-	cr_assert(md_http_head_is_hop(head, "X-HOP"));
-	cr_assert(md_http_head_is_hop(head, "transfer-encoding"));
-	cr_assert_not(md_http_head_is_hop(head, "Accept"));
-	md_http_reader_finish(&seen.reader);
-}
-
-Test(worker_http, heads_are_bounded)
-{
-	static char text[200000];
-	struct seen seen;
-	size_t size = (size_t)sprintf(text, "GET / HTTP/1.1\r\nX: ");
-	memset(text + size, 'a', 100000);
-	see(&seen, HTTP_REQUEST, text, size + 100000, 4096);
-	cr_assert_eq(seen.reader.status, 431, "%u", seen.reader.status);
-	md_http_reader_finish(&seen.reader);
-	size = (size_t)sprintf(text, "GET / HTTP/1.1\r\n");
-	for (int i = 0; i < 129; i++)
-		size += (size_t)sprintf(text + size, "X%d: 1\r\n", i);
-	size += (size_t)sprintf(text + size, "\r\n");
-	see(&seen, HTTP_REQUEST, text, size, 4096);
-	cr_assert_eq(seen.reader.status, 431, "%u", seen.reader.status);
-	md_http_reader_finish(&seen.reader);
-}
-
-Test(worker_http, an_answer_without_a_length_ends_with_its_connection)
-{
-	static const char text[] = "HTTP/1.1 200 OK\r\nContent-Type: a\r\n\r\nabc";
-	struct seen seen;
-	see(&seen, HTTP_RESPONSE, text, sizeof(text) - 1, 5);
-	cr_assert_eq(seen.ends, 0);
-	md_http_reader_close(&seen.reader);
-	cr_assert_eq(seen.ends, 1);
-	cr_assert_arr_eq(seen.body, "abc", 3);
-	md_http_reader_finish(&seen.reader);
-	see(&seen, HTTP_RESPONSE, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", 41, 5);
-	md_http_reader_close(&seen.reader);
-	cr_assert_eq(seen.ends, 0);
-	cr_assert_neq(seen.reader.status, 0, "a cut answer counts as whole");
-	md_http_reader_finish(&seen.reader);
-}
-
-/* ---- addresses ---- */
-
-Test(worker_http, addresses)
-{
-	static const struct {
-		const char *text;
-		int family; /* 0: refused */
-		unsigned port;
-	} cases[] = {
-	    {"127.0.0.1:80", AF_INET, 80},
-	    {"localhost:1", AF_INET, 1},
-	    {":8080", AF_INET6, 8080},
-	    {"[::1]:9", AF_INET6, 9},
-	    {"unix:/tmp/a", AF_UNIX, 0},
-	    {"127.0.0.1", 0, 0},
-	    {"127.0.0.1:", 0, 0},
-	    {"127.0.0.1:65536", 0, 0},
-	    {"a.b:80", 0, 0},
-	    {"127.0.0.1:8x", 0, 0},
-	    {"unix:", 0, 0},
-	    {"", 0, 0},
-	    {"127.0.0.1:-1", 0, 0},
-	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct md_http_address address;
-		struct md_error err = {0};
-		enum md_status status = md_http_address_parse(cases[i].text, &address, &err);
-		cr_assert_eq(status, cases[i].family ? MD_OK : MD_ERR_INVALID, "%s: %s", cases[i].text, err.message);
-		if (!cases[i].family)
-			continue;
-		cr_assert_eq(address.any.sa_family, cases[i].family, "%s", cases[i].text);
-		if (cases[i].family == AF_INET)
-			cr_assert_eq(ntohs(address.v4.sin_port), cases[i].port);
-	}
-}
+#define POST "POST / HTTP/1.1\r\nHost: a\r\n"
+#define GET "GET / HTTP/1.1\r\nHost: a\r\n"
 
 /* ---- the server and the client ---- */
 
@@ -435,8 +237,9 @@ static unsigned count(const char *text, const char *word)
 Test(worker_http, requests_that_come_at_once_are_answered_in_turn, .timeout = 60)
 {
 	start(NULL);
-	const char *text = raw("POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcPOST /chunked HTTP/1.1\r\n"
-			       "Content-Length: 0\r\n\r\nPOST /echo HTTP/1.0\r\nContent-Length: 1\r\n\r\nz");
+	const char *text =
+	    raw("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcPOST /chunked HTTP/1.1\r\n"
+		"Host: a\r\nContent-Length: 0\r\n\r\nPOST /echo HTTP/1.0\r\nContent-Length: 1\r\n\r\nz");
 	cr_assert_eq(count(text, "HTTP/1.1 200 OK"), 3, "%s", text);
 	cr_assert(strstr(text, "\r\n\r\nabcHTTP/1.1"), "%s", text);
 	cr_assert(strstr(text, "5\r\npiece\r\n0\r\n\r\n"), "%s", text);
@@ -450,13 +253,14 @@ Test(worker_http, a_refusal_is_read_although_the_client_still_sends, .timeout = 
 	start(&(struct md_http_limits){.body_bytes = 1000});
 	memset(body, 'a', sizeof(body));
 	int fd = connect_raw();
-	send(fd, "POST /echo HTTP/1.1\r\nContent-Length: 65536\r\n\r\n", 46, 0);
+	send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n", 55, 0);
 	send(fd, body, sizeof(body), MSG_DONTWAIT | MSG_NOSIGNAL);
 	const char *text = read_raw(fd);
 	cr_assert_eq(count(text, "HTTP/1.1 413 "), 1, "%s", text);
 	fd = connect_raw();
-	send(fd, "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 56, 0);
-	send(fd, body, 1001, 0);
+	send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n", 65, 0);
+	send(fd, body, 1000, 0);
+	send(fd, "\r\n1\r\n", 5, 0); /* a size is enough */
 	text = read_raw(fd);
 	cr_assert_eq(count(text, "HTTP/1.1 413 "), 1, "%s", text);
 	stop();
@@ -466,31 +270,199 @@ Test(worker_http, slow_clients_are_given_up, .timeout = 60)
 {
 	start(&(struct md_http_limits){.head_s = 1, .body_s = 1, .idle_s = 1});
 	cr_assert(strstr(raw("GET /ec"), "HTTP/1.1 408 "));
-	cr_assert(strstr(raw("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"), "HTTP/1.1 408 "));
+	cr_assert(strstr(raw("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc"), "HTTP/1.1 408 "));
 	cr_assert_str_eq(raw(""), "", "an idle connection stays open");
 	cr_assert_eq(md_http_front_connections(front), 0);
 	stop();
 }
 
-Test(worker_http, more_connections_than_allowed_are_closed, .timeout = 60)
+Test(worker_http, more_connections_than_allowed_are_turned_away, .timeout = 60)
 {
 	start(&(struct md_http_limits){.connections = 2, .idle_s = 60});
 	int first = connect_raw(), second = connect_raw();
-	while (md_http_front_connections(front) < 2)
+	send(first, "GET ", 4, 0);
+	send(second, "GET ", 4, 0);
+	while (md_http_front_connections(front) < 2 || event_base_loop(base, EVLOOP_NONBLOCK))
 		event_base_loop(base, EVLOOP_ONCE);
-	cr_assert_str_eq(raw(""), "");
+	event_base_loop(base, EVLOOP_NONBLOCK);
+	const char *text = raw("");
+	cr_assert(strstr(text, "HTTP/1.1 503 ") && strstr(text, "too_many_connections"), "%s", text);
 	close(first);
 	close(second);
+	stop();
+}
+
+Test(worker_http, a_connection_without_a_request_makes_room, .timeout = 60)
+{
+	char byte;
+	start(&(struct md_http_limits){.connections = 1, .idle_s = 60});
+	int first = connect_raw();
+	while (!md_http_front_connections(front))
+		event_base_loop(base, EVLOOP_ONCE);
+	sleep(1); /* it may be on its way before */
+	cr_assert(strstr(raw("GET /chunked HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 "));
+	cr_assert_eq(recv(first, &byte, 1, 0), 0);
+	close(first);
+	stop();
+}
+
+Test(worker_http, all_bodies_together_are_bounded, .timeout = 60)
+{
+	static char body[700];
+	start(&(struct md_http_limits){.body_bytes = 1000, .bodies_bytes = 1000});
+	memset(body, 'a', sizeof(body));
+	int first = connect_raw(), second;
+	for (int round = 0; round < 3; round++) {
+		send(first, POST "Content-Length: 701\r\n\r\n", strlen(POST) + 23, 0);
+		send(first, body, sizeof(body), 0);
+		for (int i = 0; i < 20; i++) {
+			event_base_loop(base, EVLOOP_NONBLOCK);
+			usleep(1000);
+		}
+		second = connect_raw();
+		send(second, POST "Content-Length: 700\r\n\r\n", strlen(POST) + 23, 0);
+		send(second, body, sizeof(body), 0);
+		const char *text = read_raw(second);
+		cr_assert(strstr(text, "HTTP/1.1 503 "), "round %d: %s", round, text);
+		close(first); /* its bytes count no more */
+		first = connect_raw();
+		while (md_http_front_connections(front) != 1)
+			event_base_loop(base, EVLOOP_ONCE);
+	}
+	close(first);
+	stop();
+}
+
+Test(worker_http, a_client_that_sends_no_more_gets_its_answer, .timeout = 60)
+{
+	start(NULL);
+	int fd = connect_raw();
+	send(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 51, 0);
+	shutdown(fd, SHUT_WR);
+	while (!held)
+		event_base_loop(base, EVLOOP_ONCE);
+	for (int i = 0; i < 20; i++) { /* the end has come, too */
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		usleep(1000);
+	}
+	cr_assert_eq(gone, 0, "a client that still listens counts as gone");
+	answer(held, 5, "piece");
+	const char *text = read_raw(fd);
+	cr_assert(strstr(text, "HTTP/1.1 200 OK") && strstr(text, "\r\n\r\npiece"), "%s", text);
+	/* requests that came before the end are all answered */
+	fd = connect_raw();
+	send(fd, GET "\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\n",
+	     strlen(GET) + 2 + 74, 0);
+	shutdown(fd, SHUT_WR);
+	for (held = NULL; !held;)
+		event_base_loop(base, EVLOOP_ONCE);
+	answer(held, 0, "");
+	text = read_raw(fd);
+	cr_assert_eq(count(text, "HTTP/1.1 200 OK"), 3, "%s", text);
+	stop();
+}
+
+Test(worker_http, a_client_that_sends_no_more_and_goes_is_seen, .timeout = 60)
+{
+	start(NULL);
+	int fd = connect_raw();
+	send(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 51, 0);
+	while (!held)
+		event_base_loop(base, EVLOOP_ONCE);
+	close(fd);
+	event_base_dispatch(base);
+	cr_assert_eq(gone, 1);
+	stop();
+}
+
+Test(worker_http, a_client_that_takes_nothing_is_given_up, .timeout = 60)
+{
+	static char much[1 << 20];
+	start(&(struct md_http_limits){.write_s = 2});
+	memset(much, 'a', sizeof(much));
+	int fd = connect_raw();
+	send(fd, "GET /held HTTP/1.1\r\nHost: a\r\n\r\n", 31, 0);
+	while (!held)
+		event_base_loop(base, EVLOOP_ONCE);
+	md_http_answer_begin(held, 200, -1);
+	md_http_answer_body(held);
+	for (int i = 0; held && !gone; i++) { /* more comes now and then, which must not count as taken */
+		md_http_answer_write(held, much, i < 16 ? sizeof(much) : 1);
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		usleep(10000);
+	}
+	cr_assert_eq(gone, 1);
+	close(fd);
+	stop();
+}
+
+static unsigned admit(void *context, const struct md_http_head *head, const char **why)
+{
+	(void)context;
+	*why = "no key";
+	return md_http_head_find(head, "Authorization") ? 0 : 401;
+}
+
+static void refused(void *context, struct md_http_exchange *x, unsigned status, const char *why)
+{
+	(void)context;
+	cr_assert_null(md_http_head_find(md_http_exchange_head(x), "X"), "a head that is not whole has headers");
+	md_http_answer_begin(x, status, (int64_t)strlen(why));
+	md_http_answer_header(x, "X-Refused", "yes");
+	md_http_answer_body(x);
+	md_http_answer_write(x, why, strlen(why));
+	md_http_answer_end(x);
+}
+
+Test(worker_http, who_may_not_ask_is_told_before_the_body, .timeout = 60)
+{
+	static const struct md_http_front_events events = {.request = serve, .admit = admit, .refused = refused};
+	start(NULL);
+	front->events = &events;
+	const char *text = raw(POST "Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n");
+	cr_assert(strstr(text, "HTTP/1.1 401 ") == text && strstr(text, "X-Refused: yes"), "%s", text);
+	text = raw("POST /echo HTTP/1.0\r\nAuthorization: x\r\nContent-Length: 2\r\n\r\nab");
+	cr_assert(strstr(text, "HTTP/1.1 200 "), "%s", text);
+	text = raw("GET / HTTP/1.1\r\nX: 1\r\n Y");
+	cr_assert(strstr(text, "HTTP/1.1 400 ") == text && strstr(text, "X-Refused: yes"), "%s", text);
+	stop();
+}
+
+Test(worker_http, who_connects_to_a_drained_server_is_refused, .timeout = 60)
+{
+	start(NULL);
+	md_http_front_drain(front);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	cr_assert_neq(connect(fd, &address.any, address.size), 0);
+	close(fd);
+	stop();
+}
+
+Test(worker_http, without_descriptors_connections_wait, .timeout = 60)
+{
+	struct rlimit limit, none;
+	start(&(struct md_http_limits){.idle_s = 60});
+	getrlimit(RLIMIT_NOFILE, &limit);
+	int fd = connect_raw();
+	send(fd, "GET /chunked HTTP/1.0\r\n\r\n", 25, 0);
+	none = (struct rlimit){.rlim_cur = (rlim_t)fd + 1, .rlim_max = limit.rlim_max};
+	setrlimit(RLIMIT_NOFILE, &none);
+	unsigned turns = 0;
+	for (uint64_t end = md_clock_ns() + 2500000000u; md_clock_ns() < end; turns++)
+		event_base_loop(base, EVLOOP_ONCE);
+	cr_assert_lt(turns, 100, "the loop spins");
+	setrlimit(RLIMIT_NOFILE, &limit);
+	cr_assert(strstr(read_raw(fd), "HTTP/1.1 200 "));
 	stop();
 }
 
 Test(worker_http, continue_is_said_before_a_body_that_waits_for_it, .timeout = 60)
 {
 	start(NULL);
-	const char *text =
-	    raw("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 1\r\n\r\na");
+	const char *text = raw("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: "
+			       "close\r\nContent-Length: 1\r\n\r\na");
 	cr_assert(strstr(text, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "%s", text);
-	text = raw("POST /echo HTTP/1.1\r\nExpect: more\r\nContent-Length: 1\r\n\r\na");
+	text = raw("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: more\r\nContent-Length: 1\r\n\r\na");
 	cr_assert(strstr(text, "HTTP/1.1 417 "), "%s", text);
 	stop();
 }

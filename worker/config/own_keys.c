@@ -34,6 +34,12 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0"),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,
 	   .wanted = "at least 1024 bytes are wanted"),
+    MD_KEY("bodies_limit", MD_KEY_BYTES, NODE(bodies_limit), "1GB", .low = 1024,
+	   .wanted = "at least 1024 bytes are wanted"),
+    MD_KEY("connection_limit", MD_KEY_COUNT, NODE(connection_limit), "4096", .low = 1, .high = 1000000),
+    MD_KEY("write_timeout", MD_KEY_TIME, NODE(write_ns), "120s", .low = 1000000000, .wanted = "at least 1s is wanted"),
+    MD_KEY("write_timeout_waiting", MD_KEY_TIME, NODE(write_waiting_ns), "10s", .low = 1000000000,
+	   .wanted = "at least 1s is wanted"),
 };
 const struct md_config_keys md_config_node_keys = MD_KEYS("medusa.", node_keys, .strict = true);
 

@@ -134,7 +134,9 @@ static void pass_headers(struct md_worker_job *job, const struct md_http_head *h
 {
 	for (uint32_t i = 0; i < head->count; i++) {
 		const char *name = md_http_head_name(head, i);
-		if (!md_http_head_is_hop(head, name) && strcasecmp(name, "Date") != 0)
+		bool ours = !strcasecmp(name, "Date") || (!strcasecmp(name, "Access-Control-Allow-Origin") &&
+							  md_http_exchange_is_shared(job->exchange));
+		if (!ours && !md_http_head_is_hop(head, name))
 			md_http_answer_header(job->exchange, name, md_http_head_value(head, i));
 	}
 	/* a proxy before us must not collect the events of a stream */

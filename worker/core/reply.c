@@ -60,6 +60,16 @@ void md_reply_json(struct md_http_exchange *exchange, unsigned status, json_t *v
 	send_json(exchange, status, value, NULL);
 }
 
+static void send_error(struct md_http_exchange *exchange, const struct kind *kind, const char *code,
+		       const char *message)
+{
+	json_t *text = json_string(message); /* NULL: a name in it is not UTF-8 */
+	json_t *value = json_pack("{s:s, s:{s:o, s:s, s:n, s:s}}", "src", "medusa-worker", "error", "message",
+				  text ? text : json_string("the request names something that is not UTF-8"), "type",
+				  kind->type, "param", "code", code);
+	send_json(exchange, kind->status, value, kind->retry_s);
+}
+
 void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error, const char *code, const char *format,
 		    ...)
 {
@@ -69,9 +79,30 @@ void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error
 	va_start(list, format);
 	vsnprintf(message, sizeof(message), format, list);
 	va_end(list);
-	json_t *text = json_string(message); /* NULL: a name in it is not UTF-8 */
-	json_t *value = json_pack("{s:s, s:{s:o, s:s, s:n, s:s}}", "src", "medusa-worker", "error", "message",
-				  text ? text : json_string("the request names something that is not UTF-8"), "type",
-				  kind->type, "param", "code", code ? code : kind->code);
-	send_json(exchange, kind->status, value, kind->retry_s);
+	send_error(exchange, kind, code ? code : kind->code, message);
+}
+
+/* ---- requests that are not read to their end ---- */
+
+static const struct kind refusals[] = {
+    {400, "invalid_request_error", "bad_request", NULL},
+    {401, "authentication_error", "unauthorized", NULL},
+    {408, "invalid_request_error", "request_timeout", NULL},
+    {413, "invalid_request_error", "request_too_large", NULL},
+    {414, "invalid_request_error", "target_too_long", NULL},
+    {417, "invalid_request_error", "expectation_failed", NULL},
+    {431, "invalid_request_error", "head_too_large", NULL},
+    {501, "invalid_request_error", "not_implemented", NULL},
+    {503, "server_error", "overloaded", "5"},
+    {505, "invalid_request_error", "http_version", NULL},
+};
+
+void md_reply_refused(struct md_http_exchange *exchange, unsigned status, const char *why)
+{
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++)
+		if (refusals[i].status == status) {
+			send_error(exchange, &refusals[i], refusals[i].code, why);
+			return;
+		}
+	send_error(exchange, &(struct kind){.status = status, .type = "server_error"}, "internal_error", why);
 }

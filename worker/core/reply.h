@@ -28,4 +28,7 @@ enum md_reply_error {
 void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error, const char *code, const char *format,
 		    ...) __attribute__((format(printf, 4, 5)));
 
+/* A request that was refused before it was whole, in the same form; why: a sentence without its end. */
+void md_reply_refused(struct md_http_exchange *exchange, unsigned status, const char *why);
+
 #endif

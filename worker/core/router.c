@@ -244,7 +244,8 @@ static void answer_options(struct md_http_exchange *exchange)
 {
 	const char *wanted = md_http_head_find(md_http_exchange_head(exchange), "Access-Control-Request-Headers");
 	md_http_answer_begin(exchange, 204, 0);
-	md_http_answer_header(exchange, "Access-Control-Allow-Origin", "*");
+	if (!md_http_exchange_is_shared(exchange))
+		md_http_answer_header(exchange, "Access-Control-Allow-Origin", "*");
 	md_http_answer_header(exchange, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE, OPTIONS");
 	md_http_answer_header(exchange, "Access-Control-Allow-Headers",
 			      wanted ? wanted : "Content-Type, Authorization, Accept, X-Requested-With");
@@ -259,19 +260,67 @@ static bool is_open(const char *path)
 	       !strcmp(path, "/favicon.ico");
 }
 
+/* What belongs to OpenAI's API or to engines may be read by any page that has a key; the worker's own pages may not. */
+static void share(struct md_http_exchange *exchange)
+{
+	const char *local = md_target_local(md_http_head_target(md_http_exchange_head(exchange)));
+	char path[MD_TARGET_MAX];
+	if (md_target_path(local, path, sizeof(path)) &&
+	    (!strncmp(path, "/v1/", 4) || !strncmp(path, "/upstream/", 10) || !strcmp(path, "/models") ||
+	     is_among(path, model_posts) || is_among(path, model_gets)))
+		md_http_exchange_share(exchange);
+}
+
+/* 0: the target is a path. */
+static unsigned check_target(const struct md_http_head *head, char path[MD_TARGET_MAX], const char **why)
+{
+	const char *target = md_http_head_target(head);
+	if (strlen(target) >= MD_TARGET_MAX) {
+		*why = "the target of the request has more than 8,191 bytes";
+		return 414;
+	}
+	*why = "the target of the request is no path";
+	return md_target_path(target, path, MD_TARGET_MAX) ? 0 : 400;
+}
+
+unsigned md_router_admit(void *context, const struct md_http_head *head, const char **why)
+{
+	const struct md_worker *worker = context;
+	char path[MD_TARGET_MAX];
+	uint32_t tenant;
+	unsigned status = check_target(head, path, why);
+	if (status)
+		return status;
+	if (is_open(path) || !strcmp(head->method, "OPTIONS")) {
+		*why = "a request like this has no body";
+		return head->chunked || head->length > 0 ? 413 : 0;
+	}
+	*why = "a valid API key is wanted";
+	return md_keys_allow(worker->config, head, &tenant) ? 0 : 401;
+}
+
+void md_router_refuse(void *context, struct md_http_exchange *exchange, unsigned status, const char *why)
+{
+	(void)context;
+	share(exchange);
+	md_reply_refused(exchange, status, why);
+}
+
 void md_router_take(void *context, struct md_http_exchange *exchange)
 {
 	struct md_worker *worker = context;
 	const struct md_http_head *head = md_http_exchange_head(exchange);
 	char path[MD_TARGET_MAX];
-	uint32_t tenant;
+	const char *why;
 	bool reads = is_method(exchange, "GET") || is_method(exchange, "HEAD");
-	if (!md_target_path(md_http_head_target(head), path, sizeof(path)))
-		md_reply_error(exchange, MD_REPLY_BAD_REQUEST, NULL, "the target of the request is no path");
+	unsigned status = md_router_admit(worker, head, &why); /* again: keys may have changed meanwhile */
+	share(exchange);
+	if (status)
+		md_reply_refused(exchange, status, why);
 	else if (is_method(exchange, "OPTIONS"))
 		answer_options(exchange);
-	else if (!is_open(path) && !md_keys_allow(worker->config, head, &tenant))
-		md_reply_error(exchange, MD_REPLY_UNAUTHORIZED, NULL, "a valid API key is wanted");
+	else if (!md_target_path(md_http_head_target(head), path, sizeof(path)))
+		md_reply_refused(exchange, 400, "the target of the request is no path");
 	else if (!strncmp(path, "/upstream/", 10))
 		take_upstream(worker, exchange, path + 10);
 	else if (is_among(path, reads ? model_gets : model_posts) && (reads || is_method(exchange, "POST")))

@@ -13,6 +13,7 @@
 #include "worker/control/socket.h"
 #include "worker/control/verbs.h"
 #include "worker/core/api_keys.h"
+#include "worker/core/clients.h"
 #include "worker/core/notify.h"
 #include "worker/core/worker.h"
 
@@ -77,6 +78,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	md_model_look(worker);
 	md_reload_look(worker->reload);
 	md_unload_look(worker);
+	md_clients_look(worker);
 	md_verbs_look(service->verbs);
 	if (md_drain_look(worker->drain))
 		end_now(service);
@@ -100,9 +102,10 @@ static enum md_status open_control(struct service *service, const char *given, s
 
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
-	static const struct md_http_front_events events = {.request = md_router_take};
+	static const struct md_http_front_events events = {
+	    .request = md_router_take, .admit = md_router_admit, .refused = md_router_refuse};
 	struct md_worker *worker = &service->worker;
-	struct md_http_limits limits = {.body_bytes = worker->config->node.body_limit};
+	struct md_http_limits limits;
 	struct timeval tick = {.tv_sec = TICK_S};
 	worker->base = event_base_new();
 	worker->processes = worker->base ? md_engine_processes_create(worker->base) : NULL;
@@ -134,6 +137,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	    event_add(service->terminate, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
 	MD_FORWARD(open_control(service, options->control, err));
+	md_clients_limits(worker->config, &limits);
 	return md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err);
 }
 

@@ -241,7 +241,10 @@ void md_reload_look(struct md_reload *reload); /* now and then: frees configurat
 
 /* ---- router.c ---- */
 
+/* As struct md_http_front_events wants them. */
 void md_router_take(void *worker, struct md_http_exchange *exchange);
+unsigned md_router_admit(void *worker, const struct md_http_head *head, const char **why);
+void md_router_refuse(void *worker, struct md_http_exchange *exchange, unsigned status, const char *why);
 
 /* ---- model.c ---- */
 
