@@ -107,6 +107,40 @@ void md_http_answer_body(struct md_http_exchange *x)
 	evbuffer_add(bufferevent_get_output(x->wire), "\r\n", 2);
 }
 
+void md_http_answer_hold(struct md_http_exchange *x)
+{
+	if (bufferevent_disable(x->wire, EV_WRITE))
+		return;
+	x->held = true;
+	x->held_keep_alive = x->keep_alive;
+	x->before = md_http_connection_unsent(x);
+}
+
+void md_http_answer_release(struct md_http_exchange *x)
+{
+	if (x->held)
+		bufferevent_enable(x->wire, EV_WRITE);
+	x->held = false;
+}
+
+bool md_http_answer_retract(struct md_http_exchange *x)
+{
+	struct evbuffer *output = bufferevent_get_output(x->wire), *earlier = x->held ? evbuffer_new() : NULL;
+	if (!earlier)
+		return false;
+	evbuffer_unfreeze(output, 1); /* a buffer event lets nobody else take from its output */
+	evbuffer_remove_buffer(output, earlier, x->before);
+	evbuffer_drain(output, evbuffer_get_length(output));
+	evbuffer_add_buffer(output, earlier);
+	evbuffer_freeze(output, 1);
+	evbuffer_free(earlier);
+	x->keep_alive = x->held_keep_alive;
+	x->no_body = !strcmp(x->reader.head.method, "HEAD");
+	x->begun = false;
+	md_http_answer_release(x);
+	return true;
+}
+
 size_t md_http_answer_write(struct md_http_exchange *x, const void *bytes, size_t size)
 {
 	struct evbuffer *output = bufferevent_get_output(x->wire);
@@ -132,6 +166,7 @@ void md_http_answer_end(struct md_http_exchange *x)
 	}
 	if (x->chunked && !x->no_body)
 		evbuffer_add(bufferevent_get_output(x->wire), "0\r\n\r\n", 5);
+	md_http_answer_release(x);
 	x->events = NULL;
 	if (x->keep_alive)
 		md_http_connection_next(x);
@@ -141,6 +176,7 @@ void md_http_answer_end(struct md_http_exchange *x)
 
 void md_http_answer_abort(struct md_http_exchange *x)
 {
+	md_http_answer_release(x);
 	x->events = NULL;
 	x->keep_alive = false;
 	/* without a length, the end of the connection would say that the answer is whole */

@@ -37,6 +37,8 @@ struct md_http_exchange {
 	bool taken;       /* the client has taken bytes since the last tick */
 	unsigned stalled_s;
 	/* the answer */
+	bool held, held_keep_alive; /* keep_alive before it began */
+	size_t before;              /* bytes of earlier answers that waited when it was held */
 	bool begun, chunked, no_body, keep_alive;
 	int64_t left; /* bytes of the body that were announced and are to come; -1: not announced */
 };

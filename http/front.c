@@ -205,7 +205,7 @@ static bool is_late(const struct md_http_exchange *x, uint64_t now)
 /* Counts for how long nothing has been taken of what waits. True: for too long, or the client is gone. */
 static bool is_lost(struct md_http_exchange *x)
 {
-	x->stalled_s = md_http_connection_unsent(x) && !x->taken ? x->stalled_s + TICK_S : 0;
+	x->stalled_s = md_http_connection_unsent(x) && !x->taken && !x->held ? x->stalled_s + TICK_S : 0;
 	x->taken = false;
 	return x->stalled_s >= x->front->limits.write_s || (x->half_closed && md_http_connection_is_gone(x));
 }

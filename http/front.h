@@ -74,6 +74,11 @@ void md_http_exchange_drop(struct md_http_exchange *exchange);
 void md_http_answer_begin(struct md_http_exchange *exchange, unsigned status, int64_t length);
 void md_http_answer_header(struct md_http_exchange *exchange, const char *name, const char *value);
 void md_http_answer_body(struct md_http_exchange *exchange); /* headers are done */
+/* Before md_http_answer_begin: nothing of the answer is sent before md_http_answer_release or its end. */
+void md_http_answer_hold(struct md_http_exchange *exchange);
+void md_http_answer_release(struct md_http_exchange *exchange);
+/* False: it is not held. Else nothing of it is there any more, and another answer may begin. */
+bool md_http_answer_retract(struct md_http_exchange *exchange);
 /* Returns how many bytes wait to be sent: who sees many waits for `drained`. */
 size_t md_http_answer_write(struct md_http_exchange *exchange, const void *bytes, size_t size);
 /* The answer is whole; the exchange is no longer there. */

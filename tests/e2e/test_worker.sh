@@ -6,6 +6,10 @@ section 'requests'
 run requests python3 tests/worker/serve_requests.py "$work"
 assert_exit requests 0
 grep -A3 FAIL "$work/requests.out"
+section 'answers that are broken off'
+run broken python3 tests/worker/broken_answers.py "$work"
+assert_exit broken 0
+grep -A3 FAIL "$work/broken.out"
 section 'engines with device memory'
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"

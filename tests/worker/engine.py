@@ -105,6 +105,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = asked.get("tokens")
         return {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
 
+    def cut(self, kind, size):
+        """An answer that ends too early: within an event, a length, or chunks."""
+        event = json.dumps({"choices": [{"index": 0, "delta": {"content": "whole"}}]})
+        text = f'data: {event}\n\ndata: {event[:9]}' if kind == "event" else '{"half": "' + "x" * size
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream" if kind == "event" else "application/json; charset=utf-8")
+        if kind == "length":
+            self.send_header("Content-Length", str(len(text) + 5))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            text = f"{len(text):x}\r\n{text}\r\n"
+        self.end_headers()
+        self.wfile.write(text.encode())
+        self.wfile.flush()
+        self.close_connection = True
+
     def complete(self, body):
         if self.headers.get("Content-Type", "").startswith("multipart/"):
             self.end()
@@ -120,6 +136,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while asked.get("until") and not os.path.exists(asked["until"]):
             time.sleep(0.01)
         memory = device.count() if device else None
+        if asked.get("cut"):
+            self.cut(asked["cut"], asked.get("size", 0))
+            if asked.get("dies"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return
         if not asked.get("stream"):
             self.end()
             self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,

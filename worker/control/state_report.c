@@ -37,6 +37,11 @@ static json_t *bytes_or_null(uint64_t bytes, bool known)
 	return known ? json_integer((json_int_t)bytes) : json_null();
 }
 
+static json_int_t refused(const struct md_model *model)
+{
+	return (json_int_t)(model->requests.refused + model->requests.limited);
+}
+
 static json_t *describe(const struct md_model *model)
 {
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
@@ -47,10 +52,10 @@ static json_t *describe(const struct md_model *model)
 	return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id,
 			 "state", md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
 			 bytes_or_null(memory, memory != 0), "waiting", (json_int_t)state.waiting, "running",
-			 (json_int_t)state.running, "served", (json_int_t)model->served, "refused",
-			 (json_int_t)model->refused, "failures", (json_int_t)model->failures, "loads",
-			 (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
-			 "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
+			 (json_int_t)state.running, "served", (json_int_t)model->requests.served, "refused",
+			 refused(model), "failures", (json_int_t)model->failures, "loads", (json_int_t)model->starts,
+			 "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN), "completion_s",
+			 latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
 			 *model->last_failure ? json_string(model->last_failure) : json_null());
 }
 
@@ -82,7 +87,7 @@ static json_t *describe_gpus(const struct md_worker *worker)
 
 json_t *md_report_status(const struct md_worker *worker)
 {
-	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, refused = 0;
+	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, turned_away = 0;
 	for (uint32_t i = 0; i < worker->config->model_count; i++) {
 		const struct md_model *model = worker->current[i];
 		struct medusa_sched_function_state state = {.size = sizeof(state)};
@@ -90,12 +95,12 @@ json_t *md_report_status(const struct md_worker *worker)
 		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
 		waiting += state.waiting;
 		running += state.running;
-		served += (json_int_t)model->served;
-		refused += (json_int_t)model->refused;
+		served += (json_int_t)model->requests.served;
+		turned_away += refused(model);
 	}
 	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (int)getpid(),
 			 "version", MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port",
 			 (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
 			 (json_int_t)worker->config->model_count, "loaded", loaded, "waiting", waiting, "running",
-			 running, "served", served, "refused", refused, "gpus", describe_gpus(worker));
+			 running, "served", served, "refused", turned_away, "gpus", describe_gpus(worker));
 }

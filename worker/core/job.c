@@ -12,7 +12,7 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
-#include "worker/core/reply.h"
+#include "worker/core/relay.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -53,7 +53,10 @@ static void destroy(struct md_worker_job *job)
 	if (job->unseen)
 		event_free(job->unseen);
 	model->unfinished--;
+	if (!job->load)
+		md_model_newest(model)->requests.open--;
 	model->last_end = md_clock_ns();
+	md_relay_finish(job);
 	free(job->target);
 	free(job->body);
 	free(job);
@@ -112,7 +115,9 @@ void md_job_forget(void *context)
 static void on_gone(void *context)
 {
 	struct md_worker_job *job = context;
+	struct md_metrics_requests *requests = &md_model_newest(job->model)->requests;
 	job->exchange = NULL;
+	(*(job->stage == MD_JOB_RUNNING ? &requests->left_running : &requests->left_waiting))++;
 	post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_WAITING)
 		return; /* the scheduler answers with a refusal */
@@ -130,31 +135,14 @@ static const struct md_http_exchange_events watching = {.gone = on_gone, .draine
 
 /* ---- the engine's answer ---- */
 
-static void pass_headers(struct md_worker_job *job, const struct md_http_head *head)
-{
-	for (uint32_t i = 0; i < head->count; i++) {
-		const char *name = md_http_head_name(head, i);
-		bool ours = !strcasecmp(name, "Date") || (!strcasecmp(name, "Access-Control-Allow-Origin") &&
-							  md_http_exchange_is_shared(job->exchange));
-		if (!ours && !md_http_head_is_hop(head, name))
-			md_http_answer_header(job->exchange, name, md_http_head_value(head, i));
-	}
-	/* a proxy before us must not collect the events of a stream */
-	if (md_http_head_says(head, "Content-Type", "text/event-stream") || job->stream)
-		md_http_answer_header(job->exchange, "X-Accel-Buffering", "no");
-}
-
 static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_worker_job *job = context;
 	job->head_sent = true;
 	if (job->head_made && head->status != 200)
-		snprintf(job->why, sizeof(job->why), "answered with %u", head->status);
-	if (!job->exchange || job->head_made)
-		return;
-	md_http_answer_begin(job->exchange, head->status, head->length);
-	pass_headers(job, head);
-	md_http_answer_body(job->exchange);
+		snprintf(job->why, sizeof(job->why), "the engine answered with %u", head->status);
+	if (job->exchange && !job->head_made)
+		md_relay_head(job, head);
 }
 
 static void on_body(void *context, const char *bytes, size_t size)
@@ -171,36 +159,26 @@ static void on_body(void *context, const char *bytes, size_t size)
 	job->bytes += size;
 	md_account_body(job, bytes, size);
 	bool refused = job->head_made && *job->why; /* what the engine says to that is no event of a stream */
-	if (job->exchange && !refused && md_http_answer_write(job->exchange, bytes, size) > UNSENT_MAX)
+	if (job->exchange && !refused && md_relay_body(job, bytes, size) > UNSENT_MAX)
 		md_http_call_pause(job->call, true);
 }
 
-/* Something was sent already: the client learns of the failure in the stream, or by the end of the connection. */
-static void break_off(struct md_http_exchange *exchange, bool stream, const char *message)
+static void count_served(struct md_worker_job *job)
 {
-	json_t *event = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type", "server_error",
-				  "param", "code", "bad_gateway");
-	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
-	json_decref(event);
-	if (!stream || !line) {
-		md_http_answer_abort(exchange);
-	} else {
-		md_http_answer_write(exchange, "data: ", 6);
-		md_http_answer_write(exchange, line, strlen(line));
-		md_http_answer_write(exchange, "\n\n", 2);
-		md_http_answer_end(exchange);
-	}
-	free(line);
+	md_model_newest(job->model)->requests.served++;
+	md_account_served(job);
 }
 
-static void break_off_failed(struct md_worker_job *job)
+static void fail(struct md_worker_job *job, const char *code)
 {
-	char message[sizeof(job->why) + 32];
-	struct md_http_exchange *exchange = job->exchange;
-	snprintf(message, sizeof(message), "the engine failed: %s", job->why);
-	job->exchange = NULL;
-	if (exchange)
-		break_off(exchange, job->stream, message);
+	char message[sizeof(job->why) + 160];
+	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
+	tell_loaded(job, job->why);
+	if (!job->load)
+		md_model_newest(job->model)->requests.failed++;
+	md_model_newest(job->model)->failures++;
+	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
+	finish(job);
 }
 
 static void on_end(void *context)
@@ -208,34 +186,24 @@ static void on_end(void *context)
 	struct md_worker_job *job = context;
 	struct md_http_exchange *exchange = job->exchange;
 	job->call = NULL;
-	if (job->head_made && *job->why) {
-		break_off_failed(job);
-		exchange = NULL;
+	if (job->head_made && *job->why) { /* an error in the place of a stream that was begun */
+		md_account_served(job);
+		fail(job, NULL);
+		return;
 	}
-	md_model_newest(job->model)->served++;
-	md_account_served(job);
+	count_served(job);
+	if (exchange)
+		md_relay_end(job);
 	finish(job);
 	if (exchange)
 		md_http_answer_end(exchange);
-}
-
-static void fail(struct md_worker_job *job)
-{
-	if (job->head_sent || job->head_made)
-		break_off_failed(job);
-	else if (job->exchange)
-		md_reply_error(job->exchange, MD_REPLY_UPSTREAM, NULL, "model %s: %s", job->model->id, job->why);
-	tell_loaded(job, job->why);
-	job->exchange = NULL;
-	md_model_newest(job->model)->failures++;
-	finish(job);
 }
 
 /* The engine did not end meanwhile: it lives, and has failed this request. */
 static void on_broken(evutil_socket_t fd, short what, void *context)
 {
 	(void)fd, (void)what;
-	fail(context);
+	fail(context, NULL);
 }
 
 static void on_failed(void *context, const char *why)
@@ -244,10 +212,10 @@ static void on_failed(void *context, const char *why)
 	struct timeval wait = {.tv_usec = BROKEN_MS * 1000};
 	job->call = NULL;
 	snprintf(job->why, sizeof(job->why), "%s", why);
-	if (!job->head_sent && !job->broken)
+	if (!job->broken)
 		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
-	if (job->head_sent || !job->broken || event_add(job->broken, &wait))
-		fail(job);
+	if (!job->broken || event_add(job->broken, &wait))
+		fail(job, NULL);
 }
 
 static const struct md_http_call_events calling = {
@@ -315,7 +283,7 @@ static void send_request(struct md_worker_job *job)
 	    md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target, &calling, job);
 	if (!job->call) {
 		snprintf(job->why, sizeof(job->why), "out of memory for the request");
-		fail(job);
+		fail(job, NULL);
 		return;
 	}
 	put_headers(job, model->worker->passes_keys);
@@ -358,10 +326,11 @@ bool md_job_return(struct md_worker_job *job)
 {
 	bool again = job->stage != MD_JOB_RUNNING || job->tries++ < job->model->worker->config->node.retries;
 	if (job->head_sent || !again) {
-		snprintf(job->why, sizeof(job->why), "the engine %.140s", job->model->last_failure);
-		fail(job);
+		snprintf(job->why, sizeof(job->why), "its engine %.140s", job->model->last_failure);
+		fail(job, "engine_failed");
 		return false;
 	}
+	md_model_newest(job->model)->requests.retried += job->stage == MD_JOB_RUNNING;
 	leave_granted(job);
 	md_account_end(job);
 	md_http_call_cancel(job->call);
@@ -411,18 +380,16 @@ static void move(struct md_worker_job *job, struct md_model *model)
 static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
 	struct md_model *model = job->model;
-	struct md_http_exchange *exchange = job->exchange;
 	struct md_refusal refusal;
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
-	md_model_newest(model)->refused++;
-	job->exchange = NULL;
+	struct md_metrics_requests *requests = &md_model_newest(model)->requests;
+	bool failed = reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED;
+	if (job->exchange) /* else the client has left, which is counted */
+		(*(failed ? &requests->failed : &requests->refused))++;
 	tell_loaded(job, refusal.message);
-	if (exchange && (job->head_made || job->head_sent))
-		break_off(exchange, job->stream, refusal.message);
-	else if (exchange)
-		md_reply_error(exchange, refusal.error, refusal.code, "%s", refusal.message);
+	md_relay_fail(job, refusal.error, refusal.code, refusal.message);
 }
 
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason)
@@ -489,6 +456,8 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .body = body,
 				      .body_size = size,
 				      .stream = stream};
+	model->requests.taken++;
+	model->requests.open++;
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	md_http_exchange_watch(exchange, &watching, job);
 	md_loading_begin(job);

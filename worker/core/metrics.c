@@ -53,16 +53,6 @@ struct counter {
 	uint64_t (*value)(const struct md_model *model);
 };
 
-static uint64_t served(const struct md_model *model)
-{
-	return model->served;
-}
-
-static uint64_t refused(const struct md_model *model)
-{
-	return model->refused;
-}
-
 static uint64_t failures(const struct md_model *model)
 {
 	return model->failures;
@@ -88,20 +78,12 @@ static uint64_t loaded_bytes(const struct md_model *model)
 	return model->usage.of[MD_USAGE_LOADED];
 }
 
-static uint64_t unfinished(const struct md_model *model)
-{
-	return model->unfinished;
-}
-
 static const struct counter counters[] = {
-    {"requests_served_total", "counter", "Requests whose answer has ended.", served},
-    {"requests_refused_total", "counter", "Requests that the scheduler has refused.", refused},
     {"failures_total", "counter", "Failures of the engine, and of requests in it.", failures},
     {"loads_total", "counter", "How often the model was started or swapped in.", starts},
     {"prompt_tokens_total", "counter", "Tokens of prompts, as engines say.", prompt_tokens},
     {"generation_tokens_total", "counter", "Tokens of answers, as engines say.", generation_tokens},
     {"loaded_bytes_total", "counter", "Device memory that came with loads, where it is stated.", loaded_bytes},
-    {"requests", "gauge", "Requests that wait or run.", unfinished},
 };
 
 static void put_counters(FILE *out, const struct md_worker *worker)
@@ -113,6 +95,44 @@ static void put_counters(FILE *out, const struct md_worker *worker)
 			fprintf(out, "} %" PRIu64 "\n", counters[c].value(worker->current[i]));
 		}
 	}
+}
+
+/* ---- requests ---- */
+
+static const struct request_counter {
+	const char *name, *type, *help;
+	size_t offset; /* in struct md_metrics_requests */
+} request_counters[] = {
+#define REQUESTS(member) offsetof(struct md_metrics_requests, member)
+    {"requests_total", "counter", "Requests for the model: the sum of all that follow, but for retries.",
+     REQUESTS(taken)},
+    {"requests", "gauge", "Requests that wait or run.", REQUESTS(open)},
+    {"requests_served_total", "counter", "Requests whose answer has ended.", REQUESTS(served)},
+    {"requests_failed_total", "counter", "Requests whose engine has failed.", REQUESTS(failed)},
+    {"requests_refused_total", "counter",
+     "Requests that were refused by the scheduler, or while the daemon is drained.", REQUESTS(refused)},
+    {"requests_limited_total", "counter", "Requests beyond concurrencyLimit (429).", REQUESTS(limited)},
+    {"requests_left_waiting_total", "counter", "Requests whose client left before an engine had them.",
+     REQUESTS(left_waiting)},
+    {"requests_left_running_total", "counter", "Requests whose client left before their answer had ended.",
+     REQUESTS(left_running)},
+    {"retries_total", "counter", "How often a request was given to an engine again.", REQUESTS(retried)},
+#undef REQUESTS
+};
+
+static void put_requests(FILE *out, const struct md_worker *worker)
+{
+	for (size_t c = 0; c < sizeof(request_counters) / sizeof(*request_counters); c++) {
+		const struct request_counter *counter = &request_counters[c];
+		begin(out, counter->name, counter->type, counter->help);
+		for (uint32_t i = 0; i < worker->config->model_count; i++) {
+			const char *requests = (const char *)&worker->current[i]->requests;
+			put_name(out, counter->name, worker->current[i]);
+			fprintf(out, "} %" PRIu64 "\n", *(const uint64_t *)(const void *)(requests + counter->offset));
+		}
+	}
+	begin(out, "http_refused_total", "counter", "Requests that were refused before their body was read.");
+	fprintf(out, "medusa_worker_http_refused_total %" PRIu64 "\n", worker->refused);
 }
 
 static void put_states(FILE *out, const struct md_worker *worker)
@@ -204,6 +224,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
 	if (out) {
+		put_requests(out, worker);
 		put_counters(out, worker);
 		put_states(out, worker);
 		put_learned(out, worker);

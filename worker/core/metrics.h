@@ -16,6 +16,19 @@ struct md_metrics_histogram {
 	double sum_s;
 };
 
+/* Requests of clients for a model: those that were taken are in exactly one of the others, but for `retried`. */
+struct md_metrics_requests {
+	uint64_t taken;
+	uint64_t open;    /* not ended yet */
+	uint64_t served;  /* the engine's answer has ended */
+	uint64_t failed;  /* the engine has failed */
+	uint64_t refused; /* by the scheduler, or because the daemon takes no more */
+	uint64_t limited; /* concurrencyLimit */
+	uint64_t left_waiting,
+	    left_running; /* the client was gone before the engine had the request, or its answer ended */
+	uint64_t retried; /* how often one was given to an engine again */
+};
+
 void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns);
 void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchange);
 

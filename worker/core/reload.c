@@ -138,9 +138,8 @@ static void inherit(struct md_model *model, const struct md_model *old)
 {
 	model->starts = old->starts;
 	model->failures = old->failures;
-	model->served = old->served;
+	model->requests = old->requests;
 	model->usage = old->usage;
-	model->refused = old->refused;
 	model->first_byte = old->first_byte;
 	model->loads = old->loads;
 	model->learned = old->learned; /* measured with another command, but better than a guess */

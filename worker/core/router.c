@@ -65,11 +65,15 @@ static void give(struct md_model *model, struct md_http_exchange *exchange, cons
 {
 	if (md_drain_is_on(model->worker->drain)) {
 		free(body);
+		model->requests.taken++;
+		model->requests.refused++;
 		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining", "the daemon takes no more requests");
 		return;
 	}
 	if (model->unfinished >= model->config->concurrency) {
 		free(body);
+		model->requests.taken++;
+		model->requests.limited++;
 		md_reply_error(exchange, MD_REPLY_BUSY, "concurrency_limit",
 			       "model %s has %u requests already, which is its concurrencyLimit", model->id,
 			       model->unfinished);
@@ -301,7 +305,8 @@ unsigned md_router_admit(void *context, const struct md_http_head *head, const c
 
 void md_router_refuse(void *context, struct md_http_exchange *exchange, unsigned status, const char *why)
 {
-	(void)context;
+	struct md_worker *worker = context;
+	worker->refused++;
 	share(exchange);
 	md_reply_refused(exchange, status, why);
 }
@@ -316,7 +321,7 @@ void md_router_take(void *context, struct md_http_exchange *exchange)
 	unsigned status = md_router_admit(worker, head, &why); /* again: keys may have changed meanwhile */
 	share(exchange);
 	if (status)
-		md_reply_refused(exchange, status, why);
+		md_router_refuse(worker, exchange, status, why);
 	else if (is_method(exchange, "OPTIONS"))
 		answer_options(exchange);
 	else if (!md_target_path(md_http_head_target(head), path, sizeof(path)))

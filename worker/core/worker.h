@@ -52,6 +52,9 @@ struct md_worker_job {
 	bool stream, first_token;
 	bool head_made;                  /* the head of the answer is ours, and says 200 */
 	bool head_sent;                  /* the engine has begun its answer */
+	bool events;                     /* its answer is a stream of events */
+	bool torn;                       /* what was passed on of it ends within a line */
+	struct md_buf line;              /* of a stream: held back until it is whole */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t bytes;                  /* of the answer */
 	char key[MD_USAGE_KEY_BYTES];    /* who pays */
@@ -95,7 +98,8 @@ struct md_model {
 	uint64_t shared_ns, shared_at;      /* the time that each of them would have had, up to then; ns */
 	/* counted */
 	struct md_usage usage;
-	uint64_t starts, failures, served, refused;
+	uint64_t starts, failures;
+	struct md_metrics_requests requests;
 	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
 	uint64_t load_began, leave_began;
 	bool load_swaps; /* what began then is a swap-in */
@@ -121,8 +125,9 @@ struct md_worker {
 	char *swap_command, *restore_command;
 	bool names_gpus; /* engines are told which GPU to use */
 	uint64_t gpu_bytes;
-	int64_t began; /* seconds since 1970 */
-	unsigned port; /* of HTTP; 0: a Unix socket */
+	int64_t began;    /* seconds since 1970 */
+	unsigned port;    /* of HTTP; 0: a Unix socket */
+	uint64_t refused; /* requests of which the body was not wanted */
 	struct medusa_sched *sched;
 	struct md_unload *unloads; /* who waits for models to stop */
 	struct md_map jobs;        /* by number; pointers */

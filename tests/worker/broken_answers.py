@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that engines break off, and counters of requests that add up: broken_answers.py FOLDER."""
+import http.client
+import json
+import socket
+import sys
+
+from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
+
+folder = sys.argv[1]
+d = Daemon(f"{folder}/broken", f"""
+startPort: {free_ports(4)}
+healthCheckTimeout: 60
+models:
+  a: {{cmd: "{ENGINE} --name a", concurrencyLimit: 3}}
+  b: {{cmd: "{ENGINE} --name b"}}
+  dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
+""")
+LIVES, DIES = ("bad_gateway", "the message was cut off"), ("engine_failed", "its engine was killed by SIGKILL")
+
+
+def count(model):
+    """What /metrics says of the model's requests."""
+    found = {}
+    for line in d.get("/metrics").body.decode().splitlines():
+        name, _, rest = line.partition("{")
+        if rest.startswith(f'model="{model}"}} '):
+            found[name.removeprefix("medusa_worker_")] = rest.split()[1]
+    names = ("total", "served_total", "failed_total", "refused_total", "limited_total", "left_waiting_total", "left_running_total")
+    return {"requests": int(found["requests"]), "retries": int(found["retries_total"]), **{n.removesuffix("_total") if n != "total" else n: int(found[f"requests_{n}"]) for n in names}}
+
+
+def adds_up(model):
+    c = count(model)
+    return c["total"] == sum(c[k] for k in ("requests", "served", "failed", "refused", "limited", "left_waiting", "left_running"))
+
+
+check("an answer", "a", d.chat("a").json.get("name"))
+for dies, (code, why) in ((False, LIVES), (True, DIES)):
+    r = d.chat("a", cut="event", dies=dies, stream=True)
+    check("what came whole", (200, "whole"), (r.status, r.text))
+    check("then one event that says why", (code, True), (lambda e: (e["code"], why in e["message"]))(r.events[-1].get("error", {"code": None, "message": r.body})))
+    check("no other event", 2, len(r.events))
+    for kind in ("length", "chunk"):
+        for stream in (False, True):
+            try:
+                r = d.chat("a", cut=kind, dies=dies, stream=stream)
+                got = (r.status, r.json.get("error", {}).get("code"), why in r.json.get("error", {}).get("message", ""))
+            except http.client.IncompleteRead:
+                got = "cut"
+            check(f"JSON cut within its {kind}, stream {stream}", (502, code, True) if not stream else "cut", got)
+        try:
+            d.chat("a", cut=kind, dies=dies, size=200000)
+            check("a large answer that is cut", "IncompleteRead", "an answer")
+        except http.client.IncompleteRead as cut:
+            check("what came of it", lambda size: size > 100000, len(cut.partial))
+c = count("a")
+check("failed requests are counted", (15, 1, 14), (c["total"], c["served"], c["failed"]))
+
+# What was answered before on the same connection stays, and the connection goes on.
+body = [json.dumps({"model": "a", **more}) for more in ({"cut": "chunk"}, {})]
+with socket.create_connection(("127.0.0.1", d.port), PATIENCE) as wire:
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+    wire.sendall(f"GET /health HTTP/1.1\r\nHost: x\r\n\r\n{head}Content-Length: {len(body[0])}\r\n\r\n{body[0]}{head}Connection: close\r\nContent-Length: {len(body[1])}\r\n\r\n{body[1]}".encode())
+    text = b""
+    while piece := wire.recv(65536):
+        text += piece
+check("three answers", [b"200", b"502", b"200"], [part[:3] for part in text.split(b"HTTP/1.1 ")[1:]])
+
+# Clients that leave, and those that are refused.
+before = count("a")
+held = Held(d, "a", 3)
+until("three run", lambda: count("a")["requests"] == 3)
+check("one more", 429, d.chat("a").status)
+held.let_go().wait()
+for stream in (False, True):
+    connection = d.connect()
+    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "wait": 0.2, "stream": stream, "max_tokens": 100000, "token": 0.01}))
+    until("it runs", lambda: count("a")["requests"] == 1)
+    if stream:
+        connection.getresponse().read(10)
+    connection.close()
+    until("it has left", lambda: count("a")["requests"] == 0)
+held = Held(d, "a")
+until("it runs", lambda: count("a")["requests"] == 1)
+connection = d.connect()
+connection.request("POST", "/v1/chat/completions", json.dumps({"model": "b"}))
+until("it waits", lambda: count("b")["requests"] == 1)
+connection.close()
+until("it has left", lambda: count("b")["left_waiting"] == 1)
+held.let_go().wait()
+after = count("a")
+check("those who left while it ran", 2, after["left_running"] - before["left_running"])
+check("429", 1, after["limited"] - before["limited"])
+check("an engine that kills itself", 502, d.chat("a", die=True).status)
+check("is tried again once", 1, count("a")["retries"])
+check("an engine that does not start", (502, 1), (d.chat("dies").status, count("dies")["failed"]))
+check("a load is no request", (502, 1), (d.ask("POST", "/api/models/load/dies").status, count("dies")["total"]))
+check("a drain", 0, d.ctl("drain").returncode)
+check("refuses", (503, 1), (d.chat("b").status, count("b")["refused"]))
+for model in ("a", "b", "dies"):
+    check(f"requests of {model} add up: {count(model)}", True, adds_up(model))
+check("the exit code", 0, d.stop())
+finish()
