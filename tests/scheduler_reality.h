@@ -98,6 +98,12 @@ static inline void reality_begin(struct reality *r, const struct medusa_sched_ac
 	}
 	if (!a->transfer)
 		return;
+	for (size_t i = 0; i < r->open_count; i++) {
+		const struct open *other = &r->open[i];
+		bool same = other->artifact == o.artifact && other->owner == o.owner && other->gpu == o.gpu;
+		cr_assert(!same || reality_leaves(other->type) != reality_leaves(o.type) || reality_leaves(o.type),
+			  "two copies of artifact %d of %u into GPU %u at a time", (int)o.artifact, o.owner, o.gpu);
+	}
 	cr_assert_lt(r->open_count, REALITY_MOST, "more transfers than the test can remember");
 	r->open[r->open_count++] = o;
 }
@@ -249,8 +255,7 @@ static inline void reality_heard(struct reality *r, uint64_t transfer)
 }
 
 /*
- * The scheduler takes a copy for failed if one of its ends is lost, unless it knows that the copy has ended. So the node
- * drops it even if it has, and the runs that use it.
+ * The scheduler does not know that the copy to a lost GPU has ended, and takes it for failed; so do the runs that use it.
  */
 static inline void reality_drop(struct reality *r, size_t unheard)
 {
@@ -262,43 +267,28 @@ static inline void reality_drop(struct reality *r, size_t unheard)
 			reality_stop(r, i);
 }
 
+/* Copies from it to other GPUs go on until the scheduler asks to end them. */
 static inline void reality_gpu_lost(struct reality *r, uint32_t gpu)
 {
 	for (size_t i = r->unheard_count; i-- > 0;)
-		if (r->unheard[i].gpu == gpu || r->unheard[i].reads_from == gpu)
+		if (r->unheard[i].gpu == gpu)
 			reality_drop(r, i);
 	for (size_t i = r->running_count; i-- > 0;)
 		if (r->running[i].gpu == gpu)
 			reality_stop(r, i);
 	for (size_t i = r->open_count; i-- > 0;)
-		if (i < r->open_count && (r->open[i].gpu == gpu || r->open[i].reads_from == gpu))
+		if (i < r->open_count && r->open[i].gpu == gpu)
 			reality_transfer_ends(r, r->open[i].transfer, true);
 	memset(r->lies[gpu], 0, sizeof(r->lies[gpu]));
 	r->artifacts[gpu] = 0;
 }
 
-/* Copies of the artifact to or from the GPU fail. */
-static inline void reality_copies_fail(struct reality *r, uint32_t gpu, enum medusa_sched_class artifact,
-				       uint32_t owner)
-{
-	for (size_t i = r->open_count; i-- > 0;) {
-		const struct open *o = &r->open[i];
-		if (o->artifact == artifact && o->owner == owner && (o->gpu == gpu || o->reads_from == gpu))
-			reality_transfer_ends(r, o->transfer, true);
-	}
-	for (size_t i = r->unheard_count; i-- > 0;) {
-		const struct open *o = &r->unheard[i];
-		if (o->artifact == artifact && o->owner == owner && (o->gpu == gpu || o->reads_from == gpu))
-			reality_drop(r, i);
-	}
-}
-
+/* Copies to and from there go on until the scheduler asks to end them. */
 static inline void reality_backbone_failed(struct reality *r, uint32_t gpu, uint32_t backbone)
 {
 	for (size_t i = r->running_count; i-- > 0;)
 		if (r->running[i].gpu == gpu && r->backbone_of[r->running[i].function] == backbone)
 			reality_stop(r, i);
-	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_BACKBONE, backbone);
 }
 
 static inline void reality_function_failed(struct reality *r, uint32_t gpu, uint32_t function)
@@ -306,8 +296,6 @@ static inline void reality_function_failed(struct reality *r, uint32_t gpu, uint
 	for (size_t i = r->running_count; i-- > 0;)
 		if (r->running[i].gpu == gpu && r->running[i].function == function)
 			reality_stop(r, i);
-	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_WEIGHTS, function);
-	reality_copies_fail(r, gpu, MEDUSA_SCHED_CLASS_CONTEXT, function);
 }
 
 #endif
