@@ -411,6 +411,34 @@ Test(scheduler_faults, a_process_dies_and_what_it_left_behind_stays)
 	script_end(&n);
 }
 
+/* The rest of a context that a dead process has left behind goes; what is told to lie there later is used. */
+Test(scheduler_faults, a_process_dies_and_the_rest_of_its_context_goes)
+{
+	script_start(&n, &(struct setup){.gb = 40});
+	struct medusa_sched_function f = script_model(0), big = script_model(30);
+	f.weight_bytes = 0;
+	f.context_bytes = 20 * GB;
+	f.residue_bytes = GB;
+	f.evict_ns = SECOND;
+	script_add(&n, f);
+	script_add(&n, big);
+	script_serve(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+	script_forget(&n);
+	script_evicted(&n, 2);
+	expect(&n, "offload context f0 gpu0\nswap t3 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
+	script_copied(&n, 3);
+	script_done(&n, 2);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 1});
+	script_forget(&n);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
+						    .artifact = MEDUSA_SCHED_CLASS_CONTEXT});
+	script_arrive(&n, 3, 0);
+	expect(&n, "run b3 f0 gpu0 [3]\n");
+	script_end(&n);
+}
+
 /* All that the function has on a GPU is a backbone, which others use, too: its batches there fail, and no others. */
 Test(scheduler_faults, a_process_without_artifacts_of_its_own_dies)
 {

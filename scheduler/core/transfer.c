@@ -270,7 +270,9 @@ static void out_of_host(struct medusa_sched *s, uint32_t artifact)
 static void residue_gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	md_copy_leave(s, artifact, gpu);
-	md_copy_at(s, artifact, gpu)->state = MD_ABSENT;
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	copy->state = MD_ABSENT;
+	copy->failed = copy->draining = false;
 	s->gpus[gpu].residues -= s->functions[s->artifacts[artifact].owner].spec.residue_bytes;
 	s->gpus[gpu].changed = s->now;
 }
