@@ -73,8 +73,13 @@ void md_http_connection_enter(struct md_http_exchange *x, enum md_http_state sta
 	x->since = md_clock_ns();
 }
 
+/* The connection is no longer there on return if the client has said already that it sends no more. */
 static void linger(struct md_http_exchange *x)
 {
+	if (x->half_closed) {
+		md_http_connection_close(x);
+		return;
+	}
 	md_http_connection_enter(x, MD_HTTP_LINGERING);
 	shutdown(bufferevent_getfd(x->wire), SHUT_WR);
 }
@@ -85,6 +90,14 @@ void md_http_connection_close_when_sent(struct md_http_exchange *x)
 	md_http_connection_enter(x, MD_HTTP_CLOSING);
 	if (!md_http_connection_unsent(x))
 		linger(x);
+}
+
+void md_http_connection_leave(struct md_http_exchange *x)
+{
+	if (md_http_connection_unsent(x))
+		md_http_connection_close_when_sent(x);
+	else
+		md_http_connection_close(x);
 }
 
 void md_http_connection_next(struct md_http_exchange *x)
@@ -133,8 +146,8 @@ static void on_half_closed(struct md_http_exchange *x)
 	if (x->state == MD_HTTP_CLOSING || (x->state == MD_HTTP_ANSWERING && is_waiting(x)) ||
 	    (x->state == MD_HTTP_WAITING && has_input(x)))
 		return;
-	if (x->state == MD_HTTP_WAITING && md_http_connection_unsent(x))
-		md_http_connection_close_when_sent(x);
+	if (x->state == MD_HTTP_WAITING || x->state == MD_HTTP_READING)
+		md_http_connection_leave(x);
 	else
 		md_http_connection_close(x);
 }

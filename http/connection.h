@@ -56,11 +56,15 @@ struct md_http_front {
 	bool draining;
 };
 
+/* What the listener calls; the context is the front. */
+void md_http_front_accept(void *context, int fd, const struct sockaddr *address);
 /* A connection that was accepted; the descriptor is taken over, also on failure. NULL: out of memory. */
 struct md_http_exchange *md_http_connection_create(struct md_http_front *front, int fd, const struct sockaddr *address,
 						   bufferevent_data_cb on_read);
 void md_http_connection_close(struct md_http_exchange *x); /* at once; `gone` is called if an answer is awaited */
 void md_http_connection_close_when_sent(struct md_http_exchange *x);
+void md_http_connection_leave(
+    struct md_http_exchange *x); /* no answer is awaited; what is unsent of earlier ones is sent */
 void md_http_connection_enter(struct md_http_exchange *x, enum md_http_state state);
 void md_http_connection_next(struct md_http_exchange *x); /* its answer has ended: another request may come */
 void md_http_connection_drop_body(struct md_http_exchange *x);

@@ -129,7 +129,7 @@ static void read_on(struct md_http_exchange *x)
 	else if (x->reader.ended)
 		hand_over(x);
 	else if (x->half_closed)
-		md_http_connection_close(x); /* the rest does not come any more */
+		md_http_connection_leave(x); /* the rest does not come any more */
 }
 
 static void on_read(struct bufferevent *wire, void *context)
@@ -174,7 +174,7 @@ static bool make_room(struct md_http_front *front)
 	return true;
 }
 
-static void on_accept(void *context, int fd, const struct sockaddr *address)
+void md_http_front_accept(void *context, int fd, const struct sockaddr *address)
 {
 	struct md_http_front *front = context;
 	if (front->count >= front->limits.connections && !make_room(front)) {
@@ -255,9 +255,10 @@ enum md_status md_http_front_create(struct event_base *base, const char *listen,
 	made->context = context;
 	set_limits(made, limits);
 	made->tick = event_new(base, -1, EV_PERSIST, on_tick, made);
-	enum md_status status = made->tick && !event_add(made->tick, &second)
-				    ? md_http_listener_create(base, listen, on_accept, made, &made->listener, err)
-				    : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a listener");
+	enum md_status status =
+	    made->tick && !event_add(made->tick, &second)
+		? md_http_listener_create(base, listen, md_http_front_accept, made, &made->listener, err)
+		: md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a listener");
 	if (status != MD_OK) {
 		md_http_front_destroy(made);
 		return status;
@@ -286,12 +287,8 @@ void md_http_front_drain(struct md_http_front *front)
 	front->listener = NULL;
 	for (struct md_http_exchange *next, *x = front->oldest; x; x = next) {
 		next = x->newer;
-		if (x->state != MD_HTTP_WAITING)
-			continue;
-		if (md_http_connection_unsent(x))
-			md_http_connection_close_when_sent(x); /* the last answer is still on its way */
-		else
-			md_http_connection_close(x);
+		if (x->state == MD_HTTP_WAITING)
+			md_http_connection_leave(x);
 	}
 }
 

@@ -3,10 +3,12 @@
 #include "http/text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #define BLANK_LINES_MAX 8u
+#define LENGTH_DIGITS_MAX 18u
 
 static struct md_http_reader *of(http_parser *parser)
 {
@@ -119,26 +121,60 @@ static bool check_target(struct md_http_reader *reader)
 	return true;
 }
 
+/* Digits alone (RFC 9110, section 8.6). The parser's own reading counts for nothing. */
+static bool read_length(struct md_http_reader *reader, const char *value)
+{
+	size_t digits = strspn(value, "0123456789");
+	if (!digits || value[digits])
+		return md_http_reader_refuse(reader, 400, "Content-Length is something else than a number");
+	if (digits > LENGTH_DIGITS_MAX)
+		return md_http_reader_refuse(reader, 413, "Content-Length is too large");
+	reader->head.length = (int64_t)strtoull(value, NULL, 10);
+	return true;
+}
+
+/*
+ * libhttp_parser takes a header whose name only begins so for the header itself. Whoever stands before this server does
+ * not, and would see another message.
+ */
+static bool is_alike(const char *name)
+{
+	static const char encoding[] = "Transfer-Encoding", length[] = "Content-Length";
+	return (!strncasecmp(name, encoding, sizeof(encoding) - 1) && name[sizeof(encoding) - 1]) ||
+	       (!strncasecmp(name, length, sizeof(length) - 1) && name[sizeof(length) - 1]);
+}
+
+static bool check_header(struct md_http_reader *reader, const char *name, const char *value)
+{
+	if (!md_http_is_token(name))
+		return md_http_reader_refuse(reader, 400,
+					     "a header's name holds something else than letters and signs");
+	if (!md_http_is_clean(value))
+		return md_http_reader_refuse(reader, 400, "a header holds a control character");
+	if (is_alike(name))
+		return md_http_reader_refuse(reader, 400,
+					     "a header's name begins like Transfer-Encoding or Content-Length");
+	if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") != 0)
+		return md_http_reader_refuse(reader, 501, "Transfer-Encoding is not chunked");
+	return strcasecmp(name, "Content-Length") != 0 || read_length(reader, value);
+}
+
 static bool check_head(struct md_http_reader *reader)
 {
-	const struct md_http_head *head = &reader->head;
+	struct md_http_head *head = &reader->head;
 	unsigned lengths = 0, encodings = 0, hosts = 0;
 	if (memchr(head->text.data + 1, '\n', head->text.size - 1) ||
 	    memchr(head->text.data + 1, '\r', head->text.size - 1))
 		return md_http_reader_refuse(reader, 400, "the head holds a line break inside of a field");
 	for (uint32_t i = 0; i < head->count; i++) {
-		const char *name = md_http_head_name(head, i), *value = md_http_head_value(head, i);
-		if (!md_http_is_token(name))
-			return md_http_reader_refuse(reader, 400,
-						     "a header's name holds something else than letters and signs");
-		if (!md_http_is_clean(value))
-			return md_http_reader_refuse(reader, 400, "a header holds a control character");
+		const char *name = md_http_head_name(head, i);
+		if (!check_header(reader, name, md_http_head_value(head, i)))
+			return false;
 		lengths += !strcasecmp(name, "Content-Length");
 		encodings += !strcasecmp(name, "Transfer-Encoding");
 		hosts += !strcasecmp(name, "Host");
-		if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") != 0)
-			return md_http_reader_refuse(reader, 501, "Transfer-Encoding is not chunked");
 	}
+	head->chunked = encodings != 0;
 	if (!check_framing(reader, lengths, encodings))
 		return false;
 	return reader->parser.type == HTTP_RESPONSE || (check_target(reader) && check_host(reader, hosts));
@@ -171,13 +207,9 @@ static int on_head(http_parser *parser)
 	head->method = parser->type == HTTP_REQUEST ? http_method_str((enum http_method)parser->method) : NULL;
 	head->status = parser->status_code;
 	head->minor = parser->http_minor;
-	head->chunked = parser->uses_transfer_encoding;
-	head->length = md_http_head_find(head, "Content-Length") ? (int64_t)parser->content_length : -1;
 	head->keep_alive = http_should_keep_alive(parser) != 0;
 	if (parser->http_major != 1)
 		return md_http_reader_refuse(reader, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"), -1;
-	if (head->length < -1)
-		return md_http_reader_refuse(reader, 413, "Content-Length is too large"), -1;
 	if (!check_head(reader) || !reader->events->head(reader->context, head))
 		return -1;
 	/* an offer to change the protocol is not taken: the body follows as always */

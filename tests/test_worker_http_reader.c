@@ -72,6 +72,8 @@ static const struct refusal refusals[] = {
     {POST "Content-Length: +1\r\n\r\na", 400, "content-length"},
     {POST "Content-Length: 99999999999999999999999\r\n\r\n", 400, "content-length"},
     {POST "Content-Length: 9223372036854775809\r\n\r\n", 413, "Content-Length is too large"},
+    {POST "Transfer-EncodingX: a\r\n\r\n0\r\n\r\n", 400, "begins like Transfer-Encoding"},
+    {POST "Content-Length-X: 1\r\n\r\n", 400, "begins like Transfer-Encoding or Content-Length"},
     {POST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"},
     {POST "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"},
     {POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "more than once"},
