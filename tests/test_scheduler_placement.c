@@ -499,3 +499,110 @@ Test(scheduler_preloading, none_waits_for_requests)
 	expect(&n, "");
 	script_end(&n);
 }
+
+/* ---- replicas ---- */
+
+static struct script r;
+
+static uint32_t start_replicas(uint32_t most, struct setup setup)
+{
+	struct medusa_sched_function f = script_model(10);
+	f.max_parallel = 8;
+	f.max_replicas = most;
+	setup.gb = setup.gb > 0 ? setup.gb : 40;
+	script_start(&r, &setup);
+	return script_add(&r, f);
+}
+
+Test(scheduler_replicas, no_more_gpus_hold_a_function_than_may)
+{
+	for (uint32_t most = 0; most <= 4; most++) {
+		start_replicas(most, (struct setup){.gpus = 4, .options.placement = "medusa"});
+		for (uint64_t i = 1; i <= 8; i++)
+			script_arrive(&r, i, 0);
+		cr_assert_eq(r.transfer_count, most ? most : 4, "%s", r.log);
+		for (uint32_t t = 1; t <= r.transfer_count; t++)
+			script_copied(&r, t);
+		for (uint64_t i = 1; i <= 8; i++)
+			script_done(&r, i);
+		cr_assert_eq(script_stats(&r).served, 8);
+		cr_assert_eq(r.transfer_count, most ? most : 4, "%s", r.log);
+		script_end(&r);
+	}
+}
+
+/* A request with a large KV cache fits on the larger GPU alone: the idle copy on the other one makes way. */
+Test(scheduler_replicas, what_is_idle_makes_way_for_a_gpu_where_the_request_fits)
+{
+	for (int slow = 0; slow < 2; slow++) {
+		struct medusa_sched_function f = script_model(10);
+		f.max_replicas = 1;
+		f.evict_ns = slow ? SECOND : 0;
+		script_start(&r, &(struct setup){.gpus = 2, .gb = 80});
+		script_add(&r, f);
+		script_bytes(&r, MEDUSA_SCHED_EVENT_MEMORY_LIMIT, 0, 20);
+		script_serve(&r, 1, 0);
+		script_forget(&r);
+		script_arrive_kv(&r, 2, 0, 30);
+		if (slow) {
+			expect(&r, "offload t2 weights f0 gpu0\n");
+			script_evicted(&r, 2);
+			expect(&r, "swap t3 weights f0 gpu1 host\nrun b2 f0 gpu1 [2]\n");
+		} else {
+			script_wait(&r, SECOND);
+			expect(&r, "offload weights f0 gpu0\nswap t2 weights f0 gpu1 host\nrun b2 f0 gpu1 [2]\n");
+		}
+		script_end(&r);
+	}
+}
+
+/* The successor of a GPU that drains is loaded while that one still runs a request. */
+Test(scheduler_replicas, a_gpu_that_drains_does_not_count)
+{
+	start_replicas(1, (struct setup){.gpus = 2});
+	script_arrive(&r, 1, 0);
+	script_copied(&r, 1);
+	script_gpu(&r, MEDUSA_SCHED_EVENT_GPU_DRAIN, 0);
+	script_forget(&r);
+	script_arrive(&r, 2, 0);
+	expect(&r, "swap t2 weights f0 gpu1 host\nrun b2 f0 gpu1 [2]\n");
+	script_end(&r);
+}
+
+/* A limit that is lowered: what lies on two GPUs stays, and no third one is begun. */
+Test(scheduler_replicas, a_limit_that_is_lowered)
+{
+	start_replicas(2, (struct setup){.gpus = 3});
+	script_arrive(&r, 1, 0);
+	script_arrive(&r, 2, 0);
+	script_copied(&r, 1);
+	script_copied(&r, 2);
+	struct medusa_sched_function f = script_model(10);
+	f.max_parallel = 8;
+	f.max_replicas = 1;
+	cr_assert_eq(medusa_sched_change_function(r.sched, 0, &f), 0, "%s", medusa_sched_error(r.sched));
+	script_forget(&r);
+	script_arrive(&r, 3, 0);
+	cr_assert_null(strstr(r.log, "swap"), "%s", r.log);
+	script_done(&r, 1);
+	cr_assert_null(strstr(r.log, "gpu2"), "%s", r.log);
+	script_done(&r, 2);
+	script_done(&r, 3);
+	cr_assert_eq(script_stats(&r).served, 3);
+	script_end(&r);
+}
+
+/* Idle GPUs are not filled with further copies. */
+Test(scheduler_replicas, preloading_keeps_to_it)
+{
+	static const char *const policies[] = {"medusa", "xlora"};
+	for (size_t i = 0; i < 2; i++) {
+		start_replicas(1, (struct setup){.gpus = 2, .options.preloading = policies[i]});
+		for (uint64_t request = 1; request < 30; request++)
+			script_serve(&r, request, 0);
+		script_wait(&r, 60 * SECOND);
+		cr_assert_eq(!!script_books(&r, 0).artifact_bytes + !!script_books(&r, 1).artifact_bytes, 1, "%s: %s",
+			     policies[i], r.log);
+		script_end(&r);
+	}
+}

@@ -42,7 +42,8 @@ struct world {
 	struct pending pending[PENDING];
 	size_t pending_count;
 	struct reality reality;
-	uint64_t asked[PENDING]; /* transfers that were asked to stop */
+	uint64_t asked[PENDING];  /* transfers that were asked to stop */
+	bool odd[REALITY_OWNERS]; /* functions that have died, or of which something was told to lie somewhere */
 	size_t asked_count;
 	uint64_t now, timer, next_request, live;
 	uint8_t fates[REQUESTS];
@@ -139,6 +140,25 @@ static void run_batch(const struct medusa_sched_action *a)
 	}
 }
 
+/* Without the rest of an evicted context. */
+static bool lies_at(uint32_t gpu, uint32_t function)
+{
+	return world.reality.lies[gpu][MEDUSA_SCHED_CLASS_WEIGHTS][function] ||
+	       world.reality.lies[gpu][MEDUSA_SCHED_CLASS_CONTEXT][function] > world.specs[function].residue_bytes;
+}
+
+/* Nothing of a function is sent to a GPU beyond its max_replicas. */
+static void check_replicas(const struct medusa_sched_action *a)
+{
+	bool own = a->artifact == MEDUSA_SCHED_CLASS_WEIGHTS || a->artifact == MEDUSA_SCHED_CLASS_CONTEXT;
+	uint32_t others = 0, most = own ? world.specs[a->function].max_replicas : 0;
+	if (!most || world.odd[a->function] || a->gpu == MEDUSA_SCHED_NONE || lies_at(a->gpu, a->function))
+		return;
+	for (uint32_t gpu = 0; gpu < world.gpus; gpu++)
+		others += !world.lost[gpu] && !world.drained[gpu] && lies_at(gpu, a->function);
+	cr_assert_lt(others, most, "function %u is on %u GPUs, and goes to another one", a->function, others);
+}
+
 static void transfer(const struct medusa_sched_action *a)
 {
 	enum medusa_sched_event_type type = MEDUSA_SCHED_EVENT_TRANSFER_DONE;
@@ -146,6 +166,8 @@ static void transfer(const struct medusa_sched_action *a)
 		type = MEDUSA_SCHED_EVENT_EVICTED;
 	if (draw(1000) < world.faults)
 		type = MEDUSA_SCHED_EVENT_TRANSFER_FAILED; /* an eviction may fail as well */
+	if (!reality_leaves(a->type))
+		check_replicas(a);
 	reality_begin(&world.reality, a);
 	cr_assert(a->gpu == MEDUSA_SCHED_NONE || !world.lost[a->gpu], "a copy to or from GPU %u, which is lost",
 		  a->gpu);
@@ -343,6 +365,7 @@ static void tell_resident(void)
 	uint64_t used = g.artifact_bytes + g.residue_bytes + g.kv_bytes + g.foreign_bytes + bytes;
 	if (!bytes || world.lost[gpu] || used > g.limit_bytes || world.reality.lies[gpu][e.artifact][f] || world.lossy)
 		return;
+	world.odd[f] = true;
 	world.reality.whole[e.artifact][f] = bytes;
 	reality_lies(&world.reality, gpu, e.artifact, f, bytes);
 	step(e);
@@ -416,6 +439,7 @@ static void mishap(void)
 	case 9:
 		e.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
 		e.function = (uint32_t)draw(world.functions);
+		world.odd[e.function] = true;
 		break;
 	case 4:
 		e.type = MEDUSA_SCHED_EVENT_CANCEL;
@@ -571,6 +595,7 @@ static void add_functions(void)
 						  .alpha_ns = draw(10000000),
 						  .max_batch = (uint32_t)draw(16),
 						  .max_parallel = (uint32_t)draw(4),
+						  .max_replicas = draw(2) ? (uint32_t)draw(3) : 0,
 						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
 						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
 								      : MEDUSA_SCHED_GOAL_COMPLETION,

@@ -153,6 +153,12 @@ struct medusa_sched_function {
 	 * policy says, see MEDUSA_SCHED_ACTION_JOIN. It has one batch on a GPU; max_parallel counts GPUs.
 	 */
 	int continuous;
+	/*
+	 * GPUs that may hold or load its own weights or context, or run it, at one time; 0: all. GPUs that drain or are lost
+	 * do not count. What lies on more GPUs already (MEDUSA_SCHED_EVENT_RESIDENT, or the limit was higher) stays there
+	 * until it is evicted.
+	 */
+	uint32_t max_replicas;
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,

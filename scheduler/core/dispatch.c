@@ -13,6 +13,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/join.h"
+#include "scheduler/core/replicas.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -113,7 +114,8 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	return md_gpu_open(s, gpu) && (!s->placement->bound || s->functions[function].home == gpu) &&
+	return md_gpu_open(s, gpu) && md_replica_may(s, function, gpu) &&
+	       (!s->placement->bound || s->functions[function].home == gpu) &&
 	       md_fits_empty(s, function, gpu, kv + g->foreign);
 }
 
@@ -348,6 +350,14 @@ static enum outcome wait_for_join(struct medusa_sched *s, uint32_t function)
 	return joined == MD_JOINED ? RAN : NO_SLOT;
 }
 
+/* As many GPUs have it as may, and its first request fits on none of them: what is idle there goes, for a GPU with room. */
+static void make_way(struct medusa_sched *s, uint32_t function)
+{
+	for (uint32_t gpu = 0; s->functions[function].spec.max_replicas && gpu < s->gpu_count; gpu++)
+		if (md_gpu_open(s, gpu) && md_replica_at(s, function, gpu) && !could_fit(s, function, gpu))
+			md_sweep_gpu(s, function, gpu);
+}
+
 /* No GPU with a free slot can take the function: finds out whether a slot or memory is missing. */
 static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 {
@@ -365,6 +375,8 @@ static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 		if (!b || g->claim_count < b->claim_count || (g->claim_count == b->claim_count && g->held < b->held))
 			best = gpu;
 	}
+	if (best == NONE)
+		make_way(s, function);
 	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
 }
 

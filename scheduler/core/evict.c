@@ -4,6 +4,7 @@
 #include "scheduler/core/books.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/join.h"
+#include "scheduler/core/replicas.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -113,7 +114,7 @@ static struct found look(const struct medusa_sched *s, uint32_t function, uint32
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
-	if (!md_gpu_open(s, gpu) || g->grown)
+	if (!md_gpu_open(s, gpu) || g->grown || !md_replica_may(s, function, gpu))
 		return false;
 	struct found found = look(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
@@ -355,6 +356,14 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 		if (host_evictable(s, artifact))
 			md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
 	}
+}
+
+void md_sweep_gpu(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	const struct md_function *f = &s->functions[function];
+	for (int kind = MEDUSA_SCHED_CLASS_CONTEXT; kind >= MEDUSA_SCHED_CLASS_WEIGHTS; kind--)
+		if (f->artifacts[kind] != NONE)
+			sweep_gpu(s, f->artifacts[kind], gpu);
 }
 
 /* ---- host memory ---- */

@@ -160,6 +160,7 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	    .continuous = 1,
 	    .max_batch = most_requests(config),
 	    .max_parallel = 1,
+	    .max_replicas = 1, /* a model is one engine */
 	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
 	    .slo_goal = own->goal,
 	};
