@@ -138,6 +138,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         memory = device.count() if device else None
         if asked.get("cut"):
             self.cut(asked["cut"], asked.get("size", 0))
+            while asked.get("dies") and not os.path.exists(asked["dies"]):
+                time.sleep(0.01)
             if asked.get("dies"):
                 os.kill(os.getpid(), signal.SIGKILL)
             return

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/control/socket.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <event2/listener.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "http/listener.h"
 #include "worker/control/control_place.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -32,12 +31,11 @@ struct md_control_call {
 
 struct md_control {
 	struct event_base *base;
-	struct evconnlistener *listener;
+	struct md_http_listener *listener;
 	struct md_control_call *first;
 	unsigned count;
 	md_control_take *take;
 	void *context;
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
 /* ---- connections ---- */
@@ -152,14 +150,13 @@ static bool is_allowed(int fd)
 	return false;
 }
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int size,
-		      void *context)
+static void on_accept(void *context, int fd, const struct sockaddr *address)
 {
 	struct md_control *control = context;
 	bool allowed = is_allowed(fd) && control->count < CONNECTIONS_MAX;
 	struct md_control_call *call = allowed ? calloc(1, sizeof(*call)) : NULL;
 	struct bufferevent *wire = call ? bufferevent_socket_new(control->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
-	(void)listener, (void)address, (void)size;
+	(void)address;
 	if (!wire) {
 		free(call);
 		close(fd);
@@ -178,16 +175,15 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 /* The socket is made for this user alone, from its first moment on. */
 static enum md_status listen_at(struct md_control *control, const struct md_http_address *address, struct md_error *err)
 {
+	char place[sizeof(address->local.sun_path) + sizeof("unix:")];
+	struct md_error why = {0};
+	snprintf(place, sizeof(place), "unix:%s", address->local.sun_path);
 	mode_t before = umask(0177);
-	control->listener =
-	    evconnlistener_new_bind(control->base, on_accept, control, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
-				    16, &address->any, (int)address->size);
-	int failure = errno;
+	enum md_status status =
+	    md_http_listener_create(control->base, place, on_accept, control, &control->listener, &why);
 	umask(before);
-	if (!control->listener)
-		return md_error_set(err, MD_ERR_OUTPUT, "the control socket %s: %s", address->local.sun_path,
-				    strerror(failure));
-	memcpy(control->path, address->local.sun_path, sizeof(control->path));
+	if (status != MD_OK)
+		return md_error_set(err, MD_ERR_OUTPUT, "the control socket: %s", why.message);
 	return MD_OK;
 }
 
@@ -217,9 +213,6 @@ void md_control_destroy(struct md_control *control)
 		return;
 	while (control->first)
 		close_connection(control->first);
-	if (control->listener)
-		evconnlistener_free(control->listener);
-	if (*control->path)
-		unlink(control->path);
+	md_http_listener_destroy(control->listener);
 	free(control);
 }
