@@ -10,6 +10,10 @@ section 'answers that are broken off'
 run broken python3 tests/worker/broken_answers.py "$work"
 assert_exit broken 0
 grep -A3 FAIL "$work/broken.out"
+section 'whose engines they are'
+run owner python3 tests/worker/engine_owner.py "$work"
+assert_exit owner 0
+grep -A3 FAIL "$work/owner.out"
 section 'engines with device memory'
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"

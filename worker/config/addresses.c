@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* URLs of engines and peers. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/config/parts.h"
@@ -11,5 +12,62 @@ enum md_status md_config_check_url(const struct md_config_build *build, const st
 	size_t length = strcspn(host, "/?#");
 	if (!scheme || !length || *host == ':' || strpbrk(url, " \t\r\n\"<>"))
 		return md_tree_refuse(node, build->err, "a URL is wanted, such as http://localhost:8080");
+	return MD_OK;
+}
+
+/* ---- engines that want one port ---- */
+
+struct place {
+	const char *host; /* with the port */
+	size_t size;
+	uint32_t model;
+};
+
+static struct place place_of(const char *proxy, uint32_t model)
+{
+	static const char localhost[] = "localhost", loopback[] = "127.0.0.1";
+	const char *host = strstr(proxy, "://") + 3;
+	struct place place = {host, strcspn(host, "/?#"), model};
+	/* two names of one address, of which the port is left; they are as long as one another */
+	if (!strncmp(host, loopback, sizeof(loopback) - 1) || !strncasecmp(host, localhost, sizeof(localhost) - 1)) {
+		place.host += sizeof(localhost) - 1;
+		place.size -= sizeof(localhost) - 1;
+	}
+	return place;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct place *left = a, *right = b;
+	size_t shorter = left->size < right->size ? left->size : right->size;
+	int order = strncasecmp(left->host, right->host, shorter);
+	if (order || left->size != right->size)
+		return order ? order : left->size < right->size ? -1 : 1;
+	return left->model < right->model ? -1 : 1;
+}
+
+static bool is_same(const struct place *a, const struct place *b)
+{
+	return a->size == b->size && !strncasecmp(a->host, b->host, a->size);
+}
+
+enum md_status md_config_note_shared(struct md_config_build *build, const struct md_config_sections *sections)
+{
+	const struct md_worker_config *config = build->config;
+	struct place *places = md_config_take(build, config->model_count, sizeof(*places));
+	uint32_t count = 0;
+	if (!places)
+		return MD_ERR_NO_MEMORY;
+	for (uint32_t i = 0; i < config->model_count; i++)
+		if (*config->models[i].argv)
+			places[count++] = place_of(config->models[i].proxy, i);
+	qsort(places, count, sizeof(*places), compare_places);
+	for (uint32_t i = 1; i < count; i++)
+		if (is_same(&places[i - 1], &places[i]))
+			MD_FORWARD(md_config_note(
+			    build, sections->model_nodes[places[i].model],
+			    "the engine of model %.100s has the same address, %.100s: the two can't "
+			    "run at one time; use ${PORT} in cmd",
+			    config->models[places[i - 1].model].id, config->models[places[i].model].proxy));
 	return MD_OK;
 }

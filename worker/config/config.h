@@ -95,13 +95,13 @@ struct md_config_own {
 
 struct md_config_model {
 	const char *id;
-	const char *const *argv;        /* ends with NULL; empty: nothing can be started */
-	const char *const *stop_argv;   /* the same; NULL: SIGTERM. "${PID}" in it stands for the process's ID */
-	const char *cmd;                /* as it is shown: with macros replaced */
-	struct md_config_texts env;     /* "NAME=VALUE", added to the daemon's environment */
-	const char *proxy;              /* URL of the engine */
-	const char *check;              /* path that answers 200 when it is ready; NULL: ready as soon as it runs */
-	uint16_t port;                  /* ${PORT}; 0: cmd does not use it */
+	const char *const *argv;      /* ends with NULL; empty: nothing can be started */
+	const char *const *stop_argv; /* the same; NULL: SIGTERM. "${PID}" in it stands for the process's ID */
+	const char *cmd;              /* as it is shown: with macros replaced */
+	struct md_config_texts env;   /* "NAME=VALUE", added to the daemon's environment */
+	const char *proxy;            /* URL of the engine */
+	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
+	uint16_t port;     /* ${PORT}; 0: cmd does not use it */
 	struct md_config_texts aliases; /* also the names of filters.by_id */
 	uint64_t health_ns;             /* from its start until it must be ready */
 	uint64_t ttl_ns;                /* idle time until it is unloaded; 0: never */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the models of a configuration: their engines, and their functions in the scheduler. */
+#include <arpa/inet.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "worker/core/worker.h"
+#include "worker/engine/port_owner.h"
 
 #define MS 1000000u
 #define SLO_MS 30000u
@@ -75,17 +79,51 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	return MD_OK;
 }
 
+/* Whether the number stands in the text, and is no part of a longer one. */
+static bool has_number(const char *text, const char *number)
+{
+	size_t size = strlen(number);
+	for (const char *at = text; (at = strstr(at, number)); at++)
+		if ((at == text || !isdigit((unsigned char)at[-1])) && !isdigit((unsigned char)at[size]))
+			return true;
+	return false;
+}
+
+/* Whether the command has the port of its URL in it, so that the engine is what must listen there. */
+static bool names_port(const struct md_model *model)
+{
+	const struct md_http_address *address = &model->settings.address;
+	char port[8];
+	if (address->any.sa_family != AF_INET && address->any.sa_family != AF_INET6)
+		return false;
+	snprintf(port, sizeof(port), "%u",
+		 ntohs(address->any.sa_family == AF_INET ? address->v4.sin_port : address->v6.sin6_port));
+	for (const char *const *word = model->config->argv; *word; word++)
+		if (has_number(*word, port))
+			return true;
+	return false;
+}
+
+static void make_mark(struct md_model *model)
+{
+	int name = snprintf(model->mark, sizeof(model->mark), "%s=", MD_ENGINE_MARK);
+	snprintf(model->mark + name, sizeof(model->mark) - (size_t)name, "%d-%zu-%" PRIx64, (int)getpid(),
+		 (size_t)(model - model->worker->models), md_clock_ns());
+	model->settings.mark = names_port(model) ? model->mark + name : NULL;
+}
+
 /* The model's variables, and behind them the GPU that the scheduler chooses, which md_model_load fills in. */
 static enum md_status make_environment(struct md_model *model, struct md_error *err)
 {
 	const struct md_config_texts *env = &model->config->env;
-	model->environment = calloc(env->count + 2, sizeof(*model->environment));
+	model->environment = calloc(env->count + 3, sizeof(*model->environment));
 	if (!model->environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the environment of model %s", model->id);
 	for (uint32_t i = 0; i < env->count; i++)
 		model->environment[i] = env->items[i];
+	model->environment[env->count] = model->mark;
 	if (model->worker->names_gpus)
-		model->environment[env->count] = model->visible;
+		model->environment[env->count + 1] = model->visible;
 	return MD_OK;
 }
 
@@ -114,6 +152,7 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	settings->name = config->id;
 	settings->argv = model->argv;
 	settings->swap_command = model->worker->swap_command;
+	make_mark(model);
 	MD_FORWARD(make_environment(model, err));
 	settings->environment = model->environment;
 	settings->host = model->host;

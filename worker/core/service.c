@@ -23,9 +23,14 @@
 #define TICK_S 1
 #define DRAIN_MS 30000u /* for requests, when the daemon ends */
 
+/* All that would end the daemon by themselves, without its engines. */
+static const int ending_signals[] = {SIGINT,  SIGTERM,   SIGQUIT, SIGUSR1, SIGUSR2,
+				     SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR};
+
 struct service {
 	struct md_worker worker;
-	struct event *interrupt, *terminate, *hangup, *tick;
+	struct event *hangup, *tick;
+	struct event *ends[sizeof(ending_signals) / sizeof(*ending_signals)];
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
 	bool ending;
@@ -128,13 +133,14 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
 	MD_FORWARD(md_models_create(worker, err));
-	service->interrupt = evsignal_new(worker->base, SIGINT, on_signal, service);
-	service->terminate = evsignal_new(worker->base, SIGTERM, on_signal, service);
+	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
+		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
+		if (!service->ends[i] || event_add(service->ends[i], NULL))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
+	}
 	service->hangup = evsignal_new(worker->base, SIGHUP, on_hangup, service);
 	service->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, service);
-	if (!service->interrupt || !service->terminate || !service->hangup || !service->tick ||
-	    event_add(service->interrupt, NULL) || event_add(service->hangup, NULL) ||
-	    event_add(service->terminate, NULL) || event_add(service->tick, &tick))
+	if (!service->hangup || !service->tick || event_add(service->hangup, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
 	MD_FORWARD(open_control(service, options->control, err));
 	md_clients_limits(worker->config, &limits);
@@ -161,8 +167,8 @@ static void end(struct service *service)
 	md_notify_destroy(worker->notify);
 	md_ledger_destroy(worker->ledger);
 	free_event(worker->look);
-	free_event(service->interrupt);
-	free_event(service->terminate);
+	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++)
+		free_event(service->ends[i]);
 	free_event(service->hangup);
 	free_event(service->tick);
 	md_engine_processes_destroy(worker->processes);

@@ -75,6 +75,7 @@ struct md_model {
 	char **argv;                 /* of the engine, as it is started */
 	const char **environment;
 	char visible[128]; /* CUDA_VISIBLE_DEVICES=... */
+	char mark[80];     /* MEDUSA_WORKER_ENGINE=..., of its engine alone */
 	struct md_engine *engine;
 	struct md_engine_settings settings;
 	struct md_log_file *log;

@@ -9,8 +9,11 @@
 #include <sys/wait.h>
 
 #include "worker/engine/health.h"
+#include "worker/engine/port_owner.h"
 
-#define WORDS_MAX 256u /* of a command that stops */
+#define WORDS_MAX 256u  /* of a command that stops */
+#define PORT_LOOKS 100u /* until a port that is taken is given up: what has just been killed still holds it */
+#define PORT_LOOK_MS 20u
 
 struct md_engine {
 	struct event_base *base;
@@ -23,6 +26,8 @@ struct md_engine {
 	struct md_engine_process *process, *helper; /* helper: medusa-swap, or the command that stops */
 	struct md_engine_health *health;
 	struct event *deadline;
+	struct event *look; /* at the port, before it is started */
+	unsigned looks;
 	bool unwanted;   /* it failed, and is being stopped for that reason */
 	bool was_wanted; /* `settled` is expected when it has stopped */
 	char why[256];   /* of a failure that is told once it has stopped */
@@ -74,17 +79,28 @@ static void on_stop_command_ended(void *context, int status)
 	engine->helper = NULL;
 }
 
+/* A copy in which each "${PID}" is the process's id; NULL: out of memory. */
+static char *expand_word(const char *word, pid_t pid)
+{
+	char *made = NULL;
+	size_t size;
+	FILE *out = open_memstream(&made, &size);
+	for (const char *at; out && (at = strstr(word, "${PID}")); word = at + strlen("${PID}"))
+		fprintf(out, "%.*s%d", (int)(at - word), word, (int)pid);
+	if (out)
+		fputs(word, out);
+	if (out && !fclose(out))
+		return made;
+	free(made);
+	return NULL;
+}
+
 /* Words of the command with the process's id in them; the caller frees each, and the list. */
 static char **expand(char *const *argv, pid_t pid)
 {
 	char **made = calloc(WORDS_MAX + 1, sizeof(*made));
-	for (size_t i = 0; made && argv[i] && i < WORDS_MAX; i++) {
-		const char *at = strstr(argv[i], "${PID}");
-		int failed = at ? asprintf(&made[i], "%.*s%d%s", (int)(at - argv[i]), argv[i], (int)pid, at + 6)
-				: asprintf(&made[i], "%s", argv[i]);
-		if (failed < 0)
-			made[i] = NULL;
-	}
+	for (size_t i = 0; made && argv[i] && i < WORDS_MAX; i++)
+		made[i] = expand_word(argv[i], pid);
 	return made;
 }
 
@@ -151,6 +167,11 @@ void md_engine_stop(struct md_engine *engine)
 		engine->events->settled(engine->context);
 		return;
 	}
+	if (!engine->process) { /* it waits for its port */
+		event_del(engine->look);
+		settle(engine, MD_ENGINE_STOPPED);
+		return;
+	}
 	engine->was_wanted = true;
 	engine->unwanted = false;
 	if (engine->state != MD_ENGINE_STOPPING)
@@ -159,9 +180,26 @@ void md_engine_stop(struct md_engine *engine)
 
 /* ---- starting ---- */
 
-static void on_healthy(void *context)
+/* False: another process has answered, and this one may not have found out yet that its port is taken. */
+static bool on_healthy(void *context, char *why, size_t size)
 {
-	settle(context, MD_ENGINE_READY);
+	struct md_engine *engine = context;
+	const struct md_engine_settings *settings = engine->settings;
+	pid_t owner = settings->mark ? md_port_foreign_owner(&settings->address, md_engine_process_id(engine->process),
+							     settings->mark)
+				     : 0;
+	if (owner)
+		snprintf(why, size, "process %d, which is not this engine, serves at %s", (int)owner, settings->host);
+	else
+		settle(engine, MD_ENGINE_READY);
+	return !owner;
+}
+
+/* The engine could not be started, after it was said to be starting. */
+static void fail_start(struct md_engine *engine, const char *why)
+{
+	enter(engine, MD_ENGINE_STOPPED);
+	engine->events->failed(engine->context, why);
 }
 
 static void start_process(struct md_engine *engine)
@@ -171,19 +209,39 @@ static void start_process(struct md_engine *engine)
 	    .argv = settings->argv, .extra = settings->environment, .output = engine->output};
 	struct md_error err = {0};
 	if (md_engine_process_start(engine->processes, &command, on_ended, engine, &engine->process, &err) != MD_OK) {
-		engine->events->failed(engine->context, err.message);
+		fail_start(engine, err.message);
 		return;
 	}
 	enter(engine, MD_ENGINE_STARTING);
 	set_deadline(engine, settings->start_ms);
-	if (!settings->check) {
-		settle(engine, MD_ENGINE_READY);
-		return;
-	}
 	engine->health = md_engine_health_start(engine->base, &settings->address, settings->host, settings->check,
 						on_healthy, engine);
 	if (!engine->health)
 		give_up(engine, "out of memory for the check of its health");
+}
+
+/* An engine whose port somebody has would fail, and its requests would be answered by whoever that is. */
+static void look_at_port(struct md_engine *engine)
+{
+	struct timeval wait = {.tv_usec = PORT_LOOK_MS * 1000};
+	char why[256];
+	if (!engine->settings->mark || !md_port_is_taken(&engine->settings->address)) {
+		start_process(engine);
+	} else if (engine->looks++ < PORT_LOOKS) {
+		if (engine->state != MD_ENGINE_STARTING)
+			enter(engine, MD_ENGINE_STARTING);
+		event_add(engine->look, &wait);
+	} else {
+		snprintf(why, sizeof(why), "was not started, because another process listens at %.150s",
+			 engine->settings->host);
+		fail_start(engine, why);
+	}
+}
+
+static void on_look(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	look_at_port(context);
 }
 
 /* ---- swapping ---- */
@@ -226,8 +284,9 @@ static bool swap(struct md_engine *engine, const char *verb)
 
 void md_engine_start(struct md_engine *engine)
 {
+	engine->looks = 0;
 	if (engine->state != MD_ENGINE_SWAPPED)
-		start_process(engine);
+		look_at_port(engine);
 	else if (swap(engine, "in"))
 		enter(engine, MD_ENGINE_RETURNING);
 	else
@@ -273,10 +332,11 @@ struct md_engine *md_engine_create(struct event_base *base, struct md_engine_pro
 				     .events = events,
 				     .context = context,
 				     .output = output,
-				     .deadline = evtimer_new(base, on_deadline, engine)};
-	if (engine->deadline)
+				     .deadline = evtimer_new(base, on_deadline, engine),
+				     .look = evtimer_new(base, on_look, engine)};
+	if (engine->deadline && engine->look)
 		return engine;
-	free(engine);
+	md_engine_destroy(engine);
 	return NULL;
 }
 
@@ -289,6 +349,9 @@ void md_engine_destroy(struct md_engine *engine)
 		md_engine_process_kill(engine->process);
 	if (engine->helper)
 		md_engine_process_kill(engine->helper);
-	event_free(engine->deadline);
+	if (engine->deadline)
+		event_free(engine->deadline);
+	if (engine->look)
+		event_free(engine->look);
 	free(engine);
 }

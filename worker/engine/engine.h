@@ -27,7 +27,8 @@ struct md_engine_settings {
 	const char *const *environment; /* "NAME=VALUE", ends with NULL; may be NULL */
 	const char *swap_command;       /* path of medusa-swap; may be NULL if swap_name is */
 	const char *host;               /* the Host header of requests to it */
-	const char *check;              /* path that answers 200 when it is ready; NULL: ready once it runs */
+	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
+	const char *mark; /* of md_port_foreign_owner, which is in `environment`; NULL: whoever serves there is right */
 	struct md_http_address address; /* where it serves */
 	uint64_t start_ms;              /* deadline: from its start until it is healthy */
 	uint64_t stop_ms;               /* from the wish to stop until SIGKILL */

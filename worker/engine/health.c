@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/engine/health.h"
 
+#include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <event2/util.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +18,10 @@ struct md_engine_health {
 	struct event_base *base;
 	struct event *again;
 	struct md_http_call *call;
+	struct bufferevent *touch; /* a connection without a question */
 	struct md_http_address address;
 	char *host, *target;
-	void (*healthy)(void *context);
+	bool (*healthy)(void *context, char *why, size_t size);
 	void *context;
 	unsigned wait_ms, status;
 	char last[160];
@@ -29,6 +32,16 @@ static void ask_later(struct md_engine_health *health)
 	struct timeval wait = {.tv_usec = health->wait_ms * 1000};
 	health->wait_ms = health->wait_ms * 2 < MOST_MS ? health->wait_ms * 2 : MOST_MS;
 	event_add(health->again, &wait);
+}
+
+/* The health is gone on return, or asks again. */
+static void tell_healthy(struct md_engine_health *health)
+{
+	char why[sizeof(health->last)];
+	if (health->healthy(health->context, why, sizeof(why)))
+		return;
+	memcpy(health->last, why, sizeof(why));
+	ask_later(health);
 }
 
 static void on_head(void *context, const struct md_http_head *head)
@@ -47,10 +60,10 @@ static void on_end(void *context)
 	struct md_engine_health *health = context;
 	health->call = NULL;
 	snprintf(health->last, sizeof(health->last), "answered %s with %u", health->target, health->status);
-	if (health->status == 200)
-		health->healthy(health->context);
-	else
+	if (health->status != 200)
 		ask_later(health);
+	else
+		tell_healthy(health);
 }
 
 static void on_failed(void *context, const char *why)
@@ -63,10 +76,46 @@ static void on_failed(void *context, const char *why)
 
 static const struct md_http_call_events events = {.head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
 
+static void on_touched(struct bufferevent *wire, short what, void *context)
+{
+	struct md_engine_health *health = context;
+	if (!(what & BEV_EVENT_CONNECTED))
+		snprintf(health->last, sizeof(health->last), "connecting: %s",
+			 what & BEV_EVENT_TIMEOUT ? "nobody has answered"
+						  : evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+	bufferevent_free(wire);
+	health->touch = NULL;
+	if (what & BEV_EVENT_CONNECTED)
+		tell_healthy(health);
+	else
+		ask_later(health);
+}
+
+static void touch(struct md_engine_health *health)
+{
+	struct timeval most = {.tv_sec = ANSWER_S};
+	health->touch = bufferevent_socket_new(health->base, -1, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+	if (!health->touch) {
+		ask_later(health);
+		return;
+	}
+	bufferevent_setcb(health->touch, NULL, NULL, on_touched, health);
+	bufferevent_set_timeouts(health->touch, NULL, &most);
+	if (!bufferevent_socket_connect(health->touch, &health->address.any, (int)health->address.size))
+		return;
+	bufferevent_free(health->touch);
+	health->touch = NULL;
+	ask_later(health);
+}
+
 static void ask(evutil_socket_t fd, short what, void *context)
 {
 	struct md_engine_health *health = context;
 	(void)fd, (void)what;
+	if (!health->target) {
+		touch(health);
+		return;
+	}
 	health->call = md_http_call_begin(health->base, &health->address, "GET", health->target, &events, health);
 	if (!health->call) {
 		ask_later(health);
@@ -77,8 +126,8 @@ static void ask(evutil_socket_t fd, short what, void *context)
 }
 
 struct md_engine_health *md_engine_health_start(struct event_base *base, const struct md_http_address *address,
-						const char *host, const char *target, void (*healthy)(void *context),
-						void *context)
+						const char *host, const char *target,
+						bool (*healthy)(void *context, char *why, size_t size), void *context)
 {
 	struct md_engine_health *health = calloc(1, sizeof(*health));
 	if (!health)
@@ -87,12 +136,12 @@ struct md_engine_health *md_engine_health_start(struct event_base *base, const s
 					    .again = evtimer_new(base, ask, health),
 					    .address = *address,
 					    .host = strdup(host),
-					    .target = strdup(target),
+					    .target = target ? strdup(target) : NULL,
 					    .healthy = healthy,
 					    .context = context,
 					    .wait_ms = FIRST_MS,
 					    .last = "was not asked yet"};
-	if (!health->again || !health->host || !health->target) {
+	if (!health->again || !health->host || (target && !health->target)) {
 		md_engine_health_stop(health);
 		return NULL;
 	}
@@ -110,6 +159,8 @@ void md_engine_health_stop(struct md_engine_health *health)
 	if (!health)
 		return;
 	md_http_call_cancel(health->call);
+	if (health->touch)
+		bufferevent_free(health->touch);
 	if (health->again)
 		event_free(health->again);
 	free(health->host);

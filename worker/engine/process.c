@@ -12,6 +12,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "worker/engine/keeper.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
 
 extern char **environ;
 
@@ -25,6 +29,7 @@ struct md_engine_process {
 
 struct md_engine_processes {
 	struct event *child_ended;
+	struct md_engine_keeper *keeper; /* NULL: there could be none */
 	struct md_engine_process *first;
 };
 
@@ -44,11 +49,13 @@ static struct md_engine_process *take_ended(struct md_engine_processes *processe
 
 static void on_child(evutil_socket_t signal, short what, void *context)
 {
+	struct md_engine_processes *made = context;
 	struct md_engine_process *process;
 	int status;
 	(void)signal, (void)what;
-	while ((process = take_ended(context, &status))) {
+	while ((process = take_ended(made, &status))) {
 		kill(-process->pid, SIGKILL); /* what it has left behind of its group */
+		md_engine_keeper_remove(made->keeper, process->pid);
 		process->ended(process->context, status);
 		free(process);
 	}
@@ -59,6 +66,9 @@ struct md_engine_processes *md_engine_processes_create(struct event_base *base)
 	struct md_engine_processes *made = calloc(1, sizeof(*made));
 	if (!made)
 		return NULL;
+	made->keeper = md_engine_keeper_create();
+	if (!made->keeper)
+		md_warn("engines outlive this daemon if it is killed: starting their keeper: %s", strerror(errno));
 	made->child_ended = evsignal_new(base, SIGCHLD, on_child, made);
 	if (made->child_ended && !event_add(made->child_ended, NULL))
 		return made;
@@ -76,6 +86,7 @@ void md_engine_processes_destroy(struct md_engine_processes *processes)
 	}
 	if (processes->child_ended)
 		event_free(processes->child_ended);
+	md_engine_keeper_destroy(processes->keeper);
 	free(processes);
 }
 
@@ -152,8 +163,9 @@ enum md_status md_engine_process_start(struct md_engine_processes *processes, co
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
 	int failure = spawn(command, (char *const *)environment, &made->pid);
 	if (failure)
-		return md_error_set(err, failure == ENOMEM ? MD_ERR_NO_MEMORY : MD_ERR_NOT_FOUND, "starting %.200s: %s",
-				    command->argv[0], strerror(failure));
+		return md_error_set(err, failure == ENOMEM ? MD_ERR_NO_MEMORY : MD_ERR_NOT_FOUND,
+				    "could not be started: %.200s: %s", command->argv[0], strerror(failure));
+	md_engine_keeper_add(processes->keeper, made->pid);
 	made->processes = processes;
 	made->next = processes->first;
 	made->ended = ended;
@@ -177,6 +189,7 @@ void md_engine_process_kill(struct md_engine_process *process)
 	struct md_engine_process **at = &process->processes->first;
 	kill(-process->pid, SIGKILL);
 	waitpid(process->pid, NULL, 0);
+	md_engine_keeper_remove(process->processes->keeper, process->pid);
 	while (*at != process)
 		at = &(*at)->next;
 	*at = process->next;

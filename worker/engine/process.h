@@ -14,8 +14,9 @@ struct md_engine_process;
 /* Of all processes of one loop. */
 struct md_engine_processes;
 
+/* Forks a keeper (keeper.h): call it while there is one thread. */
 struct md_engine_processes *md_engine_processes_create(struct event_base *base); /* NULL: out of memory */
-/* The processes run on, and nothing more is said of them. NULL is fine. */
+/* Kills the processes that still run. NULL is fine. */
 void md_engine_processes_destroy(struct md_engine_processes *processes);
 
 struct md_engine_command {

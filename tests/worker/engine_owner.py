@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines belong to one daemon: engine_owner.py FOLDER. They end with it, and nobody else answers for them."""
+import http.server
+import signal
+import subprocess
+import sys
+import threading
+
+from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+
+folder = sys.argv[1]
+first = free_ports(8)
+
+
+def lives(pid):
+    """Whether the process is there, and no zombie whose parent is slow."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# However the daemon ends, its engines end, those behind a shell included; the next daemon has engines of its own.
+config = f"""
+startPort: {first}
+groups: {{all: {{swap: false, members: [a, shell]}}}}
+models:
+  a: {{cmd: "{ENGINE} --name a"}}
+  shell: {{cmd: "sh -c '{ENGINE} --name shell --ignore-term; true'"}}
+"""
+for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGQUIT, signal.SIGSEGV):
+    d = Daemon(f"{folder}/ends", config)
+    pids = [d.chat(model).json.get("pid") for model in ("a", "shell")]
+    check(f"{how.name}: both run", True, all(pid and lives(pid) for pid in pids))
+    code = d.stop(how)
+    check(f"{how.name}: the exit code", -how if how in (signal.SIGKILL, signal.SIGSEGV) else 0, code if how != signal.SIGSEGV else -how)
+    until(f"{how.name}: no engine is left", lambda: not any(lives(pid) for pid in pids))
+d = Daemon(f"{folder}/ends", config)
+pids.append(d.chat("a").json.get("pid"))
+check("the next daemon has an engine of its own", True, pids[2] and pids[2] not in pids[:2])
+check("the exit code", 0, d.stop())
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Says 200 to everything, as an engine does whose daemon is not this one."""
+    asked = 0
+
+    def log_message(self, *words):
+        pass
+
+    def do_GET(self):
+        Stranger.asked += 1
+        self.send_response(200)
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        self.wfile.write(b"stranger")
+
+    do_POST = do_GET
+
+
+def serve(port):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Stranger)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+# A port that somebody has.
+server = serve(first)
+d = Daemon(f"{folder}/taken", config)
+r = d.chat("a")
+check("nobody else answers", (True, False), (r.status >= 500, b"stranger" in r.body))
+check("why", True, f"another process listens at localhost:{first}" in r.json["error"]["message"])
+check("the stranger was not asked", 0, Stranger.asked)
+server.shutdown()
+server.server_close()
+check("when it is gone", (200, "a"), (lambda r: (r.status, r.json.get("name")))(d.chat("a")))
+check("the exit code", 0, d.stop())
+
+# Somebody takes the port after the engine's process has begun, and before it listens.
+go = f"{folder}/go"
+d = Daemon(f"{folder}/late", f"""
+startPort: {first}
+models:
+  a: {{cmd: "sh -c 'while ! test -e {go}; do sleep 0.01; done; exec {ENGINE} --name a'"}}
+""")
+replies = []
+client = threading.Thread(target=lambda: replies.append(d.chat("a")))
+client.start()
+until("it starts", lambda: d.running().get("a") == "starting")
+server = serve(first)
+until("the stranger was asked", lambda: Stranger.asked >= 3)
+check("that is not its health", {"a": "starting"}, d.running())
+with open(go, "w", encoding="utf-8"):
+    pass
+client.join()
+check("nobody else answers", (True, False), (replies[0].status >= 500, b"stranger" in replies[0].body))
+server.shutdown()
+server.server_close()
+check("when it is gone", (200, "a"), (lambda r: (r.status, r.json.get("name")))(d.chat("a")))
+check("the exit code", 0, d.stop())
+
+# Two daemons with one configuration.
+one, two = (Daemon(f"{folder}/twin{i}", config) for i in (1, 2))
+own = one.chat("a").json.get("pid")
+r = two.chat("a")
+check("one has the engine", (True, True), (bool(own), r.status >= 500))
+check("the other one says why", True, "another process listens" in r.json["error"]["message"])
+check("the first one goes on", own, one.chat("a").json.get("pid"))
+check("the exit codes", (0, 0), (one.stop(), two.stop()))
+
+# cmdStop gets the process wherever it is asked for; an engine without a check is asked when it listens.
+d = Daemon(f"{folder}/words", f"""
+startPort: {first}
+models:
+  a:
+    cmd: "sh -c 'sleep 0.3; exec {ENGINE} --name a'"
+    checkEndpoint: none
+    cmdStop: "sh -c 'echo ${{PID}}-${{PID}} >{folder}/stopped; kill ${{PID}}'"
+""")
+r = d.chat("a")
+check("without a check", (200, "a"), (r.status, r.json.get("name")))
+check("unload", 0, d.ctl("unload", "a").returncode)
+with open(f"{folder}/stopped", encoding="utf-8") as file:
+    check("cmdStop", f"{r.json['pid']}-{r.json['pid']}\n", file.read())
+check("the exit code", 0, d.stop())
+
+# Two engines that want one port.
+with open(f"{folder}/same.yaml", "w", encoding="utf-8") as file:
+    file.write(f"models:\n  a: {{cmd: x, proxy: 'http://127.0.0.1:{first}'}}\n  b: {{cmd: x, proxy: 'http://localhost:{first}/v1'}}\n"
+               f"  c: {{cmd: x, proxy: 'http://localhost:{first + 1}'}}\n")
+done = subprocess.run(["medusa-worker", "--config", f"{folder}/same.yaml", "--check"], capture_output=True, text=True, timeout=PATIENCE)
+check("it is noted", (0, 1), (done.returncode, done.stderr.count("has the same address")))
+check("where", True, "same.yaml:3: models.b: the engine of model a has the same address" in done.stderr)
+finish()

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine/port_owner.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LISTENING 0x0Au /* TCP_LISTEN, as the kernel writes it */
+#define ENVIRONMENT_MAX (256u << 10)
+
+/* ---- sockets that listen ---- */
+
+/* Of a v6 address in /proc/net/tcp6: all addresses, ::1, or a v4 address within a v6 one. */
+static bool covers_v6(const char *hex, const struct md_http_address *address)
+{
+	char mapped[33];
+	if (!strcmp(hex, "00000000000000000000000000000000"))
+		return true;
+	if (address->any.sa_family == AF_INET6)
+		return !strcmp(hex, "00000000000000000000000001000000");
+	snprintf(mapped, sizeof(mapped), "0000000000000000FFFF0000%08X", address->v4.sin_addr.s_addr);
+	return !strcmp(hex, mapped);
+}
+
+static bool covers_v4(const char *hex, const struct md_http_address *address)
+{
+	return address->any.sa_family == AF_INET &&
+	       (!strcmp(hex, "00000000") || strtoul(hex, NULL, 16) == address->v4.sin_addr.s_addr);
+}
+
+/* The inode of the socket that listens; 0: there is none in this table. */
+static uint64_t find_listener(const char *table, const struct md_http_address *address, unsigned port,
+			      bool (*covers)(const char *hex, const struct md_http_address *address))
+{
+	char line[512], local[33];
+	unsigned own_port, state;
+	uint64_t inode, found = 0;
+	FILE *file = fopen(table, "re");
+	while (file && !found && fgets(line, sizeof(line), file))
+		if (sscanf(line, " %*d: %32[0-9A-F]:%x %*s %x %*s %*s %*s %*s %*s %" SCNu64, local, &own_port, &state,
+			   &inode) == 4 &&
+		    state == LISTENING && own_port == port && covers(local, address))
+			found = inode;
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static bool is_loopback(const struct md_http_address *address)
+{
+	return (address->any.sa_family == AF_INET && ntohl(address->v4.sin_addr.s_addr) >> 24 == 127) ||
+	       (address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr));
+}
+
+static uint64_t listener(const struct md_http_address *address)
+{
+	unsigned port = address->any.sa_family == AF_INET ? ntohs(address->v4.sin_port) : ntohs(address->v6.sin6_port);
+	uint64_t inode = is_loopback(address) ? find_listener("/proc/net/tcp", address, port, covers_v4) : 0;
+	return inode || !is_loopback(address) ? inode : find_listener("/proc/net/tcp6", address, port, covers_v6);
+}
+
+bool md_port_is_taken(const struct md_http_address *address)
+{
+	return listener(address) != 0;
+}
+
+/* ---- processes ---- */
+
+static bool holds(pid_t pid, uint64_t inode)
+{
+	char path[64], wanted[48], link[48];
+	struct dirent *entry;
+	bool found = false;
+	snprintf(wanted, sizeof(wanted), "socket:[%" PRIu64 "]", inode);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	DIR *folder = opendir(path);
+	while (folder && !found && (entry = readdir(folder))) {
+		ssize_t size = readlinkat(dirfd(folder), entry->d_name, link, sizeof(link) - 1);
+		link[size > 0 ? size : 0] = '\0';
+		found = !strcmp(link, wanted);
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
+/* A process of the group (-1: of any) that has the socket; 0: none that this process may look into. */
+static pid_t find_holder(uint64_t inode, pid_t group)
+{
+	DIR *folder = opendir("/proc");
+	struct dirent *entry;
+	pid_t found = 0;
+	while (folder && !found && (entry = readdir(folder))) {
+		pid_t pid = isdigit((unsigned char)*entry->d_name) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
+		if (pid && (group < 0 || getpgid(pid) == group) && holds(pid, inode))
+			found = pid;
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
+/* Field 22 of stat: clock ticks since the machine began; 0: unknown. */
+static uint64_t began(pid_t pid)
+{
+	char path[64], text[1024];
+	uint64_t ticks = 0;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	FILE *file = fopen(path, "re");
+	size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	text[size] = '\0';
+	const char *at = strrchr(text, ')'); /* a command's name may have spaces */
+	for (unsigned field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		ticks = strtoull(at + 1, NULL, 10);
+	if (file)
+		fclose(file);
+	return ticks;
+}
+
+/* The mark in the environment that the process began with; "": none, or it may not be read. */
+static void read_mark(pid_t pid, char *mark, size_t size)
+{
+	static const char name[] = MD_ENGINE_MARK "=";
+	char path[64], *text = malloc(ENVIRONMENT_MAX + 1);
+	*mark = '\0';
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	FILE *file = text ? fopen(path, "re") : NULL;
+	size_t used = file ? fread(text, 1, ENVIRONMENT_MAX, file) : 0;
+	for (const char *at = text; at && at < text + used; at += strlen(at) + 1) {
+		text[used] = '\0';
+		if (!strncmp(at, name, sizeof(name) - 1))
+			snprintf(mark, size, "%s", at + sizeof(name) - 1);
+	}
+	if (file)
+		fclose(file);
+	free(text);
+}
+
+pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, const char *mark)
+{
+	uint64_t inode = listener(address);
+	char other[64];
+	if (!inode || find_holder(inode, group))
+		return 0;
+	pid_t owner = find_holder(inode, -1);
+	if (!owner)
+		return 0;
+	read_mark(owner, other, sizeof(other));
+	if (*other)
+		return strcmp(other, mark) ? owner : 0;
+	return began(owner) && began(owner) < began(group) ? owner : 0;
+}
