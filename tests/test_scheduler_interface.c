@@ -260,7 +260,7 @@ Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);
 	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_KIND_QUEUEING, MEDUSA_SCHED_KIND_PRELOADING);
 	ASSERT_NAMED(latency, medusa_sched_latency, MEDUSA_SCHED_LATENCY_WAITING, MEDUSA_SCHED_LATENCY_COMPLETION);
-	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_REASON_NEVER_FITS, MEDUSA_SCHED_REASON_NO_ROOM);
+	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_REASON_NEVER_FITS, MEDUSA_SCHED_REASON_QUOTA);
 	ASSERT_NAMED(source, medusa_sched_source, MEDUSA_SCHED_SOURCE_HOST, MEDUSA_SCHED_SOURCE_MADE);
 	for (int i = -1; i < 64; i++)
 		cr_expect_eq(!strcmp(medusa_sched_result_name((enum medusa_sched_result)i), "unknown result"),

@@ -35,7 +35,7 @@ struct pending {
 
 struct world {
 	struct medusa_sched *sched;
-	uint32_t gpus, functions, backbones;
+	uint32_t gpus, functions, backbones, tenants;
 	uint64_t limit[8], given[8]; /* bytes that the actions so far have put on each GPU, by this side's own count */
 	bool lost[8], drained[8];
 	bool changed; /* some function was */
@@ -324,7 +324,8 @@ static void arrive(void)
 				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB),
 				       .tokens = draw(3) ? draw(1000) : 0,
 				       .deadline = draw(4) ? 0 : world.now + draw(2 * SECOND),
-				       .priority = draw(4) ? 0 : (int32_t)draw(5) - 2};
+				       .priority = draw(4) ? 0 : (int32_t)draw(5) - 2,
+				       .tenant = (uint32_t)draw(world.tenants + 1)};
 	world.kv[e.request] = e.kv_bytes;
 	world.deadline[e.request] = e.deadline;
 	world.fates[e.request] = LIVES;
@@ -571,6 +572,16 @@ static void create(struct medusa_sched_options *options)
 	cr_assert_eq(medusa_sched_create(&node, options, &world.sched), 0, "%s", medusa_sched_error(NULL));
 }
 
+static void add_tenants(void)
+{
+	world.tenants = draw(2) ? 1 + (uint32_t)draw(4) : 0;
+	for (uint32_t i = 0, index; i < world.tenants; i++) {
+		struct medusa_sched_tenant t = {sizeof(t), 0.5 * (double)draw(8), (uint32_t)draw(50),
+						(uint32_t)draw(9)};
+		cr_assert_eq(medusa_sched_add_tenant(world.sched, &t, &index), 0);
+	}
+}
+
 static void add_functions(void)
 {
 	uint32_t index, wanted = 1 + (uint32_t)draw(40);
@@ -646,6 +657,7 @@ static void play(uint64_t seed, uint64_t events)
 					       .run_timeout_ns = draw(3) ? (1 + draw(5)) * SECOND : 0};
 	create(&options);
 	add_functions();
+	add_tenants();
 	uint64_t gap = 1 + draw(50000000);
 	while (world.events < events) {
 		uint64_t at = world.now + draw(gap);

@@ -182,6 +182,27 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
 int medusa_sched_change_function(struct medusa_sched *sched, uint32_t function,
 				 const struct medusa_sched_function *changed);
 
+/* ---- tenants ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Whose requests these are. While several tenants wait, each gets its part of the GPUs' time by its weight, whatever the
+ * queueing policy says, which orders the functions of one tenant. What one does not use, the others get at once; who asks
+ * for nothing saves nothing up. docs/scheduler.md states the bounds. Tenant 0 exists always, with weight 1 and no limits.
+ */
+struct medusa_sched_tenant {
+	size_t size;          /* sizeof(struct medusa_sched_tenant) */
+	double weight;        /* 0.000001 to 1000000; 0: 1 */
+	uint32_t max_waiting; /* requests that wait; more are refused (MEDUSA_SCHED_REASON_QUOTA). 0: no limit */
+	/*
+	 * Requests that run at one time. Only so many are in queues and batches together; the others are held back, by
+	 * priority and arrival. They count as waiting for the tenant, and not for their function. 0: no limit.
+	 */
+	uint32_t max_running;
+};
+
+/* Indices count up from 1. A tenant stays. */
+int medusa_sched_add_tenant(struct medusa_sched *sched, const struct medusa_sched_tenant *tenant, uint32_t *index);
+
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
 /* Of artifacts. */
@@ -195,7 +216,7 @@ enum medusa_sched_class {
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_ARRIVAL =
 	    1, /* request, function, kv_bytes (0: the function's; KV_CHANGED can say none), tokens (expected; 0: unknown),
-		  deadline, priority */
+		  deadline, priority, tenant */
 	MEDUSA_SCHED_EVENT_CANCEL,      /* request: its client is gone. Waiting: it ends; running: it is aborted if its
 				      function is abortable, or else runs to its end */
 	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional; the first report counts) */
@@ -241,7 +262,7 @@ enum medusa_sched_event_type {
 	 */
 	MEDUSA_SCHED_EVENT_RESIDENT,
 	/*
-	 * request, function, gpu, kv_bytes, tokens, deadline, priority as of an arrival: it runs there already. Its function
+	 * request, function, gpu, kv_bytes, tokens, deadline, priority, tenant as of an arrival: it runs there already. Its function
 	 * must be RESIDENT, and a slot free; requests of one function on one GPU are one batch. The answer is a
 	 * MEDUSA_SCHED_ACTION_RUN of that request, which says its batch; there is nothing to start. Latencies count from now.
 	 */
@@ -269,11 +290,12 @@ struct medusa_sched_event {
 	 */
 	uint64_t deadline;
 	/*
-	 * Of two requests, that of the higher priority starts first, whatever the queueing policy says; the policy orders
-	 * equals. A request that has waited for 30 s (or max_wait_ns / 4, if that is less) has the highest one.
+	 * Of two requests of one tenant, that of the higher priority starts first, whatever the queueing policy says; the
+	 * policy orders equals. A request that has waited for 30 s (or max_wait_ns / 4, if that is less) has the highest one.
 	 */
 	int32_t priority;
 	enum medusa_sched_class artifact; /* of MEDUSA_SCHED_EVENT_RESIDENT */
+	uint32_t tenant; /* of an arrival, or of what runs already: from medusa_sched_add_tenant; 0: the default one */
 };
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
@@ -333,7 +355,8 @@ enum medusa_sched_reason {
 	MEDUSA_SCHED_REASON_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
 	MEDUSA_SCHED_REASON_DEADLINE,     /* its deadline has passed */
 	MEDUSA_SCHED_REASON_TIMED_OUT,    /* no end of its run was reported, `retries` times over */
-	MEDUSA_SCHED_REASON_NO_ROOM       /* KV caches have outgrown its GPU, and it was the youngest there */
+	MEDUSA_SCHED_REASON_NO_ROOM,      /* KV caches have outgrown its GPU, and it was the youngest there */
+	MEDUSA_SCHED_REASON_QUOTA         /* max_waiting of its tenant */
 };
 
 struct medusa_sched_action {
@@ -430,6 +453,17 @@ struct medusa_sched_function_state {
 	double rate_per_s; /* predicted */
 };
 
+struct medusa_sched_tenant_state {
+	size_t size;               /* sizeof(struct medusa_sched_tenant_state), set by the caller */
+	uint32_t waiting, running; /* requests */
+	uint64_t served, rejected;
+	/*
+	 * The time for which its requests that have ended held a slot of a GPU, loading included. The time of a batch is
+	 * divided among the requests that are in it.
+	 */
+	uint64_t gpu_ns;
+};
+
 struct medusa_sched_stats {
 	size_t size; /* sizeof(struct medusa_sched_stats), set by the caller */
 	uint64_t arrivals, served, rejected, cancelled, retried;
@@ -466,6 +500,7 @@ int medusa_sched_gpu_get(const struct medusa_sched *sched, uint32_t gpu, struct 
 int medusa_sched_host_get(const struct medusa_sched *sched, struct medusa_sched_host_state *state);
 int medusa_sched_function_get(const struct medusa_sched *sched, uint32_t function,
 			      struct medusa_sched_function_state *state);
+int medusa_sched_tenant_get(const struct medusa_sched *sched, uint32_t tenant, struct medusa_sched_tenant_state *state);
 int medusa_sched_stats_get(const struct medusa_sched *sched, struct medusa_sched_stats *stats);
 
 /*

@@ -7,6 +7,7 @@
 #include "scheduler/core/batch.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 
 #define ABORT_TIME 30000000000ull /* ns that the node has to answer an abort */
@@ -57,6 +58,7 @@ static uint32_t leave_stray(struct medusa_sched *s, uint32_t request)
 	struct md_request *r = &s->requests[request];
 	struct md_batch *b = &s->batches[r->batch];
 	s->requests[moved] = *r;
+	md_tenant_divide(s, r->batch);
 	md_list_remove(s, &b->requests, request);
 	md_list_append(s, &b->strays, request);
 	r->state = MD_STRAY;

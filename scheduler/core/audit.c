@@ -220,6 +220,7 @@ static int audit_requests(struct medusa_sched *s)
 	uint64_t in_batches = 0;
 	for (uint32_t b = 0; b < s->batch_count; b++)
 		in_batches += s->batches[b].live ? s->batches[b].requests.count : 0;
+	waiting += s->held;
 	if (waiting != s->waiting || listed != waiting || in_batches != running ||
 	    s->request_ids.used != waiting + running)
 		return md_fail(
@@ -228,6 +229,49 @@ static int audit_requests(struct medusa_sched *s)
 		    "%zu known",
 		    s->waiting, (unsigned long long)waiting, (unsigned long long)listed, (unsigned long long)running,
 		    (unsigned long long)in_batches, s->request_ids.used);
+	return MEDUSA_SCHED_OK;
+}
+
+struct of_tenant {
+	uint32_t waiting, held, running;
+};
+
+static void count_tenants(const struct medusa_sched *s, struct of_tenant *counted)
+{
+	for (uint32_t r = s->oldest_waiting; r != NONE; r = s->requests[r].newer) {
+		counted[s->requests[r].tenant].waiting++;
+		counted[s->requests[r].tenant].held += s->requests[r].held;
+	}
+	for (uint32_t b = 0; b < s->batch_count; b++) {
+		uint32_t first = s->batches[b].live ? s->batches[b].requests.head : NONE;
+		for (uint32_t r = first; r != NONE; r = s->requests[r].next)
+			counted[s->requests[r].tenant].running++;
+	}
+}
+
+/* Each request is one of its tenant's, and none is held back that may be in its function's queue. */
+static int audit_tenants(struct medusa_sched *s)
+{
+	uint32_t held = 0;
+	MD_AUTO_FREE struct of_tenant *counted = calloc(s->tenant_count, sizeof(*counted));
+	if (!counted)
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for the audit");
+	count_tenants(s, counted);
+	for (uint32_t i = 0; i < s->tenant_count; i++) {
+		const struct md_tenant *t = &s->tenants[i];
+		held += t->held.count;
+		if (t->waiting != counted[i].waiting || t->held.count != counted[i].held ||
+		    t->running != counted[i].running)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+				       "tenant %u: %u wait in the books, %u counted; %u are held back, %u; %u run, %u",
+				       i, t->waiting, counted[i].waiting, t->held.count, counted[i].held, t->running,
+				       counted[i].running);
+		if (t->held.count && t->running + t->waiting - t->held.count < t->max_running)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "tenant %u: requests are held back in vain", i);
+	}
+	if (held != s->held)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%u requests are held back in the books, %u counted",
+			       s->held, held);
 	return MEDUSA_SCHED_OK;
 }
 
@@ -331,6 +375,7 @@ MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 	int code = audit_pins(s);
 	code = code ? code : audit_transfers(s);
 	code = code ? code : audit_requests(s);
+	code = code ? code : audit_tenants(s);
 	code = code ? code : audit_batches(s);
 	return code ? code : audit_host(s);
 }

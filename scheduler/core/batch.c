@@ -9,6 +9,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
@@ -47,6 +48,7 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 	    .requests = {NONE, NONE, 0},
 	    .strays = {NONE, NONE, 0},
 	    .started = s->now,
+	    .divided = s->now,
 	    .live = true,
 	};
 	if (g->first_batch != NONE)
@@ -85,6 +87,8 @@ void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint
 	r->began = s->now;
 	r->expires = md_run_expires(s, request, start_ns);
 	md_alarm_request(s, request);
+	md_tenant_divide(s, batch);
+	md_tenant_runs(s, request);
 	md_list_append(s, &b->requests, request);
 	b->kv_bytes += r->kv_bytes;
 	s->gpus[b->gpu].kv += r->kv_bytes;
@@ -115,11 +119,13 @@ void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
 	uint32_t function = s->batches[batch].function;
 	uint64_t start = md_start_ns(s, function, s->batches[batch].gpu, NONE) +
 			 (count > 1 ? (count - 1) * s->functions[function].spec.alpha_ns : 0);
-	while (count-- > 0 && md_waiting(s, function)) {
+	uint32_t taken = 0;
+	for (; taken < count && md_waiting(s, function); taken++) {
 		uint32_t request = md_first_waiting(s, function);
 		md_request_unwait(s, request);
 		md_batch_add(s, batch, request, start);
 	}
+	md_tenants_charge(s, batch, taken);
 }
 
 void md_batch_leave(struct medusa_sched *s, uint32_t request)
@@ -289,6 +295,7 @@ void md_give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_re
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
 	f->running--;
+	md_tenant_stops(s, request);
 	if (!r->own_kv)
 		r->kv_bytes = f->spec.kv_bytes; /* it may have changed since the request began to run */
 	bool again = tried_again(s, r, blame);

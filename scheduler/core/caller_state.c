@@ -83,8 +83,9 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	    s->backbone_capacity * sizeof(*s->backbones) + s->function_capacity * sizeof(*s->functions) +
 	    s->latency_capacity * sizeof(*s->latencies) +
 	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
-	    s->request_capacity * sizeof(*s->requests) + s->batch_capacity * sizeof(*s->batches) +
-	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
+	    s->tenant_capacity * sizeof(*s->tenants) + s->request_capacity * sizeof(*s->requests) +
+	    s->batch_capacity * sizeof(*s->batches) + s->transfer_capacity * sizeof(*s->transfers) +
+	    s->request_ids.capacity * 3 * sizeof(uint64_t) +
 	    (s->ready.capacity + s->joins.capacity + s->holding.capacity + s->request_alarms.capacity +
 	     s->transfer_alarms.capacity) *
 		(sizeof(struct md_priority_item) + sizeof(uint32_t)) +

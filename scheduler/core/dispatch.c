@@ -16,6 +16,7 @@
 #include "scheduler/core/replicas.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
@@ -29,13 +30,13 @@
 void md_function_ready(struct medusa_sched *s, uint32_t function)
 {
 	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
-	md_priority_put_ranked(&s->ready, function, rank, s->queueing->key(s, function));
+	md_priority_put_turn(&s->ready, function, md_tenant_turn(s, function), rank, s->queueing->key(s, function));
 }
 
 static void put_joining(struct medusa_sched *s, uint32_t function)
 {
 	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
-	md_priority_put_ranked(&s->joins, function, rank, s->queueing->key(s, function));
+	md_priority_put_turn(&s->joins, function, md_tenant_turn(s, function), rank, s->queueing->key(s, function));
 }
 
 /*
@@ -82,8 +83,7 @@ static void step_aside(struct medusa_sched *s, uint32_t function)
 void md_function_changed(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
-	if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
-		md_sort_late(s, function);
+	md_sort_waiting(s, function);
 	/* a claim of room for a further batch is of no use while one that runs has room, or while none may start */
 	bool joins = md_joinable(s, function, NONE);
 	bool useless = joins ? f->claim != NONE && !md_joinable(s, function, f->claim) : !may_start(s, function);
@@ -163,19 +163,22 @@ static void put_first(struct md_gpu *g, uint32_t at)
 	g->claims[0] = function;
 }
 
-/* The claim whose key is least. */
+/* The claim whose tenant's turn it is; of equals, whose key is least. */
 static uint32_t foremost_claim(struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint32_t best = 0;
 	struct md_key least = {0};
+	double soonest = 0;
 	for (uint32_t i = 0; i < g->claim_count; i++) {
-		if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
-			md_sort_late(s, g->claims[i]);
+		md_sort_waiting(s, g->claims[i]);
+		double turn = md_tenant_turn(s, g->claims[i]);
 		struct md_key key = s->queueing->key(s, g->claims[i]);
-		if (i && !md_key_less(key, least))
+		bool first = !i || turn < soonest || (turn <= soonest && md_key_less(key, least));
+		if (!first)
 			continue;
 		best = i;
+		soonest = turn;
 		least = key;
 	}
 	return best;
@@ -446,10 +449,10 @@ static uint32_t first_of(struct medusa_sched *s, const struct md_priority *queue
 		put(s, oldest);
 	for (;;) {
 		struct md_priority_item first = queue->items[0];
-		if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
-			md_sort_late(s, first.index);
+		md_sort_waiting(s, first.index);
 		struct md_key key = s->queueing->key(s, first.index);
-		if (key.major == first.key.major && key.minor == first.key.minor)
+		bool turn = md_tenant_turn(s, first.index) <= first.turn;
+		if (turn && key.major == first.key.major && key.minor == first.key.minor)
 			return first.index;
 		put(s, first.index);
 		if (queue->items[0].index == first.index)

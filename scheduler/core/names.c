@@ -51,6 +51,8 @@ MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 		return "timed out";
 	case MEDUSA_SCHED_REASON_NO_ROOM:
 		return "no room";
+	case MEDUSA_SCHED_REASON_QUOTA:
+		return "quota";
 	}
 	return "unknown reason";
 }

@@ -15,6 +15,8 @@ bool md_key_less(struct md_key a, struct md_key b)
 
 static bool item_less(const struct md_priority_item *a, const struct md_priority_item *b)
 {
+	if (a->turn < b->turn || b->turn < a->turn)
+		return a->turn < b->turn;
 	if (a->rank != b->rank)
 		return a->rank > b->rank;
 	if (md_key_less(a->key, b->key))
@@ -81,12 +83,12 @@ static void sift_down(struct md_priority *queue, uint32_t place, struct md_prior
 
 void md_priority_put(struct md_priority *queue, uint32_t index, struct md_key key)
 {
-	md_priority_put_ranked(queue, index, 0, key);
+	md_priority_put_turn(queue, index, 0, 0, key);
 }
 
-void md_priority_put_ranked(struct md_priority *queue, uint32_t index, int32_t rank, struct md_key key)
+void md_priority_put_turn(struct md_priority *queue, uint32_t index, double turn, int32_t rank, struct md_key key)
 {
-	struct md_priority_item item = {key, index, rank};
+	struct md_priority_item item = {key, turn, index, rank};
 	uint32_t place = queue->places[index];
 	if (place == ABSENT) {
 		sift_up(queue, queue->count++, item);

@@ -13,6 +13,7 @@ struct md_key { /* order: by major, then by minor, then by index; the least is f
 
 struct md_priority_item {
 	struct md_key key;
+	double turn; /* goes before rank and key: the least is first */
 	uint32_t index;
 	int32_t rank; /* goes before the key: the highest is first */
 };
@@ -27,8 +28,9 @@ bool md_key_less(struct md_key a, struct md_key b);
 void md_priority_init(struct md_priority *queue);
 void md_priority_finish(struct md_priority *queue);
 bool md_priority_reserve(struct md_priority *queue, uint32_t capacity); /* for indices < capacity; false: no memory */
-void md_priority_put(struct md_priority *queue, uint32_t index, struct md_key key); /* adds, or moves; rank 0 */
-void md_priority_put_ranked(struct md_priority *queue, uint32_t index, int32_t rank, struct md_key key);
+void md_priority_put(struct md_priority *queue, uint32_t index,
+		     struct md_key key); /* adds, or moves; turn and rank 0 */
+void md_priority_put_turn(struct md_priority *queue, uint32_t index, double turn, int32_t rank, struct md_key key);
 /* does nothing if it is not in the queue */
 void md_priority_remove(struct md_priority *queue, uint32_t index);
 bool md_priority_has(const struct md_priority *queue, uint32_t index);

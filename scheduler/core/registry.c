@@ -11,6 +11,7 @@
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/policies.h"
 
 #define DEFAULT_MAX_WAIT 600000000000ull
@@ -223,6 +224,8 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 		code = md_policies_choose(s, &options);
 		memcpy(create_error, s->error, sizeof(create_error));
 	}
+	if (!code && !md_tenants_create(s))
+		code = md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for tenants");
 	if (!code && !md_latencies_reserve(s, 0))
 		code = md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for histograms");
 	if (code) {
@@ -262,6 +265,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->artifacts);
 	free(s->copies);
 	free(s->requests);
+	free(s->tenants);
 	free(s->batches);
 	free(s->transfers);
 	free(s->blocked);
@@ -487,6 +491,11 @@ void md_function_gone(struct medusa_sched *s, uint32_t function)
 	     r = md_first_waiting(s, function)) {
 		last = r;
 		md_request_reject(s, r, MEDUSA_SCHED_REASON_UNREGISTERED);
+	}
+	for (uint32_t r = s->oldest_waiting, newer; s->held && r != NONE; r = newer) {
+		newer = s->requests[r].newer;
+		if (s->requests[r].function == function)
+			md_request_reject(s, r, MEDUSA_SCHED_REASON_UNREGISTERED);
 	}
 	md_claim_drop(s, function);
 	md_function_changed(s, function);

@@ -8,7 +8,9 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 /* ---- lists of requests ------------------------------------------------------------------------------------------- */
 
@@ -29,8 +31,8 @@ static bool goes_before(const struct md_request *a, const struct md_request *b)
 	return a->rank != b->rank ? a->rank > b->rank : a->arrived <= b->arrived;
 }
 
-/* By rank, then by arrival: a request that comes back after a failure goes before those that arrived later. */
-static void list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request)
+/* A request that comes back after a failure goes before those that arrived later. */
+void md_list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	uint32_t before = list->head;
 	if (list->tail == NONE || goes_before(&s->requests[list->tail], &s->requests[request])) {
@@ -62,6 +64,20 @@ void md_list_remove(struct medusa_sched *s, struct md_list *list, uint32_t reque
 	else
 		list->tail = r->previous;
 	list->count--;
+}
+
+void md_list_move_before(struct medusa_sched *s, struct md_list *list, uint32_t request, uint32_t before)
+{
+	struct md_request *r = &s->requests[request];
+	md_list_remove(s, list, request);
+	r->next = before;
+	r->previous = s->requests[before].previous;
+	if (r->previous != NONE)
+		s->requests[r->previous].next = request;
+	else
+		list->head = request;
+	s->requests[before].previous = request;
+	list->count++;
 }
 
 /* ---- all that wait, by arrival ----------------------------------------------------------------------------------- */
@@ -129,13 +145,23 @@ static void count_for_backbone(struct medusa_sched *s, uint32_t function, int by
 		s->backbones[backbone].waiting += (uint32_t)by;
 }
 
+void md_request_queue(struct medusa_sched *s, uint32_t request)
+{
+	struct md_request *r = &s->requests[request];
+	struct md_function *f = &s->functions[r->function];
+	if (!r->own_kv)
+		r->kv_bytes = f->spec.kv_bytes; /* it may have changed while the request was held back */
+	md_list_insert(s, &f->waiting, request);
+	count_for_backbone(s, r->function, 1);
+}
+
 void md_request_wait(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	r->state = MD_WAITING;
 	r->late = false;
-	list_insert(s, &s->functions[r->function].waiting, request);
-	count_for_backbone(s, r->function, 1);
+	if (!md_tenant_waits(s, request))
+		md_request_queue(s, request);
 	all_insert(s, request);
 	md_alarm_request(s, request);
 }
@@ -143,10 +169,11 @@ void md_request_wait(struct medusa_sched *s, uint32_t request)
 void md_request_raise(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
-	struct md_list *list = r->late ? &s->functions[r->function].late : &s->functions[r->function].waiting;
+	struct md_function *f = &s->functions[r->function];
+	struct md_list *list = r->held ? &s->tenants[r->tenant].held : r->late ? &f->late : &f->waiting;
 	md_list_remove(s, list, request);
 	r->rank = INT32_MAX;
-	list_insert(s, list, request);
+	md_list_insert(s, list, request);
 	md_alarm_request(s, request);
 	md_function_changed(s, r->function);
 }
@@ -155,8 +182,10 @@ void md_request_unwait(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	md_list_remove(s, r->late ? &f->late : &f->waiting, request);
-	count_for_backbone(s, r->function, -1);
+	if (!md_tenant_unwaits(s, request)) {
+		md_list_remove(s, r->late ? &f->late : &f->waiting, request);
+		count_for_backbone(s, r->function, -1);
+	}
 	all_remove(s, request);
 }
 
@@ -203,6 +232,7 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 	} else {
 		s->stats.rejected++;
 		f->rejected++;
+		s->tenants[r->tenant].rejected++;
 	}
 	if (reason != MEDUSA_SCHED_REASON_CANCELLED)
 		md_request_missed(s, request);
@@ -236,16 +266,30 @@ uint32_t md_sooner(const struct medusa_sched *s, uint32_t in_time, uint32_t late
 	return s->requests[late].rank > s->requests[in_time].rank ? late : in_time;
 }
 
-void md_sort_late(struct medusa_sched *s, uint32_t function)
+bool md_is_late(const struct medusa_sched *s, uint32_t request)
+{
+	const struct md_request *r = &s->requests[request];
+	uint64_t deadline = md_deadline(s, request);
+	return r->late || (deadline != UINT64_MAX && s->now + s->functions[r->function].spec.t0_ns > deadline);
+}
+
+static void sort_late(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
 	while (f->waiting.head != NONE) {
 		uint32_t request = f->waiting.head;
-		uint64_t deadline = md_deadline(s, request);
-		if (deadline == UINT64_MAX || s->now + f->spec.t0_ns <= deadline)
+		if (!md_is_late(s, request))
 			return;
 		md_list_remove(s, &f->waiting, request);
 		s->requests[request].late = true;
-		list_insert(s, &f->late, request);
+		md_list_insert(s, &f->late, request);
 	}
+}
+
+void md_sort_waiting(struct medusa_sched *s, uint32_t function)
+{
+	if (md_has_tenants(s))
+		md_tenants_arrange(s, function);
+	else if (s->queueing->traits & MD_QUEUEING_SEPARATES_LATE)
+		sort_late(s, function);
 }

@@ -6,10 +6,16 @@
 #include "scheduler/core/state.h"
 
 void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t request);
+/* By priority, then by arrival. */
+void md_list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request);
+/* Both are in the list. */
+void md_list_move_before(struct medusa_sched *s, struct md_list *list, uint32_t request, uint32_t before);
 void md_list_remove(struct medusa_sched *s, struct md_list *list, uint32_t request);
 
 uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t function);
 void md_request_wait(struct medusa_sched *s, uint32_t request);
+/* A request that waits already, but was held back, comes into its function's queue. */
+void md_request_queue(struct medusa_sched *s, uint32_t request);
 void md_request_unwait(struct medusa_sched *s, uint32_t request); /* removes it from the lists of waiting requests */
 /* rejects a waiting request */
 void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason);
@@ -22,6 +28,8 @@ uint32_t md_waiting(const struct medusa_sched *s, uint32_t function);
 /* The highest priority first; of equals, in time before late, then by arrival. NONE: none waits. */
 uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function);
 uint32_t md_sooner(const struct medusa_sched *s, uint32_t in_time, uint32_t late); /* which is served first */
-void md_sort_late(struct medusa_sched *s, uint32_t function);
+bool md_is_late(const struct medusa_sched *s, uint32_t request); /* a waiting one that can no longer meet its SLO */
+/* Puts those that are next first, as far as that depends on the time: by tenant, or else in time before late. */
+void md_sort_waiting(struct medusa_sched *s, uint32_t function);
 
 #endif

@@ -11,6 +11,7 @@
 #include "scheduler/core/evict.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/tenant.h"
 
 #define MOST_KV (1ull << 48) /* of one request, so that the sum of all cannot overflow */
 
@@ -24,6 +25,7 @@ static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_even
 	action->reason = reason;
 	s->stats.arrivals++;
 	s->stats.rejected++;
+	s->tenants[e->tenant].rejected++;
 	if (e->function < s->function_count) {
 		struct md_function *f = &s->functions[e->function];
 		f->rejected++;
@@ -56,6 +58,9 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_DEADLINE);
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUEUE_FULL);
+	const struct md_tenant *t = &s->tenants[e->tenant];
+	if (t->max_waiting && t->waiting >= t->max_waiting)
+		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUOTA);
 	uint32_t request = md_request_create(s, e->request, e->function);
 	if (request == NONE)
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for request %llu",
@@ -64,6 +69,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	s->requests[request].kv_bytes = kv_bytes;
 	s->requests[request].own_kv = e->kv_bytes != 0;
 	s->requests[request].tokens = e->tokens;
+	s->requests[request].tenant = e->tenant;
 	s->requests[request].deadline = e->deadline ? e->deadline : UINT64_MAX;
 	s->requests[request].rank = e->priority;
 	if (e->priority && !s->priorities)
@@ -185,6 +191,7 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
 	f->served++;
 	s->stats.served++;
+	s->tenants[r->tenant].served++;
 	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);
 }
 
@@ -202,6 +209,7 @@ void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)
 		count_served(s, request);
 	batch = s->requests[request].batch;
 	s->functions[s->requests[request].function].running--;
+	md_tenant_stops(s, request);
 	md_batch_leave(s, request);
 	md_request_end(s, request);
 	md_batch_settle(s, batch);

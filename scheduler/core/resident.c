@@ -190,6 +190,7 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	struct md_request *r = &s->requests[request];
 	r->kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
 	r->tokens = e->tokens;
+	r->tenant = e->tenant;
 	r->deadline = e->deadline ? e->deadline : UINT64_MAX;
 	r->rank = e->priority;
 	r->own_kv = e->kv_bytes != 0;

@@ -69,12 +69,16 @@ struct md_request {
 	uint64_t expires;         /* RUNNING, STRAY: when its end is late */
 	int32_t rank;             /* its priority; INT32_MAX when it has waited long */
 	uint32_t function, batch; /* batch: slot, when RUNNING */
-	uint32_t next, previous;  /* in its function's queue, or in its batch */
-	uint32_t older, newer;    /* among all that wait, by arrival */
+	uint32_t tenant;
+	uint64_t share_from;     /* RUNNING: share_ns of its batch when it came */
+	double charged;          /* RUNNING: ns of GPU time that its tenant was charged with ahead */
+	uint32_t next, previous; /* in its function's queue, or in its batch */
+	uint32_t older, newer;   /* among all that wait, by arrival */
 	uint32_t tries;
 	uint8_t state;
 	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
+	bool held;        /* WAITING: in its tenant's list, not in its function's queue, see max_running */
 	bool started;     /* it has run, perhaps in a try that failed */
 	bool own_kv;      /* its KV memory was stated for it, and is not just the function's */
 	bool counted;     /* for its function's objective */
@@ -106,6 +110,16 @@ struct md_function {
 	struct md_rate rate;
 };
 
+struct md_tenant {
+	double weight;
+	uint32_t max_waiting, max_running; /* 0: no limit */
+	uint32_t waiting, running;         /* waiting: those that are held back, too */
+	struct md_list held;               /* those, by priority and arrival */
+	double turn;                       /* its virtual time: ns of GPU time, by its weight */
+	double seats;                      /* beyond that, while the requests of a function are arranged */
+	uint64_t served, rejected, gpu_ns;
+};
+
 struct md_batch {
 	uint64_t id;
 	uint32_t function, gpu;
@@ -114,10 +128,11 @@ struct md_batch {
 	uint32_t own_older, own_newer; /* of its function; newer ones are before it */
 	struct md_list requests, strays;
 	uint64_t kv_bytes, started;
-	bool live, first_token; /* first_token: some request has its first token */
-	bool begun;             /* its computation, as was reported */
-	bool found;             /* it ran already when this scheduler was made */
-	bool hung;              /* it has only strays, and is none of its function's batches any more */
+	uint64_t share_ns, divided; /* GPU time of each request that was there all the time, up to the time `divided` */
+	bool live, first_token;     /* first_token: some request has its first token */
+	bool begun;                 /* its computation, as was reported */
+	bool found;                 /* it ran already when this scheduler was made */
+	bool hung;                  /* it has only strays, and is none of its function's batches any more */
 };
 
 enum md_direction { MD_IN, MD_OUT };
@@ -179,6 +194,10 @@ struct medusa_sched {
 	uint32_t request_count, request_capacity, free_request;
 	struct md_map request_ids;
 	uint32_t oldest_waiting, newest_waiting, waiting;
+	struct md_tenant *tenants; /* the first is the default one */
+	uint32_t tenant_count, tenant_capacity;
+	uint32_t held; /* waiting requests that are held back, of all tenants */
+	double turn;   /* the node's virtual time: the greatest at which a request has begun to run */
 	struct md_batch *batches;
 	uint32_t batch_count, batch_capacity, free_batch;
 	struct md_transfer *transfers;

@@ -11,6 +11,7 @@
 #include "scheduler/core/request_events.h"
 #include "scheduler/core/resident.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/policies.h"
 #include "scheduler/policy/preloading.h"
@@ -53,6 +54,11 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 	if (e->now < s->now)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->now is %llu, earlier than the event before (%llu)",
 			       (unsigned long long)e->now, (unsigned long long)s->now);
+	bool tenant = e->type == MEDUSA_SCHED_EVENT_ARRIVAL || e->type == MEDUSA_SCHED_EVENT_RUNNING;
+	if (tenant && e->tenant >= s->tenant_count)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->tenant is %u: 0 is the default tenant, and the last one added is %u", e->tenant,
+			       s->tenant_count - 1);
 	bool gpu = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT ||
 		   e->type == MEDUSA_SCHED_EVENT_GPU_LOST || e->type == MEDUSA_SCHED_EVENT_GPU_BACK ||
 		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
@@ -258,6 +264,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 	md_alarms_ring(s);
 	expire(s);
 	ticks(s);
+	md_tenants_release(s);
 	md_dispatch(s);
 	md_preload_next(s);
 	set_timer(s);

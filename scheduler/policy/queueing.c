@@ -6,6 +6,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
@@ -202,7 +203,7 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	const struct md_request *r = &s->requests[first];
 	if (s->dispatches % MD_OLDEST_TURN == 0 && s->oldest_waiting == first && s->now - r->arrived > MD_LONG_WAIT)
 		return (struct md_key){-1, r->arrived};
-	if (r->late)
+	if (r->late || (md_has_tenants(s) && md_is_late(s, first)))
 		return (struct md_key){3, r->arrived};
 	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
 	if (deadline == UINT64_MAX)

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tenants of the scheduler: their parts of the GPUs' time, and their limits. */
+#include "tests/scheduler_fixture.h"
+
+static struct script n;
+
+static uint32_t add_tenant(double weight, uint32_t max_waiting, uint32_t max_running)
+{
+	uint32_t index = NOBODY;
+	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running};
+	cr_assert_eq(medusa_sched_add_tenant(n.sched, &t, &index), 0, "%s", medusa_sched_error(n.sched));
+	return index;
+}
+
+static struct medusa_sched_tenant_state state_of(uint32_t tenant)
+{
+	struct medusa_sched_tenant_state state = {.size = sizeof(state)};
+	cr_assert_eq(medusa_sched_tenant_get(n.sched, tenant, &state), 0);
+	return state;
+}
+
+static void arrive(uint64_t request, uint32_t function, uint32_t tenant, int32_t priority)
+{
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+						    .request = request,
+						    .function = function,
+						    .tenant = tenant,
+						    .priority = priority});
+}
+
+/* The tenant says in the number of its requests: 1000 x tenant + count. */
+static void flood(uint32_t function, uint32_t tenant, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		arrive(1000u * tenant + i, function, tenant, 0);
+}
+
+/* Ends what runs, one request at a time, so many times; each took so long. *served counts by tenant. */
+static void serve(uint32_t count, uint64_t (*takes)(uint64_t request), uint32_t *served)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		unsigned long long request = 0;
+		char *line = strrchr(n.log, '[');
+		cr_assert(line && sscanf(line, "[%llu]", &request) == 1, "nothing runs after %u: %s", i, n.log);
+		script_forget(&n);
+		n.now += takes(request);
+		script_done(&n, request);
+		served[request / 1000]++;
+	}
+}
+
+static uint64_t equal(uint64_t request)
+{
+	(void)request;
+	return 100 * MS;
+}
+
+/* Requests of tenant 1 take four times what was expected. */
+static uint64_t first_is_slow(uint64_t request)
+{
+	return request / 1000 == 1 ? 400 * MS : 100 * MS;
+}
+
+/* ---- shares ---- */
+
+static void share_of_one_function(const char *queueing, uint64_t slo_ns)
+{
+	uint32_t served[4] = {0};
+	struct medusa_sched_function f = script_model(1);
+	f.slo_ns = slo_ns;
+	script_start(&n, &(struct setup){.options.queueing = queueing});
+	script_add(&n, f);
+	add_tenant(1, 0, 0);
+	add_tenant(3, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 100);
+	flood(0, 2, 100);
+	serve(80, equal, served);
+	cr_assert(served[1] >= 19 && served[1] <= 21 && served[2] >= 59 && served[2] <= 61,
+		  "%s: weights 1 and 3 had %u and %u of 80", queueing, served[1], served[2]);
+	script_end(&n);
+}
+
+Test(scheduler_tenants, shares_of_one_function_follow_weights)
+{
+	share_of_one_function("fifo", 0);
+	share_of_one_function("medusa", 0);
+	share_of_one_function("medusa", 300 * MS);
+	share_of_one_function("torpor", 300 * MS);
+	share_of_one_function("margin", 300 * MS);
+	share_of_one_function("swapserve", 0);
+}
+
+/* Time is shared, not requests, also where a run's time is not known before. */
+Test(scheduler_tenants, shares_are_of_time)
+{
+	uint32_t served[4] = {0};
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	script_add(&n, script_model(1));
+	add_tenant(0, 0, 0);
+	add_tenant(0, 0, 0);
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_forget(&n);
+	flood(0, 1, 100);
+	flood(1, 2, 100);
+	serve(100, first_is_slow, served);
+	cr_assert(served[1] >= 19 && served[1] <= 21, "one that takes 4 times as long had %u of 100", served[1]);
+	struct medusa_sched_tenant_state a = state_of(1), b = state_of(2);
+	cr_assert_eq(a.gpu_ns, served[1] * 400 * MS);
+	cr_assert_eq(b.gpu_ns, served[2] * 100 * MS);
+	cr_assert_eq(a.served, served[1]);
+	cr_assert_eq(a.waiting, 100 - served[1] - a.running);
+	script_end(&n);
+}
+
+/* The time of a batch is divided among those that are in it. */
+Test(scheduler_tenants, a_batch_divides_its_time)
+{
+	struct medusa_sched_function f = script_model(1);
+	f.continuous = 1;
+	f.max_batch = 0;
+	script_start(&n, &(struct setup){0});
+	script_add(&n, f);
+	add_tenant(1, 0, 0);
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	arrive(1000, 0, 1, 0);
+	n.now += 100 * MS;
+	arrive(2000, 0, 2, 0);
+	n.now += 100 * MS;
+	script_done(&n, 1000);
+	n.now += 100 * MS;
+	script_done(&n, 2000);
+	cr_assert_eq(state_of(1).gpu_ns, 150 * MS, "%llu ns: %s", (unsigned long long)state_of(1).gpu_ns, n.log);
+	cr_assert_eq(state_of(2).gpu_ns, 150 * MS);
+	script_end(&n);
+}
+
+/* Who waits alone gets all; what he had then is not held against him, and who was idle has saved nothing. */
+Test(scheduler_tenants, nothing_is_saved_up)
+{
+	uint32_t alone[4] = {0}, both[4] = {0};
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	add_tenant(1, 0, 0);
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 200);
+	serve(100, equal, alone);
+	cr_assert_eq(alone[1], 100);
+	char line[64];
+	strcpy(line, n.log);
+	flood(0, 2, 100);
+	strcpy(n.log, line);
+	serve(40, equal, both);
+	cr_assert(both[1] >= 19 && both[1] <= 21, "after it had all for a while, it had %u of 40", both[1]);
+	script_end(&n);
+}
+
+/* A tenant cannot take others' parts by a high priority: that one orders its own requests. */
+Test(scheduler_tenants, priorities_are_within_a_tenant)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	add_tenant(1, 0, 0);
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	arrive(1000, 0, 1, 0);
+	arrive(1001, 0, 1, 5);
+	arrive(1002, 0, 1, 9);
+	arrive(2000, 0, 2, 0);
+	expect(&n, "run b2 f0 gpu0 [1000]\n");
+	n.now += 100 * MS;
+	script_done(&n, 1000);
+	expect(&n, "run b3 f0 gpu0 [2000]\n");
+	n.now += 100 * MS;
+	script_done(&n, 2000);
+	expect(&n, "run b4 f0 gpu0 [1002]\n");
+	script_end(&n);
+}
+
+/* ---- limits ---- */
+
+Test(scheduler_tenants, no_more_wait_than_may)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	add_tenant(1, 2, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 4);
+	arrive(5, 0, 0, 0);
+	expect(&n, "run b2 f0 gpu0 [1000]\nreject 1003 quota\n");
+	cr_assert_eq(state_of(1).waiting, 2);
+	cr_assert_eq(state_of(1).rejected, 1);
+	cr_assert_eq(state_of(0).waiting, 1);
+	script_end(&n);
+}
+
+/* What is held back waits, expires, is cancelled and goes with its function as others do, and no slot waits for it. */
+Test(scheduler_tenants, no_more_run_than_may)
+{
+	script_start(&n, &(struct setup){.slots = 4, .options.max_wait_ns = 20 * SECOND});
+	struct medusa_sched_function f = script_model(1);
+	f.max_parallel = 4;
+	script_add(&n, f);
+	script_add(&n, f);
+	add_tenant(1, 0, 1);
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_forget(&n);
+	flood(0, 1, 3);
+	arrive(1003, 1, 1, 7);
+	expect(&n, "run b3 f0 gpu0 [1000]\n");
+	arrive(3, 0, 0, 0);
+	expect(&n, "run b4 f0 gpu0 [3]\n");
+	cr_assert_eq(state_of(1).waiting, 3);
+	cr_assert_eq(script_function(&n, 0).waiting, 0);
+	script_done(&n, 1000);
+	expect(&n, "run b5 f1 gpu0 [1003]\n");
+	script_request(&n, MEDUSA_SCHED_EVENT_CANCEL, 1001);
+	expect(&n, "reject 1001 cancelled\n");
+	script_wait(&n, 20 * SECOND);
+	expect(&n, "reject 1002 waited too long\n");
+	arrive(1004, 0, 1, 0);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = 0});
+	expect(&n, "reject 1004 unregistered\n");
+	script_batch_failed(&n, 5);
+	expect(&n, "reject 1003 failed\n");
+	cr_assert_eq(state_of(1).waiting + state_of(1).running, 0);
+	script_end(&n);
+}
+
+/* ---- errors ---- */
+
+Test(scheduler_tenants, what_is_wrong_is_refused)
+{
+	uint32_t index;
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+	struct medusa_sched_tenant t = {.size = sizeof(t), .weight = -1};
+	struct medusa_sched_tenant_state state = {.size = sizeof(state)};
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	cr_assert_eq(medusa_sched_add_tenant(n.sched, &t, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(n.sched),
+			 "tenant: weight is -1: give 0 for the default, or 0.000001 to 1000000");
+	cr_assert_eq(medusa_sched_add_tenant(n.sched, NULL, &index), MEDUSA_SCHED_ERR_INVALID);
+	t.size = 1;
+	cr_assert_eq(medusa_sched_add_tenant(n.sched, &t, &index), MEDUSA_SCHED_ERR_INVALID);
+	struct medusa_sched_event e = {
+	    .size = sizeof(e), .type = MEDUSA_SCHED_EVENT_ARRIVAL, .now = n.now, .request = 1, .tenant = 1};
+	cr_assert_eq(medusa_sched_step(n.sched, &e, &actions, &count), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(n.sched),
+			 "event->tenant is 1: 0 is the default tenant, and the last one added is 0");
+	cr_assert_eq(medusa_sched_tenant_get(n.sched, 1, &state), MEDUSA_SCHED_ERR_NOT_FOUND);
+	script_end(&n);
+}
