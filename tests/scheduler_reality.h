@@ -61,6 +61,14 @@ static inline void reality_lies(struct reality *r, uint32_t gpu, enum medusa_sch
 	r->lies[gpu][artifact][owner] = bytes;
 }
 
+/* Whether something of the function's own lies there, besides the rest of an evicted context. */
+static inline bool reality_has(const struct reality *r, uint32_t gpu, const struct medusa_sched_function *spec,
+			       uint32_t function)
+{
+	return r->lies[gpu][MEDUSA_SCHED_CLASS_WEIGHTS][function] ||
+	       r->lies[gpu][MEDUSA_SCHED_CLASS_CONTEXT][function] > spec->residue_bytes;
+}
+
 static inline bool reality_leaves(enum medusa_sched_action_type type)
 {
 	return type == MEDUSA_SCHED_ACTION_EVICT || type == MEDUSA_SCHED_ACTION_OFFLOAD;

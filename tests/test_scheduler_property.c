@@ -140,22 +140,17 @@ static void run_batch(const struct medusa_sched_action *a)
 	}
 }
 
-/* Without the rest of an evicted context. */
-static bool lies_at(uint32_t gpu, uint32_t function)
-{
-	return world.reality.lies[gpu][MEDUSA_SCHED_CLASS_WEIGHTS][function] ||
-	       world.reality.lies[gpu][MEDUSA_SCHED_CLASS_CONTEXT][function] > world.specs[function].residue_bytes;
-}
-
 /* Nothing of a function is sent to a GPU beyond its max_replicas. */
 static void check_replicas(const struct medusa_sched_action *a)
 {
 	bool own = a->artifact == MEDUSA_SCHED_CLASS_WEIGHTS || a->artifact == MEDUSA_SCHED_CLASS_CONTEXT;
 	uint32_t others = 0, most = own ? world.specs[a->function].max_replicas : 0;
-	if (!most || world.odd[a->function] || a->gpu == MEDUSA_SCHED_NONE || lies_at(a->gpu, a->function))
+	if (!most || world.odd[a->function] || a->gpu == MEDUSA_SCHED_NONE ||
+	    reality_has(&world.reality, a->gpu, &world.specs[a->function], a->function))
 		return;
 	for (uint32_t gpu = 0; gpu < world.gpus; gpu++)
-		others += !world.lost[gpu] && !world.drained[gpu] && lies_at(gpu, a->function);
+		others += !world.lost[gpu] && !world.drained[gpu] &&
+			  reality_has(&world.reality, gpu, &world.specs[a->function], a->function);
 	cr_assert_lt(others, most, "function %u is on %u GPUs, and goes to another one", a->function, others);
 }
 
@@ -607,6 +602,8 @@ static void add_functions(void)
 						  .max_batch = (uint32_t)draw(16),
 						  .max_parallel = (uint32_t)draw(4),
 						  .max_replicas = draw(2) ? (uint32_t)draw(3) : 0,
+						  .min_replicas = draw(8) ? 0 : 1,
+						  .pinned = draw(16) == 0,
 						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
 						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
 								      : MEDUSA_SCHED_GOAL_COMPLETION,

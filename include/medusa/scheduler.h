@@ -159,6 +159,13 @@ struct medusa_sched_function {
 	 * until it is evicted.
 	 */
 	uint32_t max_replicas;
+	/*
+	 * GPUs that hold all that the function needs there, ahead of requests: it is loaded as soon as the memory of enough
+	 * GPUs allows, for which what is idle is evicted, and stays as long as it is registered and the GPU does not drain.
+	 * It counts as used meanwhile, its backbone and library included. At most max_replicas. 0: none
+	 */
+	uint32_t min_replicas;
+	int pinned; /* likewise it stays on each GPU to which requests or preloading have brought it */
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,

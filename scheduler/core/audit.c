@@ -20,7 +20,7 @@ static uint64_t count_leaving(const struct medusa_sched *s, uint32_t gpu)
 }
 
 struct counted {
-	uint64_t artifacts, residues, held;
+	uint64_t artifacts, residues, held, kept;
 };
 
 static struct counted count_copies(const struct medusa_sched *s, uint32_t gpu)
@@ -33,6 +33,7 @@ static struct counted count_copies(const struct medusa_sched *s, uint32_t gpu)
 		else if (copy->state != MD_ABSENT)
 			c.artifacts += s->artifacts[a].bytes;
 		c.held += md_held(copy) ? s->artifacts[a].bytes : 0;
+		c.kept += copy->keeps ? s->artifacts[a].bytes : 0;
 	}
 	return c;
 }
@@ -78,6 +79,9 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 		    gpu, (unsigned long long)g->artifacts, (unsigned long long)c.artifacts,
 		    (unsigned long long)g->residues, (unsigned long long)c.residues, (unsigned long long)g->held,
 		    (unsigned long long)c.held, (unsigned long long)g->kv, (unsigned long long)kv);
+	if (c.kept != g->kept)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u keeps %llu bytes, %llu counted", gpu,
+			       (unsigned long long)g->kept, (unsigned long long)c.kept);
 	if (running != g->running || prefilling != g->prefilling || running > g->slots || listed != there)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "gpu %u: %u batches in the books, %u counted; %u artifacts, %u", gpu, g->running,
@@ -92,7 +96,15 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 	return MEDUSA_SCHED_OK;
 }
 
-/* Pins: one for each batch that uses the copy, one for each transfer that reads from it or needs it. */
+static void count_kept(const struct medusa_sched *s, const struct md_function *f, uint32_t *pins)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		for (int kind = 0; f->kept[gpu] && kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++)
+			if (f->artifacts[kind] != NONE)
+				pins[(size_t)f->artifacts[kind] * s->gpu_count + gpu]++;
+}
+
+/* Pins: one for each batch that uses the copy, function that is kept, and transfer that reads from it or needs it. */
 static int audit_pins(struct medusa_sched *s)
 {
 	size_t cells = (size_t)s->artifact_count * s->gpu_count;
@@ -105,6 +117,13 @@ static int audit_pins(struct medusa_sched *s)
 			if (artifact != NONE)
 				pins[(size_t)artifact * s->gpu_count + s->batches[b].gpu]++;
 		}
+	}
+	for (uint32_t i = 0; i < s->keeper_count; i++)
+		count_kept(s, &s->functions[s->keepers[i]], pins);
+	for (size_t i = 0; i < cells; i++) {
+		if (pins[i] < s->copies[i].keeps)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %zu on gpu %zu is kept by %u",
+				       i / s->gpu_count, i % s->gpu_count, s->copies[i].keeps);
 	}
 	for (uint32_t i = 0; i < s->transfer_count; i++) {
 		const struct md_transfer *t = &s->transfers[i];
@@ -327,7 +346,8 @@ static int audit_batches(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
-/* Of an artifact in host memory: one for each copy that reads it there, and of a library for each batch. */
+/* Of an artifact in host memory: one for each copy that reads it there, and of a library for each batch and each
+ * GPU on which its function is kept. */
 static uint32_t host_pins(const struct medusa_sched *s, uint32_t artifact)
 {
 	uint32_t pins = 0;
@@ -337,6 +357,9 @@ static uint32_t host_pins(const struct medusa_sched *s, uint32_t artifact)
 	for (uint32_t b = 0; b < s->batch_count; b++)
 		pins += s->batches[b].live &&
 			s->functions[s->batches[b].function].artifacts[MEDUSA_SCHED_CLASS_LIBRARY] == artifact;
+	for (uint32_t i = 0; i < s->keeper_count; i++)
+		if (s->functions[s->keepers[i]].artifacts[MEDUSA_SCHED_CLASS_LIBRARY] == artifact)
+			pins += s->functions[s->keepers[i]].kept_count;
 	return pins;
 }
 

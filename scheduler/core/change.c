@@ -2,6 +2,7 @@
 /* Changes what a function promises and how long it takes, while it is in use. */
 #include "scheduler/core/alarm.h"
 #include "scheduler/core/dispatch.h"
+#include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -80,14 +81,20 @@ MD_EXPORT int medusa_sched_change_function(struct medusa_sched *s, uint32_t func
 	code = check_same(s, &f->spec, &spec);
 	if (code)
 		return code;
-	if (f->home != NONE)
-		s->gpus[f->home].bound += spec.kv_bytes - f->spec.kv_bytes;
+	struct medusa_sched_function before = f->spec;
 	f->spec = spec;
+	if (!md_keep_reserve(s, function)) {
+		f->spec = before;
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a function");
+	}
+	if (f->home != NONE)
+		s->gpus[f->home].bound += spec.kv_bytes - before.kv_bytes;
 	f->heavy = md_function_heavy(s, &spec);
 	md_function_cold(s, function);
 	size_anew(s, function);
 	sort_anew(s, function);
 	heed_anew(s, function);
+	md_keep_changed(s, function);
 	md_priority_remove(&s->idle, function); /* keep_alive_ns counts from now */
 	md_function_changed(s, function);
 	return MEDUSA_SCHED_OK;

@@ -13,6 +13,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/join.h"
+#include "scheduler/core/keep.h"
 #include "scheduler/core/replicas.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -116,7 +117,7 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
 	return md_gpu_open(s, gpu) && md_replica_may(s, function, gpu) &&
 	       (!s->placement->bound || s->functions[function].home == gpu) &&
-	       md_fits_empty(s, function, gpu, kv + g->foreign);
+	       md_fits_empty(s, function, gpu, kv + g->foreign + md_keep_beside(s, function, gpu));
 }
 
 /* Lets the function claim memory on the GPU: the older its first request, the earlier its turn. */
@@ -240,11 +241,11 @@ static bool library_ready(struct medusa_sched *s, uint32_t function)
  * Sends for the artifacts that are missing. A cold weight is also given a place in host memory, if idle ones can be
  * evicted there.
  */
-static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+bool md_send_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, bool ahead)
 {
 	const struct md_function *f = &s->functions[function];
 	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
-	if (library != NONE && s->artifacts[library].host == MD_ABSENT && !md_send_for(s, library, NONE, NONE, false))
+	if (library != NONE && s->artifacts[library].host == MD_ABSENT && !md_send_for(s, library, NONE, NONE, ahead))
 		return false;
 	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
@@ -255,7 +256,7 @@ static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t
 			continue;
 		if (kind != MEDUSA_SCHED_CLASS_CONTEXT && s->artifacts[artifact].host == MD_ABSENT)
 			md_host_room(s, s->artifacts[artifact].bytes, function);
-		if (!md_send_for(s, artifact, gpu, peer, false))
+		if (!md_send_for(s, artifact, gpu, peer, ahead))
 			return false;
 	}
 	return true;
@@ -279,7 +280,7 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 	uint32_t batch = md_batch_create(s, function, gpu);
 	if (batch == NONE)
 		return STUCK;
-	if (!send_for_missing(s, function, gpu, peer) || !md_action_room(s, 1, 0)) {
+	if (!md_send_missing(s, function, gpu, peer, false) || !md_action_room(s, 1, 0)) {
 		md_batch_end(s, batch);
 		return STUCK;
 	}

@@ -181,7 +181,8 @@ static uint32_t choose_victim(struct medusa_sched *s, uint32_t gpu, uint32_t kee
 	struct md_key least = {0};
 	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
 		const struct md_copy *copy = md_copy_at(s, a, gpu);
-		bool candidate = busy ? copy->state == MD_THERE && copy->pins && !copy->draining : evictable(s, a, gpu);
+		bool candidate = busy ? copy->state == MD_THERE && copy->pins && !copy->draining && !copy->keeps
+				      : evictable(s, a, gpu);
 		if (!candidate || is_of(s, a, keeper) || (!busy && s->eviction->may && !s->eviction->may(s, a, gpu)))
 			continue;
 		struct md_key rank = s->eviction->rank(s, a, gpu);

@@ -7,6 +7,7 @@
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
+#include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/transfer.h"
 
@@ -59,6 +60,7 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 		blame =
 		    MD_BLAME_NODE; /* it was asked to end, because of what happened where it reads from or goes to */
 	md_transfer_drop(s, transfer);
+	md_keep_failed(s);
 	ended_for(s, t.artifact);
 	if (t.direction == MD_OUT)
 		return;
@@ -128,6 +130,7 @@ int md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
 		return MEDUSA_SCHED_OK;
 	if (!ends_room(s, gpu, &any, 1, false))
 		return no_room(s);
+	md_keep_drop(s, gpu, NONE, NONE);
 	g->present = false;
 	s->free_slots -= g->slots - g->running;
 	for (uint32_t i = 0; i < s->transfer_count; i++) {
@@ -163,6 +166,7 @@ void md_gpu_back(struct medusa_sched *s, uint32_t gpu)
 void md_gpu_drain(struct medusa_sched *s, uint32_t gpu)
 {
 	s->gpus[gpu].closed = true;
+	md_keep_drop(s, gpu, NONE, NONE);
 	drop_claims(s, gpu);
 }
 
@@ -187,6 +191,7 @@ int md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 	if (!ends_room(s, gpu, &artifact, 1, true))
 		return no_room(s);
 	end_copies(s, gpu, artifact, true);
+	md_keep_drop(s, gpu, artifact, NONE);
 	fail_batches(s, gpu, artifact, NONE, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
 	leave_behind(s, gpu, artifact);
 	return MEDUSA_SCHED_OK;
@@ -202,6 +207,7 @@ int md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function)
 		return no_room(s);
 	for (uint32_t i = 0; i < count; i++)
 		end_copies(s, gpu, own[i], true);
+	md_keep_drop(s, gpu, NONE, function);
 	/* all of them, also if all that they use is a backbone */
 	fail_batches(s, gpu, NONE, function, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
 	for (uint32_t i = 0; i < count; i++)

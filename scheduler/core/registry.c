@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "scheduler/core/dispatch.h"
+#include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -260,6 +261,9 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->gpus);
 	free(s->peers);
 	free(s->backbones);
+	for (uint32_t i = 0; i < s->keeper_count; i++)
+		free(s->functions[s->keepers[i]].kept);
+	free(s->keepers);
 	free(s->functions);
 	free(s->latencies);
 	free(s->artifacts);
@@ -340,6 +344,9 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 	if (f->slo_goal != MEDUSA_SCHED_GOAL_COMPLETION && f->slo_goal != MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_goal is %d, which is not in enum medusa_sched_goal",
 			       (int)f->slo_goal);
+	if (f->max_replicas && f->min_replicas > f->max_replicas)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "min_replicas is %u, more than max_replicas, %u",
+			       f->min_replicas, f->max_replicas);
 	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone, weight_bytes and context_bytes are all unset");
 	if (add_up(f->library_bytes, f->weight_bytes) > MD_MOST_BYTES)
@@ -476,6 +483,10 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 		f->artifacts[MEDUSA_SCHED_CLASS_CONTEXT] =
 		    artifact_add(s, MEDUSA_SCHED_CLASS_CONTEXT, *index, spec.context_bytes, 0, false);
 	md_function_cold(s, *index);
+	if (!md_keep_reserve(s, *index)) {
+		md_function_gone(s, *index);
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a function");
+	}
 	return MEDUSA_SCHED_OK;
 }
 
@@ -498,5 +509,6 @@ void md_function_gone(struct medusa_sched *s, uint32_t function)
 			md_request_reject(s, r, MEDUSA_SCHED_REASON_UNREGISTERED);
 	}
 	md_claim_drop(s, function);
+	md_keep_changed(s, function);
 	md_function_changed(s, function);
 }

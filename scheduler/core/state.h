@@ -32,7 +32,8 @@ struct md_copy {
 	uint8_t state;
 	bool draining;         /* chosen as a victim: no new batch may use it here */
 	bool failed;           /* its owner failed: the copy drains, and is evicted then */
-	uint32_t pins;         /* batches that use it, transfers that read from it */
+	uint32_t pins;         /* batches that use it, transfers that read from it, functions that are kept with it */
+	uint32_t keeps;        /* of these, functions that are kept with it */
 	uint32_t older, newer; /* list of its GPU by last use, of artifacts that are THERE or SUSPENDED */
 	uint32_t transfer;     /* LOADING or LEAVING: by which transfer */
 	uint64_t since, used;  /* ns: when it was sent for, when it was last used */
@@ -107,6 +108,8 @@ struct md_function {
 	uint64_t served;
 	double service_s; /* sum of the times from start to end of served requests */
 	bool high;        /* queueing "torpor": in the high group */
+	bool *kept;       /* owned, by GPU: it stays there (keep.h); NULL: it never was to stay */
+	uint32_t kept_count;
 	struct md_rate rate;
 };
 
@@ -163,6 +166,7 @@ struct md_gpu {
 	uint32_t first_batch;
 	uint32_t *claims; /* functions, in the order in which they claimed */
 	uint32_t claim_count, claim_capacity;
+	uint64_t kept;      /* bytes of copies that are kept: keep.h */
 	uint64_t served_at; /* ns: when a claim was last served */
 	uint32_t starts;    /* since its oldest claim had its turn */
 	bool present;
@@ -224,7 +228,10 @@ struct medusa_sched {
 	struct medusa_sched_options options;
 	uint64_t random;
 	uint64_t next_tick, next_preload, timer; /* timer 0: none is set */
-	uint64_t retry_at;                       /* when something that waits may go on; 0: nothing waits */
+	uint32_t *keepers;                       /* functions that have `kept` */
+	uint32_t keeper_count, keeper_capacity;
+	uint64_t keep_after; /* ns: no replica is sent for before */
+	uint64_t retry_at;   /* when something that waits may go on; 0: nothing waits */
 	uint64_t dispatches;
 	uint64_t happened; /* events so far that have changed something else than the time */
 	struct {           /* queueing "torpor" */

@@ -6,6 +6,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/gpu_events.h"
+#include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/request_events.h"
@@ -218,6 +219,8 @@ static void set_timer(struct medusa_sched *s)
 		at = s->next_preload;
 	if (s->retry_at > s->now && s->retry_at < at)
 		at = s->retry_at;
+	if (md_keep_at(s) < at)
+		at = md_keep_at(s);
 	/* alarms are far away as a rule: a timer that rings before is left as it is */
 	if (md_alarms_next(s) < at) {
 		at = md_alarms_next(s);
@@ -266,6 +269,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 	ticks(s);
 	md_tenants_release(s);
 	md_dispatch(s);
+	md_keep_next(s);
 	md_preload_next(s);
 	set_timer(s);
 	md_actions_list(s);

@@ -44,6 +44,8 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("max_batch", MD_SIM_COUNT, FIELD(function.spec.max_batch), .low = 1, .high = 65536),
     MD_SIM_FIELD("max_parallel", MD_SIM_COUNT, FIELD(function.spec.max_parallel), .low = 1, .high = 65536),
     MD_SIM_FIELD("max_replicas", MD_SIM_COUNT, FIELD(function.spec.max_replicas), .low = 1, .high = 1024),
+    MD_SIM_FIELD("min_replicas", MD_SIM_COUNT, FIELD(function.spec.min_replicas), .low = 1, .high = 1024),
+    MD_SIM_FIELD("pinned", MD_SIM_FLAG, FIELD(function.spec.pinned)),
     MD_SIM_FIELD("continuous", MD_SIM_FLAG, FIELD(function.spec.continuous)),
     MD_SIM_FIELD("sequence_share", MD_SIM_NUMBER, FIELD(function.sequence_share), .high = 1),
     MD_SIM_FIELD("slo", MD_SIM_TIME, FIELD(function.spec.slo_ns), .low = 1, .high = MD_SIM_TIME_MOST),
