@@ -93,6 +93,28 @@ Test(scheduler_change, kv_bytes_for_requests_that_wait)
 	script_end(&n);
 }
 
+/* A request whose batch fails waits again, and so takes the new size; one that stated its own keeps it. */
+Test(scheduler_change, kv_bytes_for_requests_that_come_back)
+{
+	for (int own = 0; own < 2; own++) {
+		script_start(&n, &(struct setup){.gb = 40, .options.retries = 1});
+		struct medusa_sched_function f = script_model(10);
+		f.kv_bytes = 5 * GB;
+		script_add(&n, f);
+		script_arrive_kv(&n, 1, 0, own ? 7 : 0);
+		script_copied(&n, 1);
+		f.kv_bytes = 20 * GB;
+		change(f);
+		cr_assert_eq(script_books(&n, 0).kv_bytes, (own ? 7 : 5) * GB);
+		script_forget(&n);
+		script_step(
+		    &n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_BATCH_FAILED, .batch = n.batches[0]});
+		expect(&n, "run b2 f0 gpu0 [1]\n");
+		cr_assert_eq(script_books(&n, 0).kv_bytes, (own ? 7 : 20) * GB);
+		script_end(&n);
+	}
+}
+
 /* While a GPU has less memory for a time, the objective of a function can be changed all the same. */
 Test(scheduler_change, an_objective_is_changed_while_memory_is_short)
 {

@@ -486,6 +486,24 @@ Test(scheduler_faults, a_process_dies_that_another_gpu_copies_from)
 	}
 }
 
+/* A process dies while its weights are on their way: the node is asked to end the copy, and none is sent before. */
+Test(scheduler_faults, a_process_dies_that_its_weights_are_on_their_way_to)
+{
+	for (int arrived = 0; arrived < 2; arrived++) {
+		script_start(&n, &(struct setup){.gb = 40});
+		script_add(&n, script_model(30));
+		script_arrive(&n, 1, 0);
+		script_forget(&n);
+		script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+		expect(&n, "abort t1 weights f0 gpu0\n");
+		cr_assert_eq(script_books(&n, 0).artifact_bytes, 30 * GB);
+		cr_assert_eq(script_function(&n, 0).waiting, 1);
+		script_transfer(&n, arrived ? MEDUSA_SCHED_EVENT_TRANSFER_DONE : MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 1);
+		expect(&n, arrived ? "run b2 f0 gpu0 [1]\n" : "swap t2 weights f0 gpu0 host\nrun b2 f0 gpu0 [1]\n");
+		script_end(&n);
+	}
+}
+
 /* ---- copies and batches ---- */
 
 Test(scheduler_faults, a_copy_that_fails_is_tried_again_and_then_given_up)
