@@ -291,7 +291,10 @@ Test(worker_config, own_keys_are_read)
 	cr_assert(own->template == 0 && own->max_queue == 5 && own->deadline_ns == 120 * SECOND);
 	cr_assert(own->kv_request_bytes == 1 << 20 && own->min_replicas == 1 && own->max_batch == 8);
 	cr_assert(own->start_ns == 9 * SECOND && own->swap_ns == 200000000 && own->max_wait_ns == 60 * SECOND);
-	cr_assert_eq(config->note_count, 0);
+	for (uint32_t n = 0; n < config->note_count; n++)
+		cr_assert(strstr(config->notes[n].text, "does not obey it yet"), "%s: %s", config->notes[n].path,
+			  config->notes[n].text);
+	assert_noted(config, "models.a.medusa.pin", "does not obey it yet");
 	md_worker_config_destroy(config);
 }
 

@@ -14,6 +14,10 @@ section 'whose engines they are'
 run owner python3 tests/worker/engine_owner.py "$work"
 assert_exit owner 0
 grep -A3 FAIL "$work/owner.out"
+section 'limits of models'
+run limits python3 tests/worker/model_limits.py "$work"
+assert_exit limits 0
+grep -A3 FAIL "$work/limits.out"
 section 'engines with device memory'
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"

@@ -29,7 +29,8 @@ static const struct md_config_key top_keys[] = {
     MD_KEY("logLevel", MD_KEY_TEXT, TOP(log_level), "info"),
     MD_KEY("logTimeFormat", MD_KEY_TEXT, CONFIG(log_time_format), NULL,
 	   .note = "medusa-worker writes times of one form into its log"),
-    MD_KEY("logToStdout", MD_KEY_CHOICE, CONFIG(log_to), "proxy", .choices = log_targets),
+    MD_KEY("logToStdout", MD_KEY_CHOICE, CONFIG(log_to), "proxy", .choices = log_targets,
+	   .note = "medusa-worker writes its own log to standard error, and the engines' into files"),
     MD_KEY("logRequests", MD_KEY_FLAG, CONFIG(log_requests), "false",
 	   .note = "the key has no effect in llama-swap either"),
     MD_KEY("metricsMaxInMemory", MD_KEY_COUNT, CONFIG(metrics_in_memory), "1000",
@@ -52,11 +53,12 @@ static const struct md_config_key top_keys[] = {
     MD_KEY("upstream", MD_KEY_NODE, SECTION(upstream), NULL),
     MD_KEY("models", MD_KEY_NODE, SECTION(models), NULL),
     MD_KEY("groups", MD_KEY_NODE, SECTION(groups), NULL),
-    MD_KEY("matrix", MD_KEY_NODE, SECTION(matrix), NULL),
+    MD_KEY("matrix", MD_KEY_NODE, SECTION(matrix), NULL,
+	   .note = "medusa-worker does not obey it yet: models that state no memory run one at a time"),
     MD_KEY("routing", MD_KEY_NODE, SECTION(routing), NULL),
-    MD_KEY("peers", MD_KEY_NODE, SECTION(peers), NULL),
-    MD_KEY("selectors", MD_KEY_NODE, SECTION(selectors), NULL),
-    MD_KEY("profiles", MD_KEY_NODE, SECTION(profiles), NULL),
+    MD_KEY("peers", MD_KEY_NODE, SECTION(peers), NULL, .note = "medusa-worker does not obey it yet"),
+    MD_KEY("selectors", MD_KEY_NODE, SECTION(selectors), NULL, .note = "medusa-worker does not obey it yet"),
+    MD_KEY("profiles", MD_KEY_NODE, SECTION(profiles), NULL, .note = "medusa-worker does not obey it yet"),
     MD_KEY("medusa", MD_KEY_NODE, SECTION(medusa), NULL),
 };
 const struct md_config_keys md_config_top_keys = MD_KEYS("", top_keys);
@@ -115,7 +117,9 @@ static enum md_status read_level(struct md_config_build *build, const struct md_
 	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
 		if (!strcasecmp(text, levels[i])) {
 			*level = (enum md_config_log_level)i;
-			return MD_OK;
+			const struct md_tree *at = md_tree_find(root, "logLevel");
+			return at ? md_config_note(build, at, "medusa-worker's level is that of MEDUSA_LOG (warn)")
+				  : MD_OK;
 		}
 	*level = MD_CONFIG_LOG_INFO;
 	return md_config_note(build, md_tree_find(root, "logLevel"),

@@ -10,6 +10,7 @@
 #define TENANTS_MAX 1000u
 #define TENANT_KEYS_MAX 4000u /* of all of them: each is compared with the others */
 #define TEMPLATES_MAX 100u
+#define NOT_YET "medusa-worker does not obey it yet"
 
 /* ---- of the node ---- */
 
@@ -23,15 +24,15 @@ struct node_source {
 
 static const struct md_config_key node_keys[] = {
     MD_KEY("gpus", MD_KEY_NODE, SOURCE(gpus), NULL),
-    MD_KEY("host_memory", MD_KEY_BYTES, NODE(host_memory_bytes), "0"),
+    MD_KEY("host_memory", MD_KEY_BYTES, NODE(host_memory_bytes), "0", .note = NOT_YET),
     MD_KEY("policies", MD_KEY_NODE, SOURCE(policies), NULL),
     MD_KEY("tenants", MD_KEY_NODE, SOURCE(tenants), NULL),
-    MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL),
+    MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL, .note = NOT_YET),
     MD_KEY("retries", MD_KEY_COUNT, NODE(retries), "1", .high = 10),
     MD_KEY("listen", MD_KEY_TEXT, NODE(listen), NULL),
     MD_KEY("state", MD_KEY_TEXT, NODE(state), NULL),
     MD_KEY("control", MD_KEY_TEXT, NODE(control), NULL),
-    MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0"),
+    MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0", .note = NOT_YET),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,
 	   .wanted = "at least 1024 bytes are wanted"),
     MD_KEY("bodies_limit", MD_KEY_BYTES, NODE(bodies_limit), "1GB", .low = 1024,
@@ -48,7 +49,7 @@ const struct md_config_keys md_config_node_keys = MD_KEYS("medusa.", node_keys, 
 static const struct md_config_key gpu_keys[] = {
     MD_KEY("uuid", MD_KEY_TEXT, GPU(uuid), NULL),
     MD_KEY("memory", MD_KEY_BYTES, GPU(memory_bytes), "0"),
-    MD_KEY("slots", MD_KEY_COUNT, GPU(slots), "0", .high = 1024),
+    MD_KEY("slots", MD_KEY_COUNT, GPU(slots), "0", .high = 1024, .note = NOT_YET),
 };
 const struct md_config_keys md_config_gpu_keys = MD_KEYS("medusa.gpus[].", gpu_keys, .strict = true);
 
@@ -69,9 +70,9 @@ static const struct md_config_key tenant_keys[] = {
     MD_KEY("name", MD_KEY_TEXT, TENANT(name), NULL),
     MD_KEY("keys", MD_KEY_TEXTS, TENANT(keys), NULL, .secret = true),
     MD_KEY("weight", MD_KEY_REAL, TENANT(weight), "1", .high = 1000000,
-	   .wanted = "a number from 0 to 1000000 is wanted"),
-    MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0"),
-    MD_KEY("max_waiting", MD_KEY_COUNT, TENANT(max_waiting), "0"),
+	   .wanted = "a number from 0 to 1000000 is wanted", .note = NOT_YET),
+    MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0", .note = NOT_YET),
+    MD_KEY("max_waiting", MD_KEY_COUNT, TENANT(max_waiting), "0", .note = NOT_YET),
 };
 const struct md_config_keys md_config_tenant_keys = MD_KEYS("medusa.tenants[].", tenant_keys, .strict = true);
 
@@ -100,20 +101,20 @@ static const char *const shares[] = {"auto", "off", NULL};
 static const struct md_config_key own_keys[] = {
     MD_KEY("artifact", MD_KEY_TEXT, OWN(artifact), NULL),
     MD_KEY("memory", MD_KEY_BYTES, OWN(memory_bytes), "0"),
-    MD_KEY("host_memory", MD_KEY_BYTES, OWN(host_memory_bytes), "0"),
+    MD_KEY("host_memory", MD_KEY_BYTES, OWN(host_memory_bytes), "0", .note = NOT_YET),
     MD_KEY("kv_per_request", MD_KEY_BYTES, OWN(kv_request_bytes), "0"),
     MD_KEY("slo", MD_KEY_TIME, OWN(slo_ns), "0"),
     MD_KEY("goal", MD_KEY_CHOICE, offsetof(struct own_source, goal), "completion", .choices = goals),
     MD_KEY("priority", MD_KEY_INTEGER, OWN(priority), "0", .low = -1000000, .high = 1000000),
-    MD_KEY("pin", MD_KEY_FLAG, OWN(pin), "false"),
-    MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024),
+    MD_KEY("pin", MD_KEY_FLAG, OWN(pin), "false", .note = NOT_YET),
+    MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024, .note = NOT_YET),
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
-    MD_KEY("share", MD_KEY_CHOICE, OWN(share), "auto", .choices = shares),
+    MD_KEY("share", MD_KEY_CHOICE, OWN(share), "auto", .choices = shares, .note = NOT_YET),
     MD_KEY("start_time", MD_KEY_TIME, OWN(start_ns), "0"),
     MD_KEY("swap_time", MD_KEY_TIME, OWN(swap_ns), "0"),
     MD_KEY("tenant", MD_KEY_TEXT, offsetof(struct own_source, tenant), NULL),
-    MD_KEY("template", MD_KEY_TEXT, offsetof(struct own_source, template), NULL),
+    MD_KEY("template", MD_KEY_TEXT, offsetof(struct own_source, template), NULL, .note = NOT_YET),
     MD_KEY("max_queue", MD_KEY_COUNT, OWN(max_queue), "0"),
     MD_KEY("max_wait", MD_KEY_TIME, OWN(max_wait_ns), "0"),
     MD_KEY("deadline", MD_KEY_TIME, OWN(deadline_ns), "0"),

@@ -60,8 +60,10 @@ struct group_source {
 
 static const struct md_config_key group_keys[] = {
     MD_KEY("swap", MD_KEY_FLAG, offsetof(struct group_source, group.swap), "true"),
-    MD_KEY("exclusive", MD_KEY_FLAG, offsetof(struct group_source, group.exclusive), "true"),
-    MD_KEY("persistent", MD_KEY_FLAG, offsetof(struct group_source, group.persistent), "false"),
+    MD_KEY("exclusive", MD_KEY_FLAG, offsetof(struct group_source, group.exclusive), "true",
+	   .note = "medusa-worker does not obey it yet: models run together as far as their memory fits"),
+    MD_KEY("persistent", MD_KEY_FLAG, offsetof(struct group_source, group.persistent), "false",
+	   .note = "medusa-worker does not obey it yet: models run together as far as their memory fits"),
     MD_KEY("members", MD_KEY_NODE, offsetof(struct group_source, members), NULL),
 };
 const struct md_config_keys md_config_group_keys = MD_KEYS("groups.*.", group_keys);

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "worker/core/job_limits.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -31,6 +32,7 @@ static void set_timer(struct md_worker *worker, uint64_t at)
 	uint64_t now = md_clock_ns(), wait = at > now ? at - now : 0;
 	struct timeval time = {.tv_sec = (time_t)(wait / 1000000000u),
 			       .tv_usec = (suseconds_t)(wait % 1000000000u / 1000u) + 1};
+	worker->timer_at = at;
 	event_add(worker->timer, &time);
 }
 
@@ -75,6 +77,13 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 
 /* ---- telling ---- */
 
+static void look_at_limits(struct md_worker *worker, uint64_t request)
+{
+	struct md_worker_job *job = job_of(worker, request);
+	if (job)
+		md_job_limits_arrived(job);
+}
+
 static void take_step(struct md_worker *worker, const struct medusa_sched_event *event)
 {
 	const struct medusa_sched_action *const *actions;
@@ -87,6 +96,8 @@ static void take_step(struct md_worker *worker, const struct medusa_sched_event 
 	}
 	for (size_t i = 0; i < count; i++)
 		carry_out(worker, actions[i]);
+	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL)
+		look_at_limits(worker, event->request);
 }
 
 /* Actions post further events: the queue grows behind `i`. */
@@ -105,8 +116,13 @@ static void on_step(evutil_socket_t fd, short what, void *context)
 
 static void on_timer(evutil_socket_t fd, short what, void *context)
 {
+	struct md_worker *worker = context;
 	(void)fd, (void)what;
-	md_decisions_post(context, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+	/* libevent counts from the time at which this turn of its loop began, so a busy loop's timers come early */
+	if (md_clock_ns() < worker->timer_at)
+		set_timer(worker, worker->timer_at);
+	else
+		md_decisions_post(context, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 }
 
 void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "worker/accounting/account.h"
 #include "worker/core/api_keys.h"
+#include "worker/core/job_limits.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/relay.h"
@@ -46,6 +47,7 @@ static void destroy(struct md_worker_job *job)
 	md_account_close(job);
 	leave_granted(job);
 	md_loading_end(job);
+	md_job_limits_end(job);
 	md_map_remove(&job->model->worker->jobs, job->id, NULL);
 	md_http_call_cancel(job->call);
 	if (job->broken)
@@ -324,8 +326,11 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch)
 /* The batch has failed with the engine: the scheduler decides whether it is tried again. */
 bool md_job_return(struct md_worker_job *job)
 {
-	bool again = job->stage != MD_JOB_RUNNING || job->tries++ < job->model->worker->config->node.retries;
+	bool counts = job->stage == MD_JOB_RUNNING || job->model->fails;
+	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !job->model->hopeless);
 	if (job->head_sent || !again) {
+		if (job->stage == MD_JOB_GRANTED)
+			post(job, MEDUSA_SCHED_EVENT_CANCEL);
 		snprintf(job->why, sizeof(job->why), "its engine %.140s", job->model->last_failure);
 		fail(job, "engine_failed");
 		return false;
@@ -345,13 +350,22 @@ bool md_job_return(struct md_worker_job *job)
 
 /* ---- the scheduler ---- */
 
+static uint64_t deadline_of(const struct md_worker_job *job)
+{
+	uint64_t most = job->load ? 0 : job->model->config->own.deadline_ns;
+	return most ? job->arrived + most : 0;
+}
+
 static void post_arrival(struct md_worker_job *job)
 {
 	job->model->unfinished++;
 	job->model->unwanted = false;
-	md_decisions_post(job->model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
-									  .request = job->id,
-									  .function = job->model->function});
+	md_decisions_post(job->model->worker,
+			  (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+						      .request = job->id,
+						      .function = job->model->function,
+						      .deadline = deadline_of(job),
+						      .priority = (int32_t)job->model->config->own.priority});
 }
 
 /* The target has the prefix of the engine's URL. */
@@ -381,6 +395,8 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 {
 	struct md_model *model = job->model;
 	struct md_refusal refusal;
+	if (job->gives_up)
+		reason = job->gives_up;
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
@@ -460,6 +476,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 	model->requests.open++;
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	md_http_exchange_watch(exchange, &watching, job);
+	md_job_limits_begin(job);
 	md_loading_begin(job);
 	post_arrival(job);
 }

@@ -139,6 +139,7 @@ static void is_ready(struct md_model *model)
 	uint64_t took = md_clock_ns() - model->load_began;
 	md_metrics_note(&md_model_newest(model)->loads, took);
 	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
+	model->load_began = 0;
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	md_account_load(model);
@@ -200,7 +201,11 @@ static void on_failed(void *context, const char *why)
 		return;
 	}
 	model->leave_began = 0;
+	model->hopeless = model->load_began && md_clock_ns() - model->load_began >= model->config->health_ns;
+	model->fails = true;
 	return_jobs(model);
+	model->fails = model->hopeless = false;
+	model->load_began = 0;
 	if (model->transfer_out)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)

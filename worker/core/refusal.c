@@ -14,6 +14,7 @@ static const struct known known[] = {
      "model %.100s needs more memory than any GPU has"},
     {MEDUSA_SCHED_REASON_QUEUE_FULL, MD_REPLY_BUSY, "queue_full", "model %.100s has too many waiting requests"},
     {MEDUSA_SCHED_REASON_WAITED_TOO_LONG, MD_REPLY_TIMEOUT, "waited_too_long", "model %.100s was not free in time"},
+    {MEDUSA_SCHED_REASON_DEADLINE, MD_REPLY_TIMEOUT, "deadline", "model %.100s did not answer before its deadline"},
     {MEDUSA_SCHED_REASON_UNREGISTERED, MD_REPLY_NOT_FOUND, "model_not_found", "model %.100s is no longer configured"},
     {MEDUSA_SCHED_REASON_CANCELLED, MD_REPLY_UNAVAILABLE, "cancelled", "the request for model %.100s was cancelled"},
 };

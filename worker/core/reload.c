@@ -161,7 +161,9 @@ static bool same_model(const struct md_model *model, const struct md_config_mode
 	bool same = old->concurrency == new->concurrency && old->ttl_ns == new->ttl_ns &&
 		    old->health_ns == new->health_ns && old->unload_ns == new->unload_ns &&
 		    old->aliases.count == new->aliases.count && old->unlisted == new->unlisted &&
-		    old->own.slo_ns == new->own.slo_ns && old->own.priority == new->own.priority;
+		    old->own.slo_ns == new->own.slo_ns && old->own.priority == new->own.priority &&
+		    old->own.max_queue == new->own.max_queue && old->own.max_wait_ns == new->own.max_wait_ns &&
+		    old->own.deadline_ns == new->own.deadline_ns;
 	for (uint32_t i = 0; same && i < new->aliases.count; i++)
 		same = !strcmp(old->aliases.items[i], new->aliases.items[i]);
 	return same;

@@ -147,6 +147,16 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	return md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err);
 }
 
+/* One after the other, as far as they fit. What fails is said, and starts again with the first request. */
+static void load_first(struct md_worker *worker)
+{
+	const struct md_config_members *first = &worker->config->preload;
+	for (uint32_t i = 0; i < first->count; i++)
+		if (!md_job_load(worker->current[first->items[i]], NULL, NULL))
+			md_error_log("hooks.on_startup.preload: out of memory for %s",
+				     worker->config->models[first->items[i]].id);
+}
+
 static void free_event(struct event *event)
 {
 	if (event)
@@ -192,6 +202,7 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 		else
 			printf("listening on %s\n", options->listen);
 		fflush(stdout);
+		load_first(&service.worker);
 		md_notify_ready(service.worker.notify);
 		event_base_dispatch(service.worker.base);
 	}

@@ -47,8 +47,10 @@ struct md_worker_job {
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
-	bool dismissed; /* the daemon takes no more work, and this has not begun */
-	uint32_t tries; /* how often its engine has died before it sent a byte */
+	bool dismissed;                    /* the daemon takes no more work, and this has not begun */
+	enum medusa_sched_reason gives_up; /* a limit of its model, of which the scheduler knows nothing; 0: none */
+	struct event *impatient;           /* at the end of max_wait; NULL: there is none */
+	uint32_t tries;                    /* how often its engine has died before it sent a byte */
 	bool stream, first_token;
 	bool head_made;                  /* the head of the answer is ours, and says 200 */
 	bool head_sent;                  /* the engine has begun its answer */
@@ -103,6 +105,8 @@ struct md_model {
 	struct md_metrics_requests requests;
 	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
 	uint64_t load_began, leave_began;
+	bool fails;      /* its engine has just failed, and was not told to end */
+	bool hopeless;   /* its last start took all the time it may: requests don't wait for another one */
 	bool load_swaps; /* what began then is a swap-in */
 	struct md_learned learned;
 	struct medusa_sched_function told; /* as the scheduler knows it */
@@ -136,6 +140,7 @@ struct md_worker {
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	struct event *step, *timer;
+	uint64_t timer_at;          /* md_clock_ns() */
 	struct md_model *relearned; /* see md_learned_tell */
 	struct event *look;         /* at retired models, in this turn of the loop */
 	struct md_reload *reload;

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of models, models that are loaded first, and keys without effect: model_limits.py FOLDER."""
+import subprocess
+import sys
+
+from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
+
+folder = sys.argv[1]
+first = free_ports(8)
+
+
+def refused(reply):
+    return reply.status, reply.json.get("error", {}).get("code")
+
+
+def of(daemon, model):
+    return next(m for m in daemon.tell("models")["models"] if m["model"] == model)
+
+
+d = Daemon(f"{folder}/limits", f"""
+startPort: {first}
+healthCheckTimeout: 15
+hooks: {{on_startup: {{preload: [queue]}}}}
+models:
+  queue: {{cmd: "{ENGINE} --name queue", medusa: {{max_batch: 1, max_queue: 2}}}}
+  wait: {{cmd: "{ENGINE} --name wait", medusa: {{max_batch: 1, max_wait: 300ms}}}}
+  late: {{cmd: "{ENGINE} --name late", medusa: {{deadline: 2s}}}}
+""")
+# Loaded at the start, without a request.
+until("it is loaded first", lambda: d.running() == {"queue": "ready"})
+
+# One runs, two wait, the next one is too many.
+running = Held(d, "queue")
+until("it runs", lambda: of(d, "queue")["running"] == 1)
+waiting = Held(d, "queue", 2).let_go()
+until("two wait", lambda: of(d, "queue")["waiting"] == 2)
+r = d.chat("queue")
+check("one too many", (429, "queue_full"), refused(r))
+check("it says when to come again", True, "retry-after" in r.headers)
+check("those that wait are still there", 2, of(d, "queue")["waiting"])
+running.let_go()
+check("all others are served", [200] * 3, [r.status for r in running.wait() + waiting.wait()])
+check("there is room again", 200, d.chat("queue").status)
+
+# A request waits no longer than it may; one that runs goes on.
+d.chat("wait")
+running = Held(d, "wait")
+until("it runs", lambda: of(d, "wait")["running"] == 1)
+check("it has waited too long", (504, "waited_too_long"), refused(d.chat("wait")))
+check("nobody waits", 0, of(d, "wait")["waiting"])
+running.let_go()
+check("what ran", [200], [r.status for r in running.wait()])
+
+# A deadline ends what runs.
+d.chat("late")
+running = Held(d, "late")
+check("a deadline", [(504, "deadline")], [refused(r) for r in running.wait()])
+until("the engine is free", lambda: of(d, "late")["running"] == 0)
+running.let_go()
+check("the model goes on", 200, d.chat("late").status)
+check("the exit code", 0, d.stop())
+
+# Without retries nothing is tried again: neither a start nor a request whose engine died.
+for retries, starts, journal in ((0, 1, 1), (1, 2, 2)):
+    d = Daemon(f"{folder}/retries{retries}", f"""
+startPort: {first}
+healthCheckTimeout: 15
+medusa: {{retries: {retries}}}
+models:
+  a: {{cmd: "{ENGINE} --name a --journal {folder}/journal{retries}"}}
+  dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
+""")
+    check(f"{retries}: dies at its start", (502, "engine_failed"), refused(d.chat("dies")))
+    check(f"{retries}: starts", starts, of(d, "dies")["loads"])
+    check(f"{retries}: dies with the request", (502, "engine_failed"), refused(d.chat("a", die=True)))
+    with open(f"{folder}/journal{retries}", encoding="utf-8") as file:
+        check(f"{retries}: how often the engine was asked", journal, len(file.readlines()))
+    check(f"{retries}: the next request", 200, d.chat("a").status)
+    check("the exit code", 0, d.stop())
+
+# A start that takes all the time it may is not made twice.
+d = Daemon(f"{folder}/never", f"startPort: {first}\nhealthCheckTimeout: 15\nmodels:\n  never: {{cmd: \"{ENGINE} --name never --never-healthy\"}}\n")
+check("never ready", (502, "engine_failed"), refused(d.chat("never")))
+check("started once", 1, of(d, "never")["loads"])
+check("the exit code", 0, d.stop())
+
+# What has no effect is said.
+with open(f"{folder}/without.yaml", "w", encoding="utf-8") as file:
+    file.write("""logLevel: debug
+groups: {g: {persistent: true, members: [a]}}
+selectors: {s: {strategy: pin, targets: [a]}}
+models: {a: {cmd: "x ${PORT}", medusa: {pin: true}}}
+medusa: {pool_bytes: 1GB, tenants: [{name: t, max_running: 1}]}
+""")
+done = subprocess.run(["medusa-worker", "--config", f"{folder}/without.yaml", "--check"], capture_output=True, text=True, timeout=PATIENCE)
+check("a configuration that is read", 0, done.returncode)
+for key in ("1: logLevel", "2: groups.g.persistent", "3: selectors", "4: models.a.medusa.pin", "5: medusa.pool_bytes", "5: medusa.tenants[0].max_running"):
+    check(f"it names {key}", True, f"without.yaml:{key}: medusa-worker" in done.stderr)
+finish()
