@@ -207,6 +207,24 @@ Test(scheduler_change, the_action_says_what_stays_in_host_memory)
 	script_end(&n);
 }
 
+/* ---- the timer ---- */
+
+/* Timers of operating systems may ring a little too early, and ring once. */
+Test(scheduler_change, a_timer_that_rings_too_early_is_asked_for_again)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	script_arrive(&n, 1, 0);
+	arrive_until(2, SECOND);
+	uint64_t due = n.timer;
+	cr_assert_gt(due, n.now);
+	n.now = due - 1;
+	n.timer = 0;
+	script_timer(&n);
+	cr_assert_eq(n.timer, due);
+	script_end(&n);
+}
+
 /* ---- preloading ---- */
 
 /* On a node where nothing happens there is nothing to plan, and no timer. */

@@ -254,7 +254,8 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		return code;
 	uint64_t before = s->now;
 	s->now = event->now;
-	if (s->timer <= s->now)
+	/* a timer that rings too early has rung all the same: it is asked for again */
+	if (s->timer <= s->now || event->type == MEDUSA_SCHED_EVENT_TIMER)
 		s->timer = 0;
 	code = take_event(s, event);
 	if (code) {
