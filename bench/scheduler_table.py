@@ -189,7 +189,7 @@ LOADS = {"images": "adapters of images: 276 functions, 86 base models, bursty (C
          "adapters": "adapters of language models: 32 functions, bursty (CoV 3, Zipf 1)", "day": "a day in 20 minutes, by night 15 % of the peak",
          "burst": "six bursts: one function 100 times as often for 5 s", "huge": "one huge function and 40 small ones",
          "cycle": "functions in turn that need 1.1 times the memory", "impossible": "every fourth function has an objective that no node can meet",
-         "hot": "one hot function and 12 heavy ones"}
+         "hot": "one hot function and 12 heavy ones", "sizes": "functions of many sizes", "all-fit": "functions that all fit at one time"}
 
 
 def loads():
