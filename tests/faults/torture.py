@@ -143,6 +143,8 @@ class Torture:
     @staticmethod
     def take(row, point, result):
         run, outcome, wrong = result
+        if wrong: # at once, for whoever sees only the first lines
+            print(f"  wrong: {row.what}, point {point}: {wrong.splitlines()[0]}", flush=True)
         if run.fired:
             row.note(outcome, wrong, point)
         elif wrong: # without an injection nothing may be wrong either

@@ -40,12 +40,17 @@ def again(text):
     return re.findall(r"^again: .*run\.sh (.*)$", text, re.M)
 
 
+def text_at_once(text):
+    return [line for line in text.splitlines() if line.startswith("  wrong: ")]
+
+
 code, text, rows = tortured()
 same("every point: exit code", 1, code)
 same("every point: points", CALLS, rows["driver calls"].points)
 same("every point: the last line", f"{2 * CALLS} points, 2 wrong", text.splitlines()[-1])
 same("every point: what is wrong", [f"WRONG calls of nobody, point {BROKEN}: other output",
                                     f"WRONG driver calls, point {BROKEN}: other output"], re.findall("^WRONG.*$", text, re.M))
+same("every point: at once", f"  wrong: calls of nobody, point {BROKEN}: other output", text_at_once(text)[0])
 same("every point: how to try again", f"--seed 5 --row 'driver calls' --point {BROKEN} driver", again(text)[1])
 
 code, text, rows = tortured(row="driver calls", point=BROKEN)
