@@ -241,6 +241,8 @@ abi() { # name of the run, what sed changes in medusa.h, what sed changes in the
 	cp "$MEDUSA_BUILD/lib/libmedusa-sched.so" "$tree/build/lib/"
 	sed -i "$2" "$tree/include/medusa/medusa.h"
 	sed "${3:-}" api/libmedusa.map >"$work/map"
+	if [ -n "$2" ] && cmp -s include/medusa/medusa.h "$tree/include/medusa/medusa.h"; then fail "'$2' changes medusa.h" "nothing changed"; fi
+	if [ -n "${3:-}" ] && cmp -s api/libmedusa.map "$work/map"; then fail "'$3' changes the map" "nothing changed"; fi
 	run compile env -C "$tree" gcc -shared -fPIC -fvisibility=hidden -g -std=gnu11 -D_GNU_SOURCE -Iinclude -I"$PWD" -o build/lib/libmedusa.so \
 		"$PWD"/api/null_api.c "$PWD"/api/{api_names,swap_api,api_check,api_result}.c "$PWD"/swap/swap_client.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
 	assert_exit compile 0
@@ -270,11 +272,11 @@ if command -v abidiff >/dev/null && command -v abidw >/dev/null; then
 	breaks '/int from_profile;/d' "'int from_profile'"
 	breaks 's/uint64_t blocks;/uint64_t blocks, between;/' "'uint64_t between'"
 	breaks 's/uint64_t block_bytes;/uint32_t block_bytes;/' "'uint64_t block_bytes' changed"
-	breaks 's/MEDUSA_ERR_MISMATCH = 60,/MEDUSA_ERR_MISMATCH = 61,/' "from value '60' to '61'"
+	breaks 's/MEDUSA_ERR_MISMATCH = 60/MEDUSA_ERR_MISMATCH = 61/' "from value '60' to '61'"
 	breaks '' 'medusa_mark@@MEDUSA_0.2' '/medusa_mark;/d; s/^};/local: medusa_mark; };/'
 	breaks '' 'medusa_mark@@MEDUSA_0.2' 's/MEDUSA_0.2/MEDUSA_0.3/'
 	grows '/^struct medusa_kv {/,/^};/s/uint64_t ns;.*/&\n\tuint64_t more;/' "'uint64_t more'"
-	grows 's/MEDUSA_ERR_MISMATCH = 60,/&\n\tMEDUSA_ERR_NEW = 61,/' "'medusa_result::MEDUSA_ERR_NEW' value '61'"
+	grows 's/MEDUSA_ERR_MISMATCH = 60/&,\n\tMEDUSA_ERR_NEW = 61/' "'medusa_result::MEDUSA_ERR_NEW' value '61'"
 else
 	echo "no abidiff here: skipped what it finds"
 fi
