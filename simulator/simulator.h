@@ -62,6 +62,14 @@ struct md_sim_backbone {
  */
 #define MD_SIM_SEQUENCE_SHARE 0.01
 
+/* Whose requests these are. Tenant 0 is MD_SIM_TENANT_DEFAULT, which is not listed; tenant i is the i-th of the list. */
+struct md_sim_tenant {
+	char *name;
+	struct medusa_sched_tenant spec;
+};
+
+#define MD_SIM_TENANT_DEFAULT "default"
+
 struct md_sim_function {
 	char *name;
 	struct medusa_sched_function spec; /* .backbone: index in md_sim_functions.backbones, or MEDUSA_SCHED_NONE */
@@ -81,6 +89,7 @@ struct md_sim_function {
 	int rate_log;
 	/* of a request that a law draws, evenly from this range; 0: unknown */
 	uint32_t prompt_low, prompt_high, generated_low, generated_high;
+	uint32_t tenant;         /* of requests that name none */
 	uint32_t backbone_count; /* functions of a template: on this many backbones from spec.backbone on; 0: on one */
 	uint32_t model;          /* the entry of functions.yaml that it came from, for tables by model */
 	uint32_t line;           /* of that entry in its file; 0: unknown */
@@ -93,6 +102,8 @@ struct md_sim_functions {
 	uint32_t artifact_count; /* files that values of models were read from */
 	struct md_sim_backbone *backbones;
 	uint32_t backbone_count;
+	struct md_sim_tenant *tenants;
+	uint32_t tenant_count; /* 0: there is only the default one, and results are not divided by tenant */
 	struct md_sim_function *functions;
 	uint32_t count;
 	char **models;
@@ -105,6 +116,7 @@ struct md_sim_request {
 	uint64_t at; /* ns from the start, which is the first request of a trace */
 	uint32_t function;
 	uint32_t context_tokens, generated_tokens; /* 0: unknown; 1 generated token is the first one */
+	uint32_t tenant;                           /* 0: the default one */
 };
 
 struct md_sim_workload {
@@ -190,6 +202,8 @@ struct md_sim_series {
 
 void md_sim_series_finish(struct md_sim_series *series);
 
+#define MD_SIM_REASONS 16
+
 struct md_sim_function_result {
 	uint64_t requests, served, met, rejected;
 	uint64_t swaps; /* of its weights and library, and of backbones for its batches; no preloads */
@@ -200,14 +214,30 @@ struct md_sim_function_result {
 	struct md_sim_samples latency_ms, ttft_ms; /* latency: of the goal that the SLO names */
 };
 
-#define MD_SIM_REASONS 16
+/*
+ * The time of a batch is divided among its requests that have not ended; where batches run beside each other, as in the
+ * bill. A tenant contends while it has requests that wait, though not for its own limit, and another one has such, too;
+ * then what those that contend have of the GPUs should be theirs by weight.
+ */
+struct md_sim_tenant_result {
+	uint64_t requests, served, met;
+	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
+	uint64_t waiting_most;             /* requests at one time, those that are held back included */
+	double gpu_s;
+	double contended_s, contended_gpu_s; /* time in which it contended; what it had of the GPUs then */
+	double contended_due_s;              /* its part by weight of what those had that contended */
+	double contended_all_s;              /* what those had */
+	struct md_sim_samples ttft_ms, wait_ms;
+};
 
 struct md_sim_result {
 	const struct md_sim_policy *policy;
 	struct md_sim_function_result *functions;
 	uint32_t function_count;
-	uint32_t running_functions;        /* that were ever served; early binding leaves some out */
-	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
+	struct md_sim_tenant_result *tenants; /* by tenant, the default one first; NULL: there are no others */
+	uint32_t tenant_count;                /* with the default one; or 0 */
+	uint32_t running_functions;           /* that were ever served; early binding leaves some out */
+	uint64_t rejected[MD_SIM_REASONS];    /* by enum medusa_sched_reason */
 	uint64_t requests, served, met;
 	struct md_sim_samples latency_ms, ttft_ms, end_ms, wait_ms, batch; /* end: of completion */
 	double *gpu_busy_s; /* by GPU: time in which at least one batch computed or waited for its copies */
@@ -239,6 +269,9 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
  * alike; a single GPU's copies have no links between them.
  */
 enum md_status md_sim_node_resize(struct md_sim_node *node, uint32_t count, struct md_error *err);
+/* The tenant of that name, which need not end with a NUL; false: there is none. */
+bool md_sim_tenant_find(const struct md_sim_functions *functions, const char *name, size_t bytes, uint32_t *tenant);
+const char *md_sim_tenant_name(const struct md_sim_functions *functions, uint32_t tenant);
 void md_sim_node_finish(struct md_sim_node *node);
 void md_sim_functions_finish(struct md_sim_functions *functions);
 /*
@@ -267,7 +300,7 @@ struct md_sim_workload_options {
 
 /*
  * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with columns of seconds,function,context,
- * generated), or a law of arrivals, perhaps with values: "poisson", "bursty:cov=4,zipf=1" (medusa-simulate(1) lists them).
+ * generated, tenant), or a law of arrivals, perhaps with values: "poisson", "bursty:cov=4,zipf=1" (medusa-simulate(1) lists them).
  */
 enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,
 				    const struct md_sim_workload_options *options, struct md_sim_workload *workload,

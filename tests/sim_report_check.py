@@ -32,6 +32,21 @@ def check_series(policy, gpus):
         expect(sum(series["met"]) == policy["requests"]["met"], "JSON: series: all in time")
 
 
+def check_shares(policy, declared):
+    """Each request is one of a tenant's, and so is all GPU time."""
+    tenants, requests = policy["tenants"], policy["requests"]
+    expect([t["name"] for t in tenants] == (["default"] if declared else []) + [t["name"] for t in declared], "JSON: tenants: their names")
+    if not tenants:
+        return
+    for key, whole in (("requests", requests["all"]), ("served", requests["served"]), ("met", requests["met"])):
+        expect(sum(t[key] for t in tenants) == whole, f"JSON: tenants: {key} add up")
+    for reason, count in policy["rejected"].items():
+        expect(sum(t["rejected"][reason] for t in tenants) == count, f"JSON: tenants: rejected, {reason}")
+    gpu_s, busy = sum(t["gpu_s"] for t in tenants), sum(policy["load"]["gpu_busy_s"])
+    expect(abs(gpu_s - busy) <= 1e-4 * busy, f"JSON: tenants: {gpu_s} of {busy} GPU seconds")
+    expect(not busy or abs(sum(t["share"] for t in tenants) - 1) < 1e-4, "JSON: tenants: shares add up")
+
+
 def undocumented(value, known, path=""):
     """Keys that docs/simulate-json.md does not have; the reasons of refusals are words of the library."""
     if isinstance(value, list):
@@ -64,6 +79,7 @@ def check_json(path):
         expect(requests["rejected"] == sum(policy["rejected"].values()), "JSON: reasons add up")
         expect(requests["all"] == requests["served"] + requests["rejected"] + requests["unfinished"], "JSON: requests add up")
         check_series(policy, report["node"]["gpus"])
+        check_shares(policy, report["functions"]["tenants"])
         for key in ("latency_ms", "latency_of_slo", "ttft_ms", "end_ms", "wait_ms", "batch"):
             curve = policy[key]["cdf"]
             expect(len(curve["values"]) == len(curve["parts"]) <= 200, f"JSON: {key}: at most 200 points")
@@ -141,6 +157,20 @@ def check_functions(table, report, policy):
         expect(sum(int(row[6]) for row in rows) == policy["requests"]["met"] or policy["functions"]["counted"] < len(rows), "HTML: functions: in time")
 
 
+def check_tenants(table, report):
+    """A row for each tenant, below each other for each policy; the default one only if somebody asked as it."""
+    rows = {(row[0], row[1]): row for row in table[1:]}
+    expect(table[0][:4] == ["tenant", "policy", "weight", "requests"] and table[0][-1] == "rejected", f"HTML: heads of tenants: {table[0]}")
+    expect(len(rows) == len(table) - 1, "HTML: tenants: one row for each policy")
+    for policy in report["policies"]:
+        for number, tenant in enumerate(policy["tenants"][:65]):
+            row = rows.get((tenant["name"], policy["name"]))
+            expect((row is None) == (number == 0 and not tenant["requests"]), f"HTML: {tenant['name']} of {policy['name']}")
+            if row:
+                expect(row[3:5] == [str(tenant["requests"]), str(tenant["served"])], f"HTML: {tenant['name']}: {row}")
+                expect(row[11].split(":")[0] == str(sum(tenant["rejected"].values())), f"HTML: {tenant['name']}: {row[11]}")
+
+
 def check_html(path, report):
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -160,7 +190,10 @@ def check_html(path, report):
     digest = base64.b64encode(hashlib.sha256(page.script.encode()).digest()).decode()
     expect(page.policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'", f"HTML: only the script sha256-{digest} runs")
     expect(page.counts.get("script") == 1, "HTML: one script")
+    tenants = [page.tables.pop(1)] if report["functions"]["tenants"] else []
     expect(len(page.tables) == 1 + len(report["policies"]), "HTML: a table of figures, and of functions by policy")
+    for table in tenants:
+        check_tenants(table, report)
     for table, policy in zip(page.tables[1:], report["policies"]):
         check_functions(table, report, policy)
     for svg in re.findall(r"<svg.*?</svg>", text, re.S):

@@ -197,7 +197,7 @@ Test(sim_join, a_run_of_three_requests)
 	function.sequence_share = 0.1;
 	const struct md_sim_functions functions = {
 	    .functions = &function, .count = 1, .models = models, .model_count = 1};
-	struct md_sim_request requests[] = {{0, 0, 0, 11}, {100 * MS, 0, 0, 11}, {110 * MS, 0, 0, 11}};
+	struct md_sim_request requests[] = {{0, 0, 0, 11, 0}, {100 * MS, 0, 0, 11, 0}, {110 * MS, 0, 0, 11, 0}};
 	const struct md_sim_workload workload = {.requests = requests, .count = 3, .end = 111 * MS};
 	struct md_sim_result result;
 	struct md_error err = {0};
@@ -257,7 +257,7 @@ Test(sim_join, two_engines_take_turns)
 		both[f].spec.continuous = 1;
 	}
 	for (uint32_t i = 0; i < 2 * PER_S * SECONDS; i++)
-		requests[i] = (struct md_sim_request){i * (uint64_t)(500 * MS / PER_S), i % 2, 0, 51};
+		requests[i] = (struct md_sim_request){i * (uint64_t)(500 * MS / PER_S), i % 2, 0, 51, 0};
 	const struct md_sim_functions functions = {.functions = both, .count = 2, .models = models, .model_count = 1};
 	const struct md_sim_workload workload = {
 	    .requests = requests, .count = 2 * PER_S * SECONDS, .end = SECONDS * 1000 * MS};

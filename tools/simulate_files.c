@@ -135,6 +135,9 @@ static void remark_on_policy(const struct md_simulate *run, const struct md_sim_
 	if (policy->no_blocks && !run->node.allocation_ns)
 		md_options_say(command, "%s: the node has no allocation_time, so allocations take no time",
 			       policy->name);
+	if (policy->early_binding && run->functions.tenant_count)
+		md_options_say(command, "%s: it knows no tenants; their weights and limits have no effect on it",
+			       policy->name);
 	if (policy->no_sharing && !run->functions.backbone_count)
 		md_options_say(command, "%s: no function has a backbone, so there is nothing to be shared",
 			       policy->name);

@@ -11,6 +11,7 @@
 static const struct md_sim_field file_fields[] = {
     MD_SIM_FIELD("source", MD_SIM_TEXT, offsetof(struct md_sim_functions_config, out.source), .required = true),
     MD_SIM_FIELD("backbones", MD_SIM_NESTED, offsetof(struct md_sim_functions_config, backbones)),
+    MD_SIM_FIELD("tenants", MD_SIM_NESTED, offsetof(struct md_sim_functions_config, tenants)),
     MD_SIM_FIELD("defaults", MD_SIM_NESTED, offsetof(struct md_sim_functions_config, defaults)),
     MD_SIM_FIELD("models", MD_SIM_NESTED, offsetof(struct md_sim_functions_config, models), .required = true),
     MD_SIM_FIELD("functions", MD_SIM_NESTED, offsetof(struct md_sim_functions_config, functions)),
@@ -126,7 +127,7 @@ static enum md_status count_functions(struct md_sim_functions_config *config, st
 
 /* An entry of a list of functions: the model, and fields that override the model's. */
 struct entry {
-	char *name, *model;
+	char *name, *model, *tenant;
 	struct md_units_range rate;
 	uint64_t slo_ns;
 	double percentile;
@@ -135,6 +136,7 @@ struct entry {
 static const struct md_sim_field entry_fields[] = {
     MD_SIM_FIELD("name", MD_SIM_TEXT, offsetof(struct entry, name), .required = true),
     MD_SIM_FIELD("model", MD_SIM_TEXT, offsetof(struct entry, model), .required = true),
+    MD_SIM_FIELD("tenant", MD_SIM_TEXT, offsetof(struct entry, tenant)),
     MD_SIM_FIELD("rate", MD_SIM_RATE, offsetof(struct entry, rate), .high = 1e6),
     MD_SIM_FIELD("slo", MD_SIM_TIME, offsetof(struct entry, slo_ns), .low = 1, .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("percentile", MD_SIM_NUMBER, offsetof(struct entry, percentile), .low = 0.01, .high = 0.9999),
@@ -162,7 +164,7 @@ static enum md_status add_entry(struct md_sim_functions_config *config, uint32_t
 	if (entry->percentile > 0)
 		function->spec.slo_percentile = entry->percentile;
 	draw_rate(function, 0, out->count++);
-	return MD_OK;
+	return entry->tenant ? md_sim_config_tenant(config, at, path, entry->tenant, &function->tenant, err) : MD_OK;
 }
 
 static enum md_status list_functions(struct md_sim_functions_config *config, struct md_error *err)
@@ -186,6 +188,7 @@ static enum md_status list_functions(struct md_sim_functions_config *config, str
 			status = add_entry(config, at, path, &entry, err);
 		free(entry.name);
 		free(entry.model);
+		free(entry.tenant);
 		MD_FORWARD(status);
 	}
 	return MD_OK;
@@ -215,6 +218,7 @@ static enum md_status read_functions(struct md_sim_functions_config *config, str
 	uint64_t seen = 0;
 	MD_FORWARD(md_sim_fields_read(&fields, 0, "", config, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, 0, "", seen, err));
+	MD_FORWARD(md_sim_config_tenants(config, err));
 	MD_FORWARD(md_sim_config_backbones(config, err));
 	MD_FORWARD(md_sim_config_models(config, err));
 	if (!config->functions)
@@ -282,7 +286,10 @@ void md_sim_functions_finish(struct md_sim_functions *functions)
 		free(functions->backbones[i].name);
 	for (uint32_t i = 0; functions->models && i < functions->model_count; i++)
 		free(functions->models[i]);
+	for (uint32_t i = 0; functions->tenants && i < functions->tenant_count; i++)
+		free(functions->tenants[i].name);
 	finish_functions(functions->functions, functions->count);
+	free(functions->tenants);
 	free(functions->backbones);
 	free(functions->models);
 	free(functions->templates);

@@ -8,13 +8,14 @@
 
 #define MD_SIM_MODELS_MAX 4096u
 #define MD_SIM_FUNCTIONS_MAX 100000u
+#define MD_SIM_TENANTS_MAX 1000u
 #define MD_SIM_BYTES_MOST 1e15
 #define MD_SIM_TIME_MOST (3600 * 1e9)
 
 /* An entry of models:, before it becomes a template. Defaults are copied by value, except for texts. */
 struct md_sim_model_entry {
 	struct md_sim_function function;
-	char *name, *backbone, *artifact;
+	char *name, *backbone, *artifact, *tenant;
 	uint64_t adapter_bytes;
 	uint32_t kv_block_tokens, count;
 	struct md_sim_counts prompt, generated;
@@ -31,8 +32,8 @@ struct md_sim_backbone_group {
 struct md_sim_functions_config {
 	const struct md_sim_yaml *yaml;
 	struct md_sim_functions out;
-	uint32_t backbones, defaults, models, functions; /* indices of their YAML nodes */
-	struct md_sim_model_entry shared;                /* defaults: */
+	uint32_t backbones, tenants, defaults, models, functions; /* indices of their YAML nodes */
+	struct md_sim_model_entry shared;                         /* defaults: */
 	uint64_t shared_seen;
 	uint32_t *counts; /* by model */
 	struct md_sim_backbone_group *groups;
@@ -53,12 +54,16 @@ enum md_status md_sim_config_list(const struct md_sim_yaml *yaml, uint32_t list,
 /* fails with "out of memory" */
 enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err);
 
-/* Fill out.backbones, out.templates, out.models and counts. */
+/* Fill out.tenants, out.backbones, out.templates, out.models and counts. */
+enum md_status md_sim_config_tenants(struct md_sim_functions_config *config, struct md_error *err);
 enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, struct md_error *err);
 enum md_status md_sim_config_models(struct md_sim_functions_config *config, struct md_error *err);
 /* A group of backbones, or one of them; false: there is none of that name. */
 bool md_sim_config_find_backbone(const struct md_sim_functions_config *config, const char *name, uint32_t *first,
 				 uint32_t *count);
+/* The tenant of a field `tenant`; NULL: the default one. Errors name file, line and field. */
+enum md_status md_sim_config_tenant(const struct md_sim_functions_config *config, uint32_t at, const char *path,
+				    const char *name, uint32_t *tenant, struct md_error *err);
 void md_sim_config_model_finish(struct md_sim_model_entry *model);
 void md_sim_config_backbones_finish(struct md_sim_functions_config *config); /* the groups */
 /* Adds function number `ordinal` (from 0) of a model; takes the name, NULL: out of memory. false: out of memory. */

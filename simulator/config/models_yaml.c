@@ -17,6 +17,7 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("name", MD_SIM_TEXT, FIELD(name), .required = true),
     MD_SIM_FIELD("backbone", MD_SIM_TEXT, FIELD(backbone)),
     MD_SIM_FIELD("artifact", MD_SIM_TEXT, FIELD(artifact)),
+    MD_SIM_FIELD("tenant", MD_SIM_TEXT, FIELD(tenant)),
     MD_SIM_FIELD("weights", MD_SIM_BYTES, FIELD(function.spec.weight_bytes), .high = MD_SIM_BYTES_MOST),
     MD_SIM_FIELD("adapter", MD_SIM_BYTES, FIELD(adapter_bytes), .high = MD_SIM_BYTES_MOST),
     MD_SIM_FIELD("context", MD_SIM_BYTES, FIELD(function.spec.context_bytes), .high = MD_SIM_BYTES_MOST),
@@ -98,19 +99,26 @@ void md_sim_config_model_finish(struct md_sim_model_entry *model)
 	free(model->name);
 	free(model->backbone);
 	free(model->artifact);
+	free(model->tenant);
+}
+
+static bool copy_text(const char *text, char **copy)
+{
+	*copy = text ? strdup(text) : NULL;
+	return *copy || !text;
 }
 
 /* Begins with the defaults; texts are copied. */
 static enum md_status start_model(const struct md_sim_functions_config *config, struct md_sim_model_entry *model,
 				  struct md_error *err)
 {
-	*model = config->shared;
+	const struct md_sim_model_entry *shared = &config->shared;
+	*model = *shared;
 	model->name = NULL;
-	model->backbone = config->shared.backbone ? strdup(config->shared.backbone) : NULL;
-	model->artifact = config->shared.artifact ? strdup(config->shared.artifact) : NULL;
-	if ((config->shared.backbone && !model->backbone) || (config->shared.artifact && !model->artifact))
-		return md_sim_config_memory(config->yaml, err);
-	return MD_OK;
+	bool copied = copy_text(shared->backbone, &model->backbone);
+	copied &= copy_text(shared->artifact, &model->artifact);
+	copied &= copy_text(shared->tenant, &model->tenant);
+	return copied ? MD_OK : md_sim_config_memory(config->yaml, err);
 }
 
 static bool was_seen(uint64_t seen, const char *name)
@@ -160,6 +168,7 @@ static enum md_status check_model(struct md_sim_functions_config *config, uint32
 	    !md_sim_config_find_backbone(config, model->backbone, &spec->backbone, &model->function.backbone_count))
 		return md_sim_fields_refuse(yaml, at, path, "backbone", err, "there is no backbone '%.60s'",
 					    model->backbone);
+	MD_FORWARD(md_sim_config_tenant(config, at, path, model->tenant, &model->function.tenant, err));
 	MD_FORWARD(take_artifact(config, at, path, model, seen, err));
 	if (!model->backbone && spec->weight_bytes == 0)
 		return md_sim_fields_refuse(yaml, at, path, "weights", err,

@@ -107,3 +107,32 @@ void md_sim_model_share(struct md_sim_model *model, uint32_t gpu, uint32_t chang
 				 index == changed);
 	}
 }
+
+/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+
+static void count_seats(struct md_sim_model *model, const struct gpu *gpu)
+{
+	for (uint32_t i = 0; i < gpu->count; i++)
+		model->batches[gpu->batches[i]].seats = 0;
+	for (uint32_t i = 0; i < gpu->count; i++) {
+		const struct batch *batch = &model->batches[gpu->batches[i]];
+		model->batches[batch->engine].seats += batch->count - batch->ended;
+	}
+}
+
+void md_sim_model_tenants(struct md_sim_model *model, uint64_t *running, double *parts)
+{
+	const struct md_sim_request *requests = model->options.workload->requests;
+	for (uint32_t g = 0; g < model->node->gpu_count; g++) {
+		const struct gpu *gpu = &model->gpus[g];
+		count_seats(model, gpu);
+		for (uint32_t i = 0; i < gpu->count; i++) {
+			const struct batch *batch = &model->batches[gpu->batches[i]];
+			double part = 1.0 / gpu->engines / model->batches[batch->engine].seats;
+			for (uint32_t r = batch->ended; r < batch->count; r++) {
+				running[requests[batch->requests[r]].tenant]++;
+				parts[requests[batch->requests[r]].tenant] += part;
+			}
+		}
+	}
+}

@@ -43,6 +43,7 @@ struct batch {
 	uint32_t function, gpu;
 	uint32_t engine;   /* the batch whose slot and bill it shares: itself, or the one that its requests joined */
 	uint32_t decoding; /* of an engine: requests in their further tokens */
+	uint32_t seats;    /* of an engine: requests that have not ended, while they are counted by tenant */
 	uint8_t phase;
 	bool live, joins;  /* joins: begun by a JOIN */
 	double left, hold; /* ns of work until the next event; `hold` of them wait for copies */

@@ -99,6 +99,11 @@ const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *c
 void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct md_sim_memory *memory);
 /* Requests in batches, on all GPUs. */
 uint64_t md_sim_model_running(const struct md_sim_model *model);
+/*
+ * Adds up, by tenant: requests in batches; and the parts of GPUs that they hold, where the part of each batch is divided
+ * among its requests that have not ended.
+ */
+void md_sim_model_tenants(struct md_sim_model *model, uint64_t *running, double *parts);
 uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu);
 /* Time in which a batch held the GPU, computing or waiting for its copies; up to the last event or action. */
 double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu);

@@ -315,14 +315,20 @@ static void cost_rows(struct md_sim_report *report, struct md_sim_figures *figur
 	}
 }
 
-/* A name may be of any length; the JSON has all of it. */
-static void name_row(struct md_sim_figures *figures, const char *name)
+size_t md_sim_report_name_bytes(const char *name)
 {
 	size_t bytes = 0;
 	for (size_t i = 0; name[bytes] && i < MD_SIM_NAME_SHOWN; i++) {
 		size_t length = md_utf8_length(name + bytes, NULL);
 		bytes += length ? length : 1;
 	}
+	return bytes;
+}
+
+/* A name may be of any length; the JSON has all of it. */
+static void name_row(struct md_sim_figures *figures, const char *name)
+{
+	size_t bytes = md_sim_report_name_bytes(name);
 	row(figures, "%.*s%s", (int)bytes, name, name[bytes] ? "..." : "");
 }
 

@@ -11,6 +11,9 @@ void md_sim_html_end(FILE *out);
 /* <name>text</name>; name may have attributes, text is escaped. */
 void md_sim_html_element(const char *name, const char *text, FILE *out);
 
+/* ---- html_tenants.c: a table of all policies, if there are tenants ---- */
+void md_sim_html_tenants(struct md_sim_report *report, FILE *out);
+
 /* ---- html_plots.c: one plot for all policies ---- */
 void md_sim_html_plots(struct md_sim_report *report, FILE *out);
 /* The colours of the policies. */

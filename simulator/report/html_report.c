@@ -108,6 +108,7 @@ static void write_report(struct md_sim_report *report, FILE *out)
 	write_about(report, out);
 	write_verdict(report, out);
 	write_table(report, out);
+	md_sim_html_tenants(report, out);
 	md_sim_html_plots(report, out);
 	md_sim_html_series(report, out);
 	md_sim_html_functions(report, out);

@@ -40,6 +40,21 @@ static void node(struct md_json *json, const struct md_sim_node *node)
 	md_json_end(json);
 }
 
+static void tenants(struct md_json *json, const struct md_sim_functions *functions)
+{
+	md_json_list(json, "tenants");
+	for (uint32_t i = 0; i < functions->tenant_count; i++) {
+		const struct medusa_sched_tenant *spec = &functions->tenants[i].spec;
+		md_json_object(json, NULL);
+		md_json_text(json, "name", functions->tenants[i].name);
+		md_json_real(json, "weight", spec->weight);
+		md_json_number(json, "max_waiting", spec->max_waiting);
+		md_json_number(json, "max_running", spec->max_running);
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
 static void functions(struct md_json *json, const struct md_sim_functions *functions)
 {
 	md_json_object(json, "functions");
@@ -57,6 +72,7 @@ static void functions(struct md_json *json, const struct md_sim_functions *funct
 		md_json_end(json);
 	}
 	md_json_end(json);
+	tenants(json, functions);
 	md_json_end(json);
 }
 
@@ -120,6 +136,15 @@ static bool is_known(size_t reason)
 	return reason && strncmp(md_sim_report_reason(reason), "unknown", 7) != 0;
 }
 
+static void reasons(struct md_json *json, const uint64_t rejected[MD_SIM_REASONS])
+{
+	md_json_object(json, "rejected");
+	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
+		if (rejected[reason] || is_known(reason))
+			md_json_number(json, md_sim_report_reason(reason), rejected[reason]);
+	md_json_end(json);
+}
+
 static void service(struct md_json *json, const struct md_sim_result *result)
 {
 	struct md_sim_share share = md_sim_report_share(result);
@@ -137,11 +162,7 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 	md_json_number(json, "rejected", md_sim_report_rejected(result));
 	md_json_number(json, "unfinished", result->unfinished);
 	md_json_end(json);
-	md_json_object(json, "rejected");
-	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
-		if (result->rejected[reason] || is_known(reason))
-			md_json_number(json, md_sim_report_reason(reason), result->rejected[reason]);
-	md_json_end(json);
+	reasons(json, result->rejected);
 }
 
 static void distributions(struct md_json *json, struct md_sim_report *report, struct md_sim_result *result)
@@ -286,7 +307,48 @@ static void over_time(struct md_json *json, const struct md_sim_series *series)
 	md_json_end(json);
 }
 
-/* ---- by model and function -------------------------------------------------------------------------------------- */
+/* ---- by tenant, model and function -------------------------------------------------------------------------------------- */
+
+static void contended(struct md_json *json, const struct md_sim_tenant_result *result)
+{
+	md_json_object(json, "contended");
+	md_json_real(json, "s", result->contended_s);
+	md_json_real(json, "gpu_s", result->contended_gpu_s);
+	md_json_real(json, "due_s", result->contended_due_s);
+	md_json_real(json, "all_s", result->contended_all_s);
+	md_json_end(json);
+}
+
+static void one_tenant(struct md_json *json, const struct md_sim_report *report, struct md_sim_result *results,
+		       uint32_t tenant)
+{
+	struct md_sim_tenant_result *result = &results->tenants[tenant];
+	md_json_object(json, NULL);
+	md_json_text(json, "name", md_sim_tenant_name(report->functions, tenant));
+	md_json_number(json, "requests", result->requests);
+	md_json_number(json, "served", result->served);
+	md_json_number(json, "met", result->met);
+	reasons(json, result->rejected);
+	md_json_number(json, "waiting_most", result->waiting_most);
+	md_json_real(json, "gpu_s", result->gpu_s);
+	md_json_real(json, "share", md_sim_report_tenant_share(results, tenant));
+	contended(json, result);
+	md_json_object(json, "wait_ms");
+	summary(json, &result->wait_ms);
+	md_json_end(json);
+	md_json_object(json, "ttft_ms");
+	summary(json, &result->ttft_ms);
+	md_json_end(json);
+	md_json_end(json);
+}
+
+static void by_tenant(struct md_json *json, const struct md_sim_report *report, struct md_sim_result *result)
+{
+	md_json_list(json, "tenants");
+	for (uint32_t i = 0; i < result->tenant_count; i++)
+		one_tenant(json, report, result, i);
+	md_json_end(json);
+}
 
 static void models(struct md_json *json, const struct md_sim_report *report, const struct md_sim_result *result)
 {
@@ -346,6 +408,7 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	bill(json, result);
 	real_time(json, report, result);
 	over_time(json, &result->series);
+	by_tenant(json, report, result);
 	models(json, report, result);
 	md_json_list(json, "per_function");
 	for (uint32_t i = 0; i < result->function_count; i++)

@@ -43,10 +43,46 @@ uint32_t md_sim_report_never_served(const struct md_sim_result *result);
 char *md_sim_report_verdict(const struct md_sim_report *report);
 /* The line that says what of a report is real. */
 const char *md_sim_report_claim(const struct md_sim_report *report);
+/* Bytes of the first MD_SIM_NAME_SHOWN characters. */
+size_t md_sim_report_name_bytes(const char *name);
 double md_sim_report_percent(double part, double whole); /* 0 if whole is 0 */
 /* The variance of the GPUs' loads, each divided by the greatest load (Torpor, figures 9 and 14). */
 double md_sim_report_load_variance(const struct md_sim_result *result);
 const char *md_sim_report_reason(size_t reason); /* "never fits"; never NULL */
+
+/* ---- tenants (tenant_rows.c) ------------------------------------------------------------------------------------- */
+
+#define MD_SIM_TENANTS_SHOWN 64 /* of each policy; further ones are only in the JSON */
+
+enum md_sim_tenant_column {
+	MD_SIM_TENANT_WEIGHT,
+	MD_SIM_TENANT_REQUESTS,
+	MD_SIM_TENANT_SERVED,
+	MD_SIM_TENANT_MET,
+	MD_SIM_TENANT_WAITING,
+	MD_SIM_TENANT_WAIT,
+	MD_SIM_TENANT_GPU,
+	MD_SIM_TENANT_SHARE,
+	MD_SIM_TENANT_CONTENDED,
+	MD_SIM_TENANT_REJECTED,
+	MD_SIM_TENANT_COLUMNS
+};
+
+/* By column; words are aligned to the left, all others to the right. */
+extern const char *const md_sim_tenant_titles[MD_SIM_TENANT_COLUMNS];
+#define MD_SIM_TENANT_WORDS MD_SIM_TENANT_REJECTED
+
+struct md_sim_tenant_cells {
+	char text[MD_SIM_TENANT_COLUMNS][160];
+};
+
+/* What the columns mean. */
+extern const char md_sim_tenant_legend[];
+/* Tenants that are shown, in their order: all, but not the default one if nobody asked as it. */
+bool md_sim_report_shows_tenant(const struct md_sim_result *result, uint32_t tenant);
+void md_sim_report_tenant(const struct md_sim_report *report, struct md_sim_result *result, uint32_t tenant,
+			  struct md_sim_tenant_cells *cells);
+double md_sim_report_tenant_share(const struct md_sim_result *result, uint32_t tenant); /* of GPU time; 0..1 */
 
 /* ---- distributions ---------------------------------------------------------------------------------------------- */
 

@@ -12,23 +12,16 @@
 #define INDENT 13
 #define POLICIES_ABREAST 6 /* further policies follow below, with the labels repeated */
 
-/* Prints "  term       text", broken at blanks; further lines are aligned with the text. */
-static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char *term, const char *format, ...)
+/* Prints a text, broken at blanks; the first line begins at column `indent`, and further ones are aligned with it. */
+static void wrap(FILE *out, int indent, const char *text)
 {
-	MD_AUTO_FREE char *text = NULL;
-	va_list arguments;
-	int column = INDENT;
-	va_start(arguments, format);
-	if (vasprintf(&text, format, arguments) < 0)
-		text = NULL;
-	va_end(arguments);
-	fprintf(out, "  %-*s", INDENT - 2, term);
-	for (const char *word = text ? text : "(out of memory for this text)"; *word;) {
+	int column = indent;
+	for (const char *word = text; *word;) {
 		int length = (int)strcspn(word, " \n\t");
-		if (column > INDENT && column + 1 + length > LINE_WIDTH) {
-			fprintf(out, "\n%*s", INDENT, "");
-			column = INDENT;
-		} else if (column > INDENT) {
+		if (column > indent && column + 1 + length > LINE_WIDTH) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+		} else if (column > indent) {
 			column += fprintf(out, " ");
 		}
 		md_plain_print(out, "%.*s", length, word);
@@ -36,6 +29,19 @@ static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char 
 		word += length + (word[length] != 0);
 	}
 	fputc('\n', out);
+}
+
+/* Prints "  term       text". */
+static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char *term, const char *format, ...)
+{
+	MD_AUTO_FREE char *text = NULL;
+	va_list arguments;
+	va_start(arguments, format);
+	if (vasprintf(&text, format, arguments) < 0)
+		text = NULL;
+	va_end(arguments);
+	fprintf(out, "  %-*s", INDENT - 2, term);
+	wrap(out, INDENT, text ? text : "(out of memory for this text)");
 }
 
 static const char *or_unnamed(const char *source)
@@ -132,6 +138,56 @@ static void print_section(const struct md_sim_report *report, const struct md_si
 	md_table_print(&table, 0, out);
 }
 
+/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+
+static void begin_tenants(struct md_table *table)
+{
+	char titles[256];
+	size_t used = (size_t)snprintf(titles, sizeof(titles), "Tenant|policy");
+	for (size_t c = 0; c < MD_SIM_TENANT_COLUMNS; c++)
+		used += (size_t)snprintf(titles + used, sizeof(titles) - used, "|%s%s",
+					 c == MD_SIM_TENANT_WORDS ? "" : ">", md_sim_tenant_titles[c]);
+	md_table_init(table, titles);
+}
+
+static void print_tenant(const struct md_sim_report *report, uint32_t tenant, struct md_table *table)
+{
+	const char *name = md_sim_tenant_name(report->functions, tenant);
+	size_t bytes = md_sim_report_name_bytes(name);
+	struct md_sim_tenant_cells cells;
+	for (size_t p = 0; p < report->count; p++) {
+		md_table_cell(table, "%.*s%s", (int)bytes, name, name[bytes] ? "..." : "");
+		md_table_cell(table, "%s", report->results[p].policy->name);
+		md_sim_report_tenant(report, &report->results[p], tenant, &cells);
+		for (size_t c = 0; c < MD_SIM_TENANT_COLUMNS; c++)
+			md_table_cell(table, "%s", cells.text[c]);
+	}
+}
+
+static void print_tenants(const struct md_sim_report *report, FILE *out)
+{
+	uint32_t count = report->count ? report->results[0].tenant_count : 0, shown = 0, left = 0;
+	struct md_table table;
+	if (!count)
+		return;
+	fputc('\n', out);
+	begin_tenants(&table);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!md_sim_report_shows_tenant(&report->results[0], i))
+			continue;
+		if (shown++ < MD_SIM_TENANTS_SHOWN)
+			print_tenant(report, i, &table);
+		else
+			left++;
+	}
+	md_table_print(&table, 0, out);
+	if (left)
+		fprintf(out, "(and %u tenants more: see the JSON)\n", left);
+	wrap(out, 0, md_sim_tenant_legend);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
 static void print_verdict(const struct md_sim_report *report, FILE *out)
 {
 	MD_AUTO_FREE char *verdict = md_sim_report_verdict(report);
@@ -152,6 +208,7 @@ void md_sim_report_text(struct md_sim_report *report, FILE *out)
 		for (size_t at = 0; at < figures.count;)
 			print_section(report, &figures, &at, policies, widths, out);
 	}
+	print_tenants(report, out);
 	print_verdict(report, out);
 	if (figures.failed)
 		fprintf(out, "(out of memory for all figures: some are missing)\n");

@@ -25,7 +25,7 @@ enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct 
 	if (!measure->started || !measure->first || !measure->ended || !measure->batch || !measure->aborted ||
 	    !result->functions)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu requests", workload->count);
-	return MD_OK;
+	return md_sim_tenants_init(&measure->tenants, functions, result, err);
 }
 
 void md_sim_measure_finish(struct md_sim_measure *measure)
@@ -34,6 +34,7 @@ void md_sim_measure_finish(struct md_sim_measure *measure)
 	free(measure->first);
 	free(measure->ended);
 	md_sim_track_finish(&measure->track);
+	md_sim_tenants_finish(&measure->tenants);
 	free(measure->batch);
 	free(measure->aborted);
 	*measure = (struct md_sim_measure){0};
@@ -46,6 +47,7 @@ static bool end_once(struct md_sim_measure *measure, uint64_t request, uint64_t 
 	measure->ended[request] = true;
 	measure->ended_count++;
 	measure->last_end = now;
+	md_sim_tenants_ended(&measure->tenants, measure->workload->requests[request].tenant);
 	return true;
 }
 
@@ -58,18 +60,22 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 	uint64_t first = measure->first[request] ? measure->first[request] : now;
 	uint64_t ttft = first - asked->at;
 	uint64_t latency = spec->slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN ? ttft : now - asked->at;
-	bool met = spec->slo_ns && latency <= spec->slo_ns;
+	const struct md_sim_served served = {.met = spec->slo_ns && latency <= spec->slo_ns,
+					     .ttft_ms = ms(ttft),
+					     .wait_ms = ms(measure->started[request] - asked->at)};
 	function->served++;
-	function->met += met;
+	function->met += served.met;
 	result->served++;
-	result->met += met;
+	result->met += served.met;
 	md_sim_track_now(&measure->track)->served++;
-	md_sim_track_now(&measure->track)->met += met;
+	md_sim_track_now(&measure->track)->met += served.met;
 	return md_sim_samples_add(&function->latency_ms, ms(latency)) &&
-	       md_sim_samples_add(&function->ttft_ms, ms(ttft)) &&
-	       md_sim_samples_add(&result->latency_ms, ms(latency)) && md_sim_samples_add(&result->ttft_ms, ms(ttft)) &&
+	       md_sim_samples_add(&function->ttft_ms, served.ttft_ms) &&
+	       md_sim_samples_add(&result->latency_ms, ms(latency)) &&
+	       md_sim_samples_add(&result->ttft_ms, served.ttft_ms) &&
 	       md_sim_samples_add(&result->end_ms, ms(now - asked->at)) &&
-	       md_sim_samples_add(&result->wait_ms, ms(measure->started[request] - asked->at));
+	       md_sim_samples_add(&result->wait_ms, served.wait_ms) &&
+	       md_sim_tenants_served(&measure->tenants, asked->tenant, &served);
 }
 
 static void refuse(struct md_sim_measure *measure, uint64_t now, uint64_t request, unsigned reason)
@@ -77,9 +83,11 @@ static void refuse(struct md_sim_measure *measure, uint64_t now, uint64_t reques
 	if (!end_once(measure, request, now))
 		return;
 	md_sim_track_now(&measure->track)->rejected++;
+	const struct md_sim_request *asked = &measure->workload->requests[request];
 	if (reason < MD_SIM_REASONS)
 		measure->result->rejected[reason]++;
-	measure->result->functions[measure->workload->requests[request].function].rejected++;
+	measure->result->functions[asked->function].rejected++;
+	md_sim_tenants_refused(&measure->tenants, asked->tenant, reason);
 }
 
 /* A run that timed out is over for its request, which may run elsewhere by now. */
@@ -101,6 +109,7 @@ bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sc
 	case MEDUSA_SCHED_EVENT_ARRIVAL:
 		measure->result->requests++;
 		measure->result->functions[event->function].requests++;
+		md_sim_tenants_arrived(&measure->tenants, event->tenant);
 		md_sim_track_now(&measure->track)->arrived++;
 		return true;
 	case MEDUSA_SCHED_EVENT_FIRST_TOKEN:

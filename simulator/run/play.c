@@ -93,6 +93,15 @@ static enum md_status refused_function(const struct run *run, const struct md_si
 			    (double)spec->kv_bytes / 1e9);
 }
 
+static enum md_status tell_tenants(struct run *run, struct md_error *err)
+{
+	uint32_t index; /* one more than that in the list, as in requests */
+	for (uint32_t i = 0; i < run->functions.tenant_count; i++)
+		if (medusa_sched_add_tenant(run->sched, &run->functions.tenants[i].spec, &index))
+			return refused(run->sched, "tenant", run->functions.tenants[i].name, err);
+	return MD_OK;
+}
+
 static enum md_status tell_functions(struct run *run, struct md_error *err)
 {
 	uint32_t index;
@@ -139,6 +148,7 @@ static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md
 		return no_memory(err);
 	if (medusa_sched_create(&node, &options, &run->sched))
 		return refused(NULL, "policy", run->policy->name, err);
+	MD_FORWARD(tell_tenants(run, err));
 	return tell_functions(run, err);
 }
 
@@ -212,6 +222,7 @@ static enum md_status arrive(struct run *run, struct md_error *err)
 	    .function = request->function,
 	    .kv_bytes = md_sim_model_kv_bytes(&run->functions.functions[request->function], request),
 	    .tokens = request->generated_tokens,
+	    .tenant = request->tenant,
 	};
 	run->arrived++;
 	return step(run, &event, err);
@@ -273,6 +284,7 @@ static void pass_time(struct run *run, uint64_t until)
 	const struct md_sim_levels levels = {
 	    .running = running, .waiting = open > running ? open - running : 0, .memory = run->memory};
 	md_sim_track_pass(&run->measure.track, until, &levels);
+	md_sim_tenants_pass(&run->measure.tenants, run->model, until - run->now);
 	run->now = until;
 }
 
@@ -393,6 +405,9 @@ static enum md_status check(const struct md_sim_functions *functions, const stru
 		if (workload->requests[i].function >= functions->count)
 			return md_error_set(err, MD_ERR_INVALID, "request %zu is for function %u of %u", i,
 					    workload->requests[i].function, functions->count);
+		if (workload->requests[i].tenant > functions->tenant_count)
+			return md_error_set(err, MD_ERR_INVALID, "request %zu is of tenant %u of %u", i,
+					    workload->requests[i].tenant, functions->tenant_count);
 		if (i && workload->requests[i].at < workload->requests[i - 1].at)
 			return md_error_set(err, MD_ERR_INVALID, "request %zu arrives before the one before it", i);
 	}
@@ -451,7 +466,12 @@ void md_sim_result_finish(struct md_sim_result *result)
 		md_sim_samples_finish(&result->functions[i].latency_ms);
 		md_sim_samples_finish(&result->functions[i].ttft_ms);
 	}
+	for (uint32_t i = 0; result->tenants && i < result->tenant_count; i++) {
+		md_sim_samples_finish(&result->tenants[i].ttft_ms);
+		md_sim_samples_finish(&result->tenants[i].wait_ms);
+	}
 	free(result->functions);
+	free(result->tenants);
 	free(result->gpu_busy_s);
 	md_sim_series_finish(&result->series);
 	md_sim_samples_finish(&result->latency_ms);

@@ -3,6 +3,7 @@
 #ifndef MD_SIMULATOR_RUN_RUN_STATE_H
 #define MD_SIMULATOR_RUN_RUN_STATE_H
 
+#include "simulator/model/node_model.h"
 #include "simulator/simulator.h"
 
 /* ---- play.c: md_sim_run() where things go wrong (see model/node_model.h), for tests; not with early binding ------ */
@@ -78,12 +79,40 @@ void md_sim_track_pass(struct md_sim_track *track, uint64_t until, const struct 
 struct md_sim_sums *md_sim_track_now(struct md_sim_track *track);
 enum md_status md_sim_track_conclude(struct md_sim_track *track, struct md_sim_series *series, struct md_error *err);
 
+/* ---- tenant_track.c: without tenants but the default one, all of this does nothing ---- */
+struct md_sim_tenant_track {
+	const struct md_sim_functions *functions;
+	struct md_sim_result *result;
+	uint32_t count;    /* with the default one; 0: there are no others */
+	uint64_t *open;    /* requests that have arrived and not ended, by tenant */
+	uint64_t *running; /* of these, in batches; when time passed last, as the two below */
+	double *parts;     /* of GPUs */
+	bool *contends;
+};
+
+struct md_sim_served {
+	bool met;
+	double ttft_ms, wait_ms;
+};
+
+enum md_status md_sim_tenants_init(struct md_sim_tenant_track *track, const struct md_sim_functions *functions,
+				   struct md_sim_result *result, struct md_error *err);
+void md_sim_tenants_finish(struct md_sim_tenant_track *track);
+/* Time passes, during which nothing changes. */
+void md_sim_tenants_pass(struct md_sim_tenant_track *track, struct md_sim_model *model, uint64_t ns);
+void md_sim_tenants_arrived(struct md_sim_tenant_track *track, uint32_t tenant);
+void md_sim_tenants_ended(struct md_sim_tenant_track *track, uint32_t tenant); /* served or not */
+void md_sim_tenants_refused(struct md_sim_tenant_track *track, uint32_t tenant, unsigned reason);
+/* False: out of memory. */
+bool md_sim_tenants_served(struct md_sim_tenant_track *track, uint32_t tenant, const struct md_sim_served *served);
+
 /* ---- measure.c: requests on their way into a result ---- */
 struct md_sim_measure {
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload *workload;
 	struct md_sim_result *result;
 	struct md_sim_track track;
+	struct md_sim_tenant_track tenants;
 	uint64_t *started, *first; /* ns, by request; 0: not yet */
 	uint64_t *batch;           /* by request: of its last run */
 	uint8_t *aborted;          /* by request: the reason why that run was asked to stop; 0: it was not */

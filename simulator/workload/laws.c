@@ -24,8 +24,10 @@
 
 enum md_status md_sim_law_add(struct md_sim_drawing *drawing, uint32_t function, double seconds)
 {
-	return md_sim_builder_add(drawing->builder,
-				  &(struct md_sim_request){.at = (uint64_t)(seconds * 1e9), .function = function});
+	uint32_t tenant = drawing->builder->functions->functions[function].tenant;
+	return md_sim_builder_add(
+	    drawing->builder,
+	    &(struct md_sim_request){.at = (uint64_t)(seconds * 1e9), .function = function, .tenant = tenant});
 }
 
 /* ---- poisson, mmpp ---- */

@@ -7,7 +7,7 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-enum kind { SECONDS, TIMESTAMP, FUNCTION, MODEL, ADAPTER, CONTEXT, GENERATED, KINDS };
+enum kind { SECONDS, TIMESTAMP, FUNCTION, MODEL, ADAPTER, CONTEXT, GENERATED, TENANT, KINDS };
 
 /* A header names columns in letters of either case. */
 static const struct column {
@@ -18,10 +18,11 @@ static const struct column {
     {"seconds", SECONDS, true},      {"TIMESTAMP", TIMESTAMP, true},   {"function", FUNCTION, false},
     {"model", MODEL, true},          {"adapter", ADAPTER, false},      {"context", CONTEXT, false},
     {"generated", GENERATED, false}, {"ContextTokens", CONTEXT, true}, {"GeneratedTokens", GENERATED, true},
+    {"tenant", TENANT, false},
 };
 
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
-#define KNOWN "seconds or TIMESTAMP, function, or model and adapter, context, generated"
+#define KNOWN "seconds or TIMESTAMP, function, or model and adapter, context, generated, tenant"
 
 _Static_assert(KINDS == MD_SIM_CSV_COLUMNS, "a header has each kind of column once at most");
 
@@ -225,6 +226,8 @@ bool md_sim_csv_row(const struct md_sim_csv *csv, const char *line, size_t bytes
 		if (wrong)
 			return md_sim_row_wrong(error, column->name, &cells[i], "%s", wrong);
 	}
+	row->tenant = names[TENANT].at;
+	row->tenant_bytes = names[TENANT].at ? (size_t)(names[TENANT].end - names[TENANT].at) : 0;
 	if (csv->models)
 		return join_names(row, names[MODEL], names[ADAPTER], error);
 	row->function = names[FUNCTION].at;

@@ -133,6 +133,20 @@ static enum md_status refuse(const struct md_sim_builder *builder, uint32_t line
 			    wrong->what);
 }
 
+/* The tenant that the row names, or else its function's. */
+static enum md_status find_tenant(const struct md_sim_builder *builder, uint32_t line, const struct md_sim_row *row,
+				  struct md_sim_request *request)
+{
+	const struct md_sim_functions *functions = builder->functions;
+	request->tenant = functions->functions[request->function].tenant;
+	if (!row->tenant_bytes || md_sim_tenant_find(functions, row->tenant, row->tenant_bytes, &request->tenant))
+		return MD_OK;
+	return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:%" PRIu32 ": tenant: '%.*s': there is no such tenant%s",
+			    builder->name, line, row->tenant_bytes < 60 ? (int)row->tenant_bytes : 60, row->tenant,
+			    functions->tenant_count ? " in the file of functions"
+						    : "; the file of functions has no tenants");
+}
+
 static enum md_status add_row(struct md_sim_builder *builder, uint32_t line, const struct md_sim_row *row)
 {
 	struct md_sim_request request = {
@@ -144,6 +158,7 @@ static enum md_status add_row(struct md_sim_builder *builder, uint32_t line, con
 				    "%s:%" PRIu32 ": function: there is no function '%.*s' (names, or 0 to %u)",
 				    builder->name, line, row->function_bytes < 60 ? (int)row->function_bytes : 60,
 				    row->function, builder->functions->count - 1);
+	MD_FORWARD(find_tenant(builder, line, row, &request));
 	return md_sim_builder_add(builder, &request);
 }
 

@@ -16,6 +16,8 @@ struct md_sim_row {
 	uint32_t context, generated;
 	const char *model; /* borrowed; NULL: the trace does not say */
 	size_t model_bytes;
+	const char *tenant; /* borrowed; tenant_bytes 0: the trace does not say */
+	size_t tenant_bytes;
 	char pair[MD_SIM_PAIR_MAX]; /* MODEL/ADAPTER, or MODEL */
 };
 
@@ -26,7 +28,7 @@ struct md_sim_row_error {
 	char what[200];
 };
 
-#define MD_SIM_CSV_COLUMNS 7
+#define MD_SIM_CSV_COLUMNS 8
 
 /* Which columns a CSV file has, by its header. */
 struct md_sim_csv {

@@ -54,7 +54,9 @@ static int compare_requests(const void *a, const void *b)
 		return left->function < right->function ? -1 : 1;
 	if (left->context_tokens != right->context_tokens)
 		return left->context_tokens < right->context_tokens ? -1 : 1;
-	return (left->generated_tokens > right->generated_tokens) - (left->generated_tokens < right->generated_tokens);
+	if (left->generated_tokens != right->generated_tokens)
+		return left->generated_tokens < right->generated_tokens ? -1 : 1;
+	return (left->tenant > right->tenant) - (left->tenant < right->tenant);
 }
 
 void md_sim_builder_sort(struct md_sim_builder *builder)
