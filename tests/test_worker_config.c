@@ -19,6 +19,7 @@ Test(worker_config, empty_file_has_defaults)
 	cr_assert(config->performance && config->performance_ns == 5 * SECOND);
 	cr_assert(config->api_keys.count == 0 && config->ignored_paths.count == 1);
 	cr_assert_str_eq(config->session_headers.items[0], "X-Session-ID");
+	cr_assert(config->node.adopt_ns == 30000000000u);
 	cr_assert(config->node.retries == 1 && config->node.body_limit == 100000000 && !config->node.gpu_count);
 	cr_assert(config->node.bodies_limit == 1000000000 && config->node.connection_limit == 4096);
 	cr_assert(config->node.write_ns == 120 * SECOND && config->node.write_waiting_ns == 10 * SECOND);

@@ -56,6 +56,15 @@ def free_ports(count):
     raise RuntimeError("no free ports")
 
 
+def lives(pid):
+    """Whether the process is there, and no zombie whose parent is slow."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Held:
     """Requests for a model that its engine answers only after let_go()."""
     number = 0

@@ -6,24 +6,16 @@ import subprocess
 import sys
 import threading
 
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
 
 folder = sys.argv[1]
 first = free_ports(8)
 
 
-def lives(pid):
-    """Whether the process is there, and no zombie whose parent is slow."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-# However the daemon ends, its engines end, those behind a shell included; the next daemon has engines of its own.
+# Without adoption: however the daemon ends, its engines end, those behind a shell included; the next daemon has engines of its own.
 config = f"""
 startPort: {first}
+medusa: {{adopt_time: 0}}
 groups: {{all: {{swap: false, members: [a, shell]}}}}
 models:
   a: {{cmd: "{ENGINE} --name a"}}

@@ -228,6 +228,7 @@ struct md_config_node {
 	const struct md_config_template *templates;
 	uint32_t template_count;
 	uint32_t retries;                    /* of a request whose engine failed before it sent a byte */
+	uint64_t adopt_ns;                   /* engines wait so long for the next daemon if this one is killed */
 	const char *listen;                  /* "": the command line's */
 	const char *state;                   /* path of SQLite's file; "": none is kept */
 	const char *control;                 /* path of the Unix socket; "": the default */

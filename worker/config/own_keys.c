@@ -29,6 +29,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("tenants", MD_KEY_NODE, SOURCE(tenants), NULL),
     MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL, .note = NOT_YET),
     MD_KEY("retries", MD_KEY_COUNT, NODE(retries), "1", .high = 10),
+    MD_KEY("adopt_time", MD_KEY_TIME, NODE(adopt_ns), "30s"),
     MD_KEY("listen", MD_KEY_TEXT, NODE(listen), NULL),
     MD_KEY("state", MD_KEY_TEXT, NODE(state), NULL),
     MD_KEY("control", MD_KEY_TEXT, NODE(control), NULL),

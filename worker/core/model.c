@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "worker/accounting/account.h"
+#include "worker/core/adopt.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -29,9 +30,11 @@ struct md_model *md_model_newest(struct md_model *model)
 
 /* ---- what the scheduler wants ---- */
 
-/* An engine of an earlier configuration has the port, and what else a model has one of. */
+/* An engine of an earlier configuration, or of an earlier daemon, has the port, and what else a model has one of. */
 static bool is_occupied(const struct md_model *model)
 {
+	if (model->adopting || md_adopt_has_strays(model->worker))
+		return true;
 	for (const struct md_model *old = NULL; (old = md_models_next(model->worker, old)) && old < model;)
 		if (old->retired && (old->load_waits || md_engine_state(old->engine) != MD_ENGINE_STOPPED) &&
 		    !strcmp(old->id, model->id))
@@ -43,7 +46,7 @@ static void start(struct md_model *model)
 {
 	model->pretended = false;
 	model->load_waits = is_occupied(model);
-	if (model->load_waits)
+	if (model->load_waits || md_engine_state(model->engine) == MD_ENGINE_READY)
 		return;
 	md_model_newest(model)->starts++;
 	model->load_began = md_clock_ns();
@@ -117,6 +120,8 @@ void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 	model->load_waits = false;
 	if (state == MD_ENGINE_STOPPED || (state == MD_ENGINE_SWAPPED && !whole))
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
+	else if (model->adopting && !whole)
+		return; /* once it is known to be well, it leaves */
 	else if (whole || state != MD_ENGINE_READY)
 		md_engine_stop(model->engine);
 	else
@@ -134,12 +139,18 @@ static void forward_granted(struct md_model *model)
 	}
 }
 
-static void is_ready(struct md_model *model)
+static void note_load(struct md_model *model)
 {
 	uint64_t took = md_clock_ns() - model->load_began;
 	md_metrics_note(&md_model_newest(model)->loads, took);
 	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
 	model->load_began = 0;
+}
+
+static void is_ready(struct md_model *model)
+{
+	if (model->load_began) /* else it is adopted */
+		note_load(model);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	md_account_load(model);
@@ -172,10 +183,18 @@ static void is_away(struct md_model *model)
 static void on_settled(void *context)
 {
 	struct md_model *model = context;
-	if (md_engine_state(model->engine) == MD_ENGINE_READY)
+	enum md_engine_state state = md_engine_state(model->engine);
+	bool adopted = model->adopting;
+	model->adopting = false;
+	if (adopted && model->load_waits)
+		event_active(model->worker->look, EV_TIMEOUT, 0);
+	if (state == MD_ENGINE_READY && adopted && model->transfer_out)
+		leave(model);
+	else if (state == MD_ENGINE_READY)
 		is_ready(model);
-	else
+	else if (!adopted || state != MD_ENGINE_SWAPPED || model->transfer_out)
 		is_away(model);
+	/* else it is where the scheduler believes it to be */
 }
 
 /* Requests that were granted or run end here, or wait for what the scheduler makes of them. */
@@ -198,6 +217,12 @@ static void on_failed(void *context, const char *why)
 		md_engine_state_name(md_engine_state(model->engine)), md_log_file_path(model->log));
 	if (model->transfer_out && md_engine_state(model->engine) == MD_ENGINE_READY) {
 		md_engine_stop(model->engine); /* its memory must go all the same */
+		return;
+	}
+	bool adopted = model->adopting;
+	model->adopting = false;
+	if (adopted && model->load_waits) { /* nothing was lost: what was to be swapped in starts */
+		event_active(model->worker->look, EV_TIMEOUT, 0);
 		return;
 	}
 	model->leave_began = 0;
@@ -264,6 +289,7 @@ void md_model_look(struct md_worker *worker)
 static void on_changed(void *context)
 {
 	struct md_model *model = context;
+	md_adopt_note(model);
 	md_unload_look(model->worker);
 	md_learned_changed(model);
 	if (model->retired)

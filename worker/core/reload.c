@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "worker/core/adopt.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/loop_thread.h"
 #include "worker/core/notify.h"
@@ -259,6 +260,7 @@ static enum md_status apply(struct md_reload *reload, struct md_reload_result *r
 	worker->current = plan.models;
 	worker->config = plan.config;
 	worker->passes_keys = !md_keys_wanted(plan.config);
+	md_adopt_serves(worker);
 	reload->kept[reload->kept_count++] = plan.config;
 	reload->config = NULL;
 	return MD_OK;

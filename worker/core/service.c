@@ -2,6 +2,7 @@
 #include "worker/core/service.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,10 @@
 #include <time.h>
 
 #include "worker/accounting/ledger.h"
+#include "worker/control/control_place.h"
 #include "worker/control/socket.h"
 #include "worker/control/verbs.h"
+#include "worker/core/adopt.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
 #include "worker/core/notify.h"
@@ -92,10 +95,9 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 /* ---- beginning and end ---- */
 
 /* Nobody has asked for the default socket, so a daemon that can't have it serves without. */
-static enum md_status open_control(struct service *service, const char *given, struct md_error *err)
+static enum md_status open_control(struct service *service, const char *path, struct md_error *err)
 {
 	struct md_error why = {0};
-	const char *path = given && *given ? given : service->worker.config->node.control;
 	if (md_control_create(service->worker.base, path, md_verbs_take, service->verbs, &service->control, &why) ==
 	    MD_OK)
 		return MD_OK;
@@ -105,6 +107,24 @@ static enum md_status open_control(struct service *service, const char *given, s
 	return MD_OK;
 }
 
+static const char *control_path(const struct service *service, const struct md_service_options *options)
+{
+	return options->control && *options->control ? options->control : service->worker.config->node.control;
+}
+
+/* Beside the control socket, because one daemon has that. False: there is none, and it is said why. */
+static bool find_place(const char *control, char place[PATH_MAX])
+{
+	struct md_http_address address;
+	struct md_error why = {0};
+	if (md_control_place(control, true, &address, &why) != MD_OK) {
+		md_warn("engines end with this daemon: %s", why.message);
+		return false;
+	}
+	snprintf(place, PATH_MAX, "%s.engines", address.local.sun_path);
+	return true;
+}
+
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
 	static const struct md_http_front_events events = {
@@ -112,8 +132,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	struct md_worker *worker = &service->worker;
 	struct md_http_limits limits;
 	struct timeval tick = {.tv_sec = TICK_S};
+	char place[PATH_MAX];
+	bool has_place = find_place(control_path(service, options), place);
 	worker->base = event_base_new();
-	worker->processes = worker->base ? md_engine_processes_create(worker->base) : NULL;
+	worker->processes = worker->base ? md_engine_processes_create(worker->base, has_place ? place : NULL) : NULL;
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
 	worker->drain = md_drain_create(worker);
@@ -142,9 +164,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	service->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, service);
 	if (!service->hangup || !service->tick || event_add(service->hangup, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
-	MD_FORWARD(open_control(service, options->control, err));
+	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
-	return md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err);
+	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
+	return md_adopt_begin(worker, place, err);
 }
 
 /* One after the other, as far as they fit. What fails is said, and starts again with the first request. */
@@ -170,6 +193,7 @@ static void end(struct service *service)
 	md_http_front_destroy(worker->front);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
+	md_adopt_end(worker);
 	md_models_destroy(worker);
 	md_decisions_end(worker);
 	md_drain_destroy(worker->drain);

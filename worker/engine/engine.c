@@ -14,6 +14,8 @@
 #define WORDS_MAX 256u  /* of a command that stops */
 #define PORT_LOOKS 100u /* until a port that is taken is given up: what has just been killed still holds it */
 #define PORT_LOOK_MS 20u
+#define ADOPT_ASKS 60u /* medusa-swap is asked where the memory is: a swap that was under way may take its time */
+#define ADOPT_ASK_MS 500u
 
 struct md_engine {
 	struct event_base *base;
@@ -28,6 +30,8 @@ struct md_engine {
 	struct event *deadline;
 	struct event *look; /* at the port, before it is started */
 	unsigned looks;
+	bool adopting;   /* what an earlier daemon has left is checked */
+	unsigned asked;  /* of its memory, while it is adopted */
 	bool unwanted;   /* it failed, and is being stopped for that reason */
 	bool was_wanted; /* `settled` is expected when it has stopped */
 	char why[256];   /* of a failure that is told once it has stopped */
@@ -116,7 +120,7 @@ static bool run_stop_command(struct md_engine *engine)
 	struct md_error err;
 	char **words = expand(engine->settings->stop_argv, md_engine_process_id(engine->process));
 	struct md_engine_command command = {
-	    .argv = words, .extra = engine->settings->environment, .output = engine->output};
+	    .argv = words, .extra = engine->settings->environment, .output = engine->output, .helper = true};
 	bool runs = words && words[0] && !engine->helper &&
 		    md_engine_process_start(engine->processes, &command, on_stop_command_ended, engine, &engine->helper,
 					    &err) == MD_OK;
@@ -146,7 +150,8 @@ static void on_ended(void *context, int status)
 	bool stopping = engine->state == MD_ENGINE_STOPPING, unwanted = engine->unwanted, wanted = engine->was_wanted;
 	char why[256], what[96];
 	engine->process = NULL;
-	engine->unwanted = engine->was_wanted = false;
+	engine->unwanted = engine->was_wanted = engine->adopting = false;
+	event_del(engine->look);
 	md_engine_process_describe(status, what, sizeof(what));
 	if (unwanted)
 		snprintf(why, sizeof(why), "%s", engine->why);
@@ -167,8 +172,8 @@ void md_engine_stop(struct md_engine *engine)
 		engine->events->settled(engine->context);
 		return;
 	}
+	event_del(engine->look);
 	if (!engine->process) { /* it waits for its port */
-		event_del(engine->look);
 		settle(engine, MD_ENGINE_STOPPED);
 		return;
 	}
@@ -202,6 +207,18 @@ static void fail_start(struct md_engine *engine, const char *why)
 	engine->events->failed(engine->context, why);
 }
 
+/* The process runs: it is ready when it says so. */
+static void await_health(struct md_engine *engine)
+{
+	const struct md_engine_settings *settings = engine->settings;
+	enter(engine, MD_ENGINE_STARTING);
+	set_deadline(engine, settings->start_ms);
+	engine->health = md_engine_health_start(engine->base, &settings->address, settings->host, settings->check,
+						on_healthy, engine);
+	if (!engine->health)
+		give_up(engine, "out of memory for the check of its health");
+}
+
 static void start_process(struct md_engine *engine)
 {
 	const struct md_engine_settings *settings = engine->settings;
@@ -212,12 +229,7 @@ static void start_process(struct md_engine *engine)
 		fail_start(engine, err.message);
 		return;
 	}
-	enter(engine, MD_ENGINE_STARTING);
-	set_deadline(engine, settings->start_ms);
-	engine->health = md_engine_health_start(engine->base, &settings->address, settings->host, settings->check,
-						on_healthy, engine);
-	if (!engine->health)
-		give_up(engine, "out of memory for the check of its health");
+	await_health(engine);
 }
 
 /* An engine whose port somebody has would fail, and its requests would be answered by whoever that is. */
@@ -238,13 +250,21 @@ static void look_at_port(struct md_engine *engine)
 	}
 }
 
+static void ask_again(struct md_engine *engine);
+
 static void on_look(evutil_socket_t fd, short what, void *context)
 {
+	struct md_engine *engine = context;
 	(void)fd, (void)what;
-	look_at_port(context);
+	if (engine->adopting)
+		ask_again(engine);
+	else
+		look_at_port(engine);
 }
 
 /* ---- swapping ---- */
+
+static void on_asked(struct md_engine *engine, bool done);
 
 static void on_swap_ended(void *context, int status)
 {
@@ -254,6 +274,10 @@ static void on_swap_ended(void *context, int status)
 	engine->helper = NULL;
 	if (!leaving && engine->state != MD_ENGINE_RETURNING)
 		return;
+	if (engine->adopting) {
+		on_asked(engine, WIFEXITED(status) && !WEXITSTATUS(status));
+		return;
+	}
 	if (WIFEXITED(status) && !WEXITSTATUS(status)) {
 		settle(engine, leaving ? MD_ENGINE_SWAPPED : MD_ENGINE_READY);
 		return;
@@ -276,10 +300,57 @@ static bool swap(struct md_engine *engine, const char *verb)
 			      strcmp(verb, "out") ? NULL : (char *)"--deadline",
 			      deadline,
 			      NULL};
-	struct md_engine_command command = {.argv = argv, .output = engine->output};
+	struct md_engine_command command = {.argv = argv, .output = engine->output, .helper = true};
 	struct md_error err;
 	return !engine->helper && md_engine_process_start(engine->processes, &command, on_swap_ended, engine,
 							  &engine->helper, &err) == MD_OK;
+}
+
+/* ---- what an earlier daemon has left ---- */
+
+/*
+ * Where the memory is was written down, and the last swap may have been under way when the daemon ended. To order what is
+ * so already changes nothing, and answers only when it is so.
+ */
+static void ask_again(struct md_engine *engine)
+{
+	if (!swap(engine, engine->state == MD_ENGINE_LEAVING ? "out" : "in"))
+		on_asked(engine, false);
+}
+
+static void on_asked(struct md_engine *engine, bool done)
+{
+	struct timeval wait = {.tv_usec = ADOPT_ASK_MS * 1000};
+	if (!done && ++engine->asked < ADOPT_ASKS) {
+		event_add(engine->look, &wait);
+		return;
+	}
+	engine->adopting = false;
+	if (!done)
+		give_up(engine, "was left by an earlier daemon, and medusa-swap cannot say where its memory is");
+	else if (engine->state == MD_ENGINE_LEAVING)
+		settle(engine, MD_ENGINE_SWAPPED);
+	else
+		await_health(engine);
+}
+
+enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, struct md_error *err)
+{
+	MD_FORWARD(md_engine_process_adopt(engine->processes, pid, pidfd, on_ended, engine, &engine->process, err));
+	if (!engine->settings->swap_name) {
+		await_health(engine);
+		return MD_OK;
+	}
+	engine->adopting = true;
+	engine->asked = 0;
+	enter(engine, swapped ? MD_ENGINE_LEAVING : MD_ENGINE_RETURNING);
+	ask_again(engine);
+	return MD_OK;
+}
+
+pid_t md_engine_process_of(const struct md_engine *engine)
+{
+	return engine->process ? md_engine_process_id(engine->process) : 0;
 }
 
 void md_engine_start(struct md_engine *engine)

@@ -58,6 +58,13 @@ const char *md_engine_state_name(enum md_engine_state state); /* "stopped" ... *
 
 /* Makes it ready: starts it, or swaps it in. Only if it is STOPPED or SWAPPED; events come later. */
 void md_engine_start(struct md_engine *engine);
+/*
+ * Takes over the process of an engine that an earlier daemon has started: it leads its process group, and pidfd (of
+ * md_process_open) is taken over if this succeeds. Only if it is STOPPED. swapped: its device memory is in the host's. That
+ * is checked first, by medusa-swap, and an engine that is not swapped must be healthy; `settled` or `failed` follows.
+ */
+enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, struct md_error *err);
+pid_t md_engine_process_of(const struct md_engine *engine); /* 0: none */
 /* Frees its device memory: swaps it out if it can, else stops it. Only if it is READY. */
 void md_engine_leave(struct md_engine *engine);
 /* Ends its process, in any state; what was asked for before has failed. `settled` follows when it has ended. */

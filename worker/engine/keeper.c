@@ -3,119 +3,275 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/array.h"
+#include "worker/engine/keeper_process.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define TRIES 20u /* while a keeper ends, it has the lock and takes no daemon */
+#define TRY_MS 50
+#define ANSWER_S 5u
+#define END_S 30u
 
 struct md_engine_keeper {
-	pid_t pid;
-	int pipe; /* groups that begin are written into it, and those that have ended as negative numbers */
+	pid_t pid;   /* 0: an earlier daemon has forked it */
+	int line;    /* to the keeper */
+	int place;   /* its folder; -1: none */
+	int lock;    /* in the folder; held by daemon and keeper */
+	bool served; /* md_engine_keeper_serves was called */
 };
 
-/* ---- the keeper's process ---- */
-
-struct groups {
-	pid_t *items;
-	size_t count, room;
-};
-
-static void take(struct groups *groups, pid_t group)
+static void close_one(int fd)
 {
-	size_t i = 0;
-	if (group > 0) {
-		if (MD_ARRAY_GROW(groups->items, groups->count, groups->room))
-			groups->items[groups->count++] = group;
-		return;
-	}
-	while (i < groups->count && groups->items[i] != -group)
-		i++;
-	if (i < groups->count)
-		groups->items[i] = groups->items[--groups->count];
+	if (fd >= 0)
+		close(fd);
 }
 
-/* Numbers are written whole: they are shorter than PIPE_BUF. */
-static void keep(int pipe)
-{
-	struct groups groups = {0};
-	pid_t group;
-	ssize_t got;
-	while ((got = read(pipe, &group, sizeof(group))) == sizeof(group) || (got < 0 && errno == EINTR))
-		if (got > 0)
-			take(&groups, group);
-	for (size_t i = 0; i < groups.count; i++)
-		kill(-groups.items[i], SIGKILL);
-}
-
-/* Nothing of the daemon is held open, and signals for its group or terminal end the daemon alone. */
-static void become_keeper(int pipe)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
-		dup2(null, fd);
-	if (dup2(pipe, STDERR_FILENO + 1) < 0)
-		_exit(1);
-	close_range(STDERR_FILENO + 2, ~0u, 0);
-	setsid();
-	prctl(PR_SET_NAME, "medusa-keeper");
-	for (int signal_number = 1; signal_number < NSIG; signal_number++)
-		signal(signal_number, SIG_IGN);
-	keep(STDERR_FILENO + 1);
-	_exit(0);
-}
-
-/* ---- the daemon's side ---- */
-
-struct md_engine_keeper *md_engine_keeper_create(void)
-{
-	struct md_engine_keeper *made = calloc(1, sizeof(*made));
-	int ends[2];
-	if (!made || pipe2(ends, O_CLOEXEC)) {
-		free(made);
-		return NULL;
-	}
-	made->pid = fork();
-	if (!made->pid) {
-		close(ends[1]);
-		become_keeper(ends[0]);
-	}
-	close(ends[0]);
-	made->pipe = ends[1];
-	if (made->pid > 0)
-		return made;
-	close(ends[1]);
-	free(made);
-	return NULL;
-}
-
-void md_engine_keeper_destroy(struct md_engine_keeper *keeper)
+/* The groups stay as they are. NULL is fine. */
+static void leave(struct md_engine_keeper *keeper)
 {
 	if (!keeper)
 		return;
-	close(keeper->pipe);
-	while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	close_one(keeper->line);
+	close_one(keeper->lock);
+	close_one(keeper->place);
 	free(keeper);
 }
 
-/* If the keeper is gone, nothing is kept: SIGPIPE is ignored in the daemon. */
-static void tell(struct md_engine_keeper *keeper, pid_t group)
+/* ---- the folder ---- */
+
+static int open_folder(const char *path)
 {
-	ssize_t written;
-	do
-		written = keeper ? write(keeper->pipe, &group, sizeof(group)) : 0;
-	while (written < 0 && errno == EINTR);
+	struct stat is;
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -1;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || (!fstat(fd, &is) && is.st_uid == geteuid() && !(is.st_mode & 077)))
+		return fd;
+	close(fd);
+	errno = EACCES;
+	return -1;
 }
 
-void md_engine_keeper_add(struct md_engine_keeper *keeper, pid_t group)
+/* Paths of sockets are short, and folders may have long names. */
+static struct sockaddr_un socket_address(int place)
 {
-	tell(keeper, group);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", place, MD_ENGINE_KEEPER_SOCKET);
+	return address;
+}
+
+static void set_patience(int line)
+{
+	struct timeval most = {.tv_sec = ANSWER_S};
+	setsockopt(line, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+	setsockopt(line, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+}
+
+/* The lock comes with the greeting; -1: none has come. */
+static int receive_lock(int line)
+{
+	struct md_keeper_greeting greeting;
+	struct iovec bytes = {.iov_base = &greeting, .iov_len = sizeof(greeting)};
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct msghdr message = {
+	    .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	int lock = -1;
+	ssize_t got = recvmsg(line, &message, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *head = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&lock, CMSG_DATA(head), sizeof(lock));
+	if (got != sizeof(greeting) || greeting.version == MD_KEEPER_VERSION || lock < 0)
+		return got == sizeof(greeting) ? lock : -1;
+	md_warn("the keeper of an earlier daemon speaks version %d, and this daemon speaks version %d",
+		greeting.version, MD_KEEPER_VERSION);
+	close(lock);
+	return -1;
+}
+
+/* The keeper that an earlier daemon has left. */
+static bool ask_keeper(struct md_engine_keeper *keeper)
+{
+	struct sockaddr_un address = socket_address(keeper->place);
+	int line = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (line < 0)
+		return false;
+	set_patience(line);
+	if (!connect(line, (struct sockaddr *)&address, sizeof(address)))
+		keeper->lock = receive_lock(line);
+	if (keeper->lock < 0) {
+		close(line);
+		return false;
+	}
+	keeper->line = line;
+	return true;
+}
+
+/* The lock of the folder, or the keeper that has it. */
+static bool hold_folder(struct md_engine_keeper *keeper)
+{
+	struct timespec pause = {.tv_nsec = TRY_MS * 1000000};
+	for (unsigned i = 0; i < TRIES; i++) {
+		int lock = openat(keeper->place, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (lock < 0)
+			return false;
+		if (!flock(lock, LOCK_EX | LOCK_NB)) {
+			keeper->lock = lock;
+			return true;
+		}
+		close(lock);
+		if (ask_keeper(keeper))
+			return true;
+		nanosleep(&pause, NULL);
+	}
+	errno = EWOULDBLOCK;
+	return false;
+}
+
+static void take_folder(struct md_engine_keeper *keeper, const char *path)
+{
+	keeper->place = open_folder(path);
+	if (keeper->place >= 0 && hold_folder(keeper))
+		return;
+	md_warn("engines end with this daemon, and it adopts none: %s: %s", path,
+		errno == EWOULDBLOCK ? "another daemon has its engines there"
+		: errno == EACCES    ? "not a folder that only this user can use"
+				     : strerror(errno));
+	if (keeper->place >= 0)
+		close(keeper->place);
+	keeper->place = -1;
+}
+
+/* ---- a keeper of its own ---- */
+
+/* -1: none, which is said. */
+static int listen_in_folder(const struct md_engine_keeper *keeper)
+{
+	struct sockaddr_un address = socket_address(keeper->place);
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	unlinkat(keeper->place, MD_ENGINE_KEEPER_SOCKET, 0); /* whoever made it has ended: the lock is held here */
+	if (listener >= 0 && !bind(listener, (struct sockaddr *)&address, sizeof(address)) && !listen(listener, 8))
+		return listener;
+	md_warn("engines end with this daemon: the keeper's socket: %s", strerror(errno));
+	if (listener >= 0)
+		close(listener);
+	return -1;
+}
+
+static bool fork_keeper(struct md_engine_keeper *keeper)
+{
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+		return false;
+	struct md_keeper_start start = {.line = ends[0], .place = keeper->place, .lock = keeper->lock, .listener = -1};
+	if (keeper->place >= 0)
+		start.listener = listen_in_folder(keeper);
+	keeper->pid = fork();
+	if (!keeper->pid) {
+		close(ends[1]);
+		md_keeper_process_run(&start);
+	}
+	close(ends[0]);
+	if (start.listener >= 0)
+		close(start.listener);
+	if (keeper->pid < 0) {
+		close(ends[1]);
+		return false;
+	}
+	set_patience(ends[1]);
+	keeper->line = ends[1];
+	return true;
+}
+
+struct md_engine_keeper *md_engine_keeper_create(const char *place)
+{
+	struct md_engine_keeper *made = malloc(sizeof(*made));
+	if (!made)
+		return NULL;
+	*made = (struct md_engine_keeper){.line = -1, .place = -1, .lock = -1};
+	if (place)
+		take_folder(made, place);
+	if (made->line >= 0 || fork_keeper(made))
+		return made;
+	leave(made);
+	return NULL;
+}
+
+/* ---- telling ---- */
+
+/* If the keeper is gone, nothing is kept. */
+static bool tell(struct md_engine_keeper *keeper, enum md_keeper_word word, int32_t value)
+{
+	struct md_keeper_message message = {.word = (int32_t)word, .value = value};
+	ssize_t sent;
+	do
+		sent = keeper ? send(keeper->line, &message, sizeof(message), MSG_NOSIGNAL) : 0;
+	while (sent < 0 && errno == EINTR);
+	return sent == sizeof(message);
+}
+
+bool md_engine_keeper_has_place(const struct md_engine_keeper *keeper)
+{
+	return keeper && keeper->place >= 0;
+}
+
+void md_engine_keeper_serves(struct md_engine_keeper *keeper, uint64_t wait_ms)
+{
+	if (!keeper)
+		return;
+	bool waits = keeper->place >= 0;
+	keeper->served = tell(keeper, MD_KEEPER_SERVES,
+			      !waits                ? 0
+			      : wait_ms < INT32_MAX ? (int32_t)wait_ms
+						    : INT32_MAX);
+}
+
+void md_engine_keeper_add(struct md_engine_keeper *keeper, pid_t group, bool helper)
+{
+	tell(keeper, helper ? MD_KEEPER_HELPER : MD_KEEPER_ENGINE, group);
 }
 
 void md_engine_keeper_remove(struct md_engine_keeper *keeper, pid_t group)
 {
-	tell(keeper, -group);
+	tell(keeper, MD_KEEPER_REMOVE, group);
+}
+
+/* ---- the end ---- */
+
+/* The keeper closes its end when it has killed everything. */
+static void wait_for_end(struct md_engine_keeper *keeper)
+{
+	struct timeval most = {.tv_sec = END_S};
+	char byte;
+	ssize_t got;
+	setsockopt(keeper->line, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+	do
+		got = recv(keeper->line, &byte, 1, 0);
+	while (got > 0 || (got < 0 && errno == EINTR));
+	if (keeper->pid)
+		while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+}
+
+void md_engine_keeper_destroy(struct md_engine_keeper *keeper)
+{
+	if (keeper && keeper->served && tell(keeper, MD_KEEPER_END, 0))
+		wait_for_end(keeper);
+	leave(keeper);
 }

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/engine/process_facts.h"
+
 #define LISTENING 0x0Au /* TCP_LISTEN, as the kernel writes it */
-#define ENVIRONMENT_MAX (256u << 10)
 
 /* ---- sockets that listen ---- */
 
@@ -106,44 +107,6 @@ static pid_t find_holder(uint64_t inode, pid_t group)
 	return found;
 }
 
-/* Field 22 of stat: clock ticks since the machine began; 0: unknown. */
-static uint64_t began(pid_t pid)
-{
-	char path[64], text[1024];
-	uint64_t ticks = 0;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	FILE *file = fopen(path, "re");
-	size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-	text[size] = '\0';
-	const char *at = strrchr(text, ')'); /* a command's name may have spaces */
-	for (unsigned field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	if (at)
-		ticks = strtoull(at + 1, NULL, 10);
-	if (file)
-		fclose(file);
-	return ticks;
-}
-
-/* The mark in the environment that the process began with; "": none, or it may not be read. */
-static void read_mark(pid_t pid, char *mark, size_t size)
-{
-	static const char name[] = MD_ENGINE_MARK "=";
-	char path[64], *text = malloc(ENVIRONMENT_MAX + 1);
-	*mark = '\0';
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	FILE *file = text ? fopen(path, "re") : NULL;
-	size_t used = file ? fread(text, 1, ENVIRONMENT_MAX, file) : 0;
-	for (const char *at = text; at && at < text + used; at += strlen(at) + 1) {
-		text[used] = '\0';
-		if (!strncmp(at, name, sizeof(name) - 1))
-			snprintf(mark, size, "%s", at + sizeof(name) - 1);
-	}
-	if (file)
-		fclose(file);
-	free(text);
-}
-
 pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, const char *mark)
 {
 	uint64_t inode = listener(address);
@@ -153,8 +116,8 @@ pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, 
 	pid_t owner = find_holder(inode, -1);
 	if (!owner)
 		return 0;
-	read_mark(owner, other, sizeof(other));
+	md_process_variable(owner, MD_ENGINE_MARK, other, sizeof(other));
 	if (*other)
 		return strcmp(other, mark) ? owner : 0;
-	return began(owner) && began(owner) < began(group) ? owner : 0;
+	return md_process_began(owner) && md_process_began(owner) < md_process_began(group) ? owner : 0;
 }

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,12 +19,16 @@
 #define MD_LOG_DOMAIN "worker"
 #include "base/log.h"
 
+#define KILLED_MS 5000 /* until a process that got SIGKILL is gone */
+
 extern char **environ;
 
 struct md_engine_process {
 	struct md_engine_processes *processes;
 	struct md_engine_process *next;
 	pid_t pid;
+	int pidfd;          /* -1: a child */
+	struct event *gone; /* of the pidfd; NULL: a child */
 	void (*ended)(void *context, int status);
 	void *context;
 };
@@ -35,40 +41,76 @@ struct md_engine_processes {
 
 /* ---- those that have ended ---- */
 
-static struct md_engine_process *take_ended(struct md_engine_processes *processes, int *status)
+/* Out of the list; NULL: none has this ID. */
+static struct md_engine_process *take(struct md_engine_processes *processes, pid_t pid)
 {
-	for (struct md_engine_process **at = &processes->first; *at; at = &(*at)->next) {
-		struct md_engine_process *process = *at;
-		if (waitpid(process->pid, status, WNOHANG) == process->pid) {
-			*at = process->next;
-			return process;
-		}
-	}
-	return NULL;
+	struct md_engine_process **at = &processes->first;
+	while (*at && (*at)->pid != pid)
+		at = &(*at)->next;
+	struct md_engine_process *process = *at;
+	if (process)
+		*at = process->next;
+	return process;
 }
 
+static void free_process(struct md_engine_process *process)
+{
+	if (process->gone)
+		event_free(process->gone);
+	if (process->pidfd >= 0)
+		close(process->pidfd);
+	free(process);
+}
+
+static void tell_ended(struct md_engine_process *process, int status)
+{
+	md_engine_keeper_remove(process->processes->keeper, process->pid);
+	process->ended(process->context, status);
+	free_process(process);
+}
+
+/* A child that has ended, which is there until it is waited for, so that nobody else has its ID; 0: none. */
+static pid_t find_ended(void)
+{
+	siginfo_t child = {0};
+	return waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) ? 0 : child.si_pid;
+}
+
+/* Others than those of the list are processes that an engine has left behind, which have become children here. */
 static void on_child(evutil_socket_t signal, short what, void *context)
 {
 	struct md_engine_processes *made = context;
-	struct md_engine_process *process;
+	pid_t pid;
 	int status;
 	(void)signal, (void)what;
-	while ((process = take_ended(made, &status))) {
-		kill(-process->pid, SIGKILL); /* what it has left behind of its group */
-		md_engine_keeper_remove(made->keeper, process->pid);
-		process->ended(process->context, status);
-		free(process);
+	while ((pid = find_ended()) > 0) {
+		struct md_engine_process *process = take(made, pid);
+		if (process)
+			kill(-pid, SIGKILL); /* what it has left behind of its group */
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			;
+		if (process)
+			tell_ended(process, status);
 	}
 }
 
-struct md_engine_processes *md_engine_processes_create(struct event_base *base)
+static void on_gone(evutil_socket_t pidfd, short what, void *context)
+{
+	struct md_engine_process *process = context;
+	(void)pidfd, (void)what;
+	kill(-process->pid, SIGKILL);
+	tell_ended(take(process->processes, process->pid), MD_ENGINE_STATUS_UNKNOWN);
+}
+
+struct md_engine_processes *md_engine_processes_create(struct event_base *base, const char *place)
 {
 	struct md_engine_processes *made = calloc(1, sizeof(*made));
 	if (!made)
 		return NULL;
-	made->keeper = md_engine_keeper_create();
+	made->keeper = md_engine_keeper_create(place);
 	if (!made->keeper)
 		md_warn("engines outlive this daemon if it is killed: starting their keeper: %s", strerror(errno));
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	made->child_ended = evsignal_new(base, SIGCHLD, on_child, made);
 	if (made->child_ended && !event_add(made->child_ended, NULL))
 		return made;
@@ -82,12 +124,17 @@ void md_engine_processes_destroy(struct md_engine_processes *processes)
 		return;
 	for (struct md_engine_process *next, *at = processes->first; at; at = next) {
 		next = at->next;
-		free(at);
+		free_process(at);
 	}
 	if (processes->child_ended)
 		event_free(processes->child_ended);
 	md_engine_keeper_destroy(processes->keeper);
 	free(processes);
+}
+
+struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_processes *processes)
+{
+	return processes->keeper;
 }
 
 /* ---- starting ---- */
@@ -153,6 +200,17 @@ static int spawn(const struct md_engine_command *command, char *const *environme
 	return failure;
 }
 
+static void enter(struct md_engine_processes *processes, struct md_engine_process *made, bool helper,
+		  void (*ended)(void *context, int status), void *context)
+{
+	md_engine_keeper_add(processes->keeper, made->pid, helper);
+	made->processes = processes;
+	made->next = processes->first;
+	made->ended = ended;
+	made->context = context;
+	processes->first = made;
+}
+
 enum md_status md_engine_process_start(struct md_engine_processes *processes, const struct md_engine_command *command,
 				       void (*ended)(void *context, int status), void *context,
 				       struct md_engine_process **process, struct md_error *err)
@@ -161,16 +219,33 @@ enum md_status md_engine_process_start(struct md_engine_processes *processes, co
 	MD_AUTO_FREE const char **environment = make_environment(command->extra);
 	if (!made || !environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
+	made->pidfd = -1;
 	int failure = spawn(command, (char *const *)environment, &made->pid);
 	if (failure)
 		return md_error_set(err, failure == ENOMEM ? MD_ERR_NO_MEMORY : MD_ERR_NOT_FOUND,
 				    "could not be started: %.200s: %s", command->argv[0], strerror(failure));
-	md_engine_keeper_add(processes->keeper, made->pid);
-	made->processes = processes;
-	made->next = processes->first;
-	made->ended = ended;
-	made->context = context;
-	*process = processes->first = md_steal_ptr(&made);
+	enter(processes, made, command->helper, ended, context);
+	*process = md_steal_ptr(&made);
+	return MD_OK;
+}
+
+enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pid_t pid, int pidfd,
+				       void (*ended)(void *context, int status), void *context,
+				       struct md_engine_process **process, struct md_error *err)
+{
+	struct md_engine_process *made = calloc(1, sizeof(*made));
+	if (made && pidfd >= 0)
+		made->gone = event_new(event_get_base(processes->child_ended), pidfd, EV_READ, on_gone, made);
+	if (!made || (pidfd >= 0 && (!made->gone || event_add(made->gone, NULL)))) {
+		if (made && made->gone)
+			event_free(made->gone);
+		free(made);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
+	}
+	made->pid = pid;
+	made->pidfd = pidfd;
+	enter(processes, made, false, ended, context);
+	*process = made;
 	return MD_OK;
 }
 
@@ -186,19 +261,22 @@ void md_engine_process_signal(const struct md_engine_process *process, int signa
 
 void md_engine_process_kill(struct md_engine_process *process)
 {
-	struct md_engine_process **at = &process->processes->first;
+	struct pollfd gone = {.fd = process->pidfd, .events = POLLIN};
 	kill(-process->pid, SIGKILL);
-	waitpid(process->pid, NULL, 0);
+	if (process->pidfd < 0)
+		waitpid(process->pid, NULL, 0);
+	else
+		poll(&gone, 1, KILLED_MS);
 	md_engine_keeper_remove(process->processes->keeper, process->pid);
-	while (*at != process)
-		at = &(*at)->next;
-	*at = process->next;
-	free(process);
+	free_process(take(process->processes, process->pid));
 }
 
 void md_engine_process_describe(int status, char *text, size_t size)
 {
-	if (WIFSIGNALED(status))
+	if (status == MD_ENGINE_STATUS_UNKNOWN)
+		snprintf(text, size,
+			 "has ended (its exit code is not known, because an earlier daemon had started it)");
+	else if (WIFSIGNALED(status))
 		snprintf(text, size, "was killed by SIG%s (%s)", sigabbrev_np(WTERMSIG(status)),
 			 strsignal(WTERMSIG(status)));
 	else

@@ -14,16 +14,22 @@ struct md_engine_process;
 /* Of all processes of one loop. */
 struct md_engine_processes;
 
-/* Forks a keeper (keeper.h): call it while there is one thread. */
-struct md_engine_processes *md_engine_processes_create(struct event_base *base); /* NULL: out of memory */
-/* Kills the processes that still run. NULL is fine. */
+/*
+ * Has a keeper (keeper.h; place: its folder, or NULL): call it while there is one thread. From now on, processes whose
+ * parent has ended become children of this process, which is how it learns of the end of those that a template forks.
+ * NULL: out of memory.
+ */
+struct md_engine_processes *md_engine_processes_create(struct event_base *base, const char *place);
+/* The keeper kills the processes that still run, if the daemon has served. NULL is fine. */
 void md_engine_processes_destroy(struct md_engine_processes *processes);
+struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_processes *processes); /* may be NULL */
 
 struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
 	const char *const
-	    *extra; /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
-	int output; /* gets stdout and stderr; borrowed */
+	    *extra;  /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
+	int output;  /* gets stdout and stderr; borrowed */
+	bool helper; /* see md_engine_keeper_add */
 };
 
 /*
@@ -33,6 +39,14 @@ struct md_engine_command {
 enum md_status md_engine_process_start(struct md_engine_processes *processes, const struct md_engine_command *command,
 				       void (*ended)(void *context, int status), void *context,
 				       struct md_engine_process **process, struct md_error *err);
+/*
+ * A process that somebody else has started, and that leads a process group. pidfd: of md_process_open, taken over if it
+ * succeeds; -1: it is or becomes a child of this process. Else `ended` gets MD_ENGINE_STATUS_UNKNOWN.
+ */
+enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pid_t pid, int pidfd,
+				       void (*ended)(void *context, int status), void *context,
+				       struct md_engine_process **process, struct md_error *err);
+#define MD_ENGINE_STATUS_UNKNOWN (-1)
 pid_t md_engine_process_id(const struct md_engine_process *process);
 /* To the whole group. */
 void md_engine_process_signal(const struct md_engine_process *process, int signal);

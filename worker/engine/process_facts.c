@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine/process_facts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define ENVIRONMENT_MAX (256u << 10)
+
+/* What the file holds, with a NUL behind it; bytes that were read. */
+static size_t read_text(const char *path, char *text, size_t size)
+{
+	MD_AUTO_FILE FILE *file = fopen(path, "re");
+	size_t used = file ? fread(text, 1, size - 1, file) : 0;
+	text[used] = '\0';
+	return used;
+}
+
+uint64_t md_process_began(pid_t pid)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	read_text(path, text, sizeof(text));
+	const char *at = strrchr(text, ')'); /* a command's name may have spaces */
+	for (unsigned field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool md_process_is_own(pid_t pid)
+{
+	char path[64], text[2048];
+	unsigned effective;
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	read_text(path, text, sizeof(text));
+	const char *line = strstr(text, "\nUid:");
+	return line && sscanf(line, "\nUid: %*u %u", &effective) == 1 && effective == geteuid();
+}
+
+void md_process_variable(pid_t pid, const char *name, char *value, size_t size)
+{
+	char path[64];
+	MD_AUTO_FREE char *text = malloc(ENVIRONMENT_MAX + 1);
+	size_t length = strlen(name);
+	*value = '\0';
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	size_t used = text ? read_text(path, text, ENVIRONMENT_MAX + 1) : 0;
+	for (const char *at = text; at && at < text + used; at += strlen(at) + 1)
+		if (!strncmp(at, name, length) && at[length] == '=')
+			snprintf(value, size, "%s", at + length + 1);
+}
+
+/* C libraries before glibc 2.36 have no function for it. */
+int md_process_open(pid_t pid)
+{
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+void md_process_boot(char *id, size_t size)
+{
+	read_text("/proc/sys/kernel/random/boot_id", id, size);
+	id[strcspn(id, "\n")] = '\0';
+}
