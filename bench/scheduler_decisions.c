@@ -40,7 +40,7 @@ struct node {
 	size_t count, capacity;
 	uint64_t now, timer, order, random, link_free[GPUS];
 	uint64_t t0_ns, gap_ns, next_arrival, next_request;
-	uint32_t functions;
+	uint32_t functions, tenants;
 	double *cumulated; /* popularity */
 	uint64_t *costs;   /* ns of each step, and of those that start a batch */
 	uint64_t *starts;
@@ -136,8 +136,10 @@ static struct medusa_sched_event next_event(struct node *n)
 	}
 	n->now = n->next_arrival > n->now ? n->next_arrival : n->now;
 	n->next_arrival = n->now + (uint64_t)(2 * uniform(n) * (double)n->gap_ns);
-	return (struct medusa_sched_event){
+	struct medusa_sched_event arrival = {
 	    .type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = n->next_request++, .function = popular(n)};
+	arrival.tenant = n->tenants ? 1 + (uint32_t)(uniform(n) * n->tenants) : 0;
+	return arrival;
 }
 
 static bool starts_something(const struct medusa_sched_action *const *actions, size_t count)
@@ -179,15 +181,31 @@ struct load {
 	uint32_t functions, backbones; /* backbones 0: weights of their own, 0.5 to 2.5 GB */
 	double busy;                   /* part of the calls that the GPUs bear, roughly */
 	bool grouped;                  /* few adapters on each backbone, from 4 to 20 GB; else evenly, on 14 GB */
+	uint32_t tenants;              /* with weights of 1 to 4; 0: only the default one */
 };
 
-static const struct load many_adapters = {"1,000 LoRA functions over 4 backbones of 14 GB", 1000, 4, 1, false};
-static const struct load own_weights = {"1,000 functions with weights of their own, 0.5 to 2.5 GB", 1000, 0, 1, false};
-static const struct load backbones_52 = {"276 LoRA functions over 52 backbones of 4 to 20 GB, often idle", 276, 52, 0.1,
-					 true};
-static const struct load backbones_75 = {"276 LoRA functions over 75 backbones of 4 to 20 GB, often idle", 276, 75, 0.1,
-					 true};
-static const struct load few = {"12 LoRA functions over 6 backbones of 14 GB, often idle", 12, 6, 0.1, false};
+static const struct load many_adapters = {"1,000 LoRA functions over 4 backbones of 14 GB", 1000, 4, 1, false, 0};
+static const struct load own_weights = {
+    "1,000 functions with weights of their own, 0.5 to 2.5 GB", 1000, 0, 1, false, 0};
+static const struct load backbones_52 = {
+    "276 LoRA functions over 52 backbones of 4 to 20 GB, often idle", 276, 52, 0.1, true, 0};
+static const struct load backbones_75 = {
+    "276 LoRA functions over 75 backbones of 4 to 20 GB, often idle", 276, 75, 0.1, true, 0};
+static const struct load few = {"12 LoRA functions over 6 backbones of 14 GB, often idle", 12, 6, 0.1, false, 0};
+static const struct load tenants_100 = {
+    .title = "1,000 LoRA functions over 4 backbones of 14 GB, requests of 100 tenants",
+    .functions = 1000,
+    .backbones = 4,
+    .busy = 1,
+    .tenants = 100,
+};
+static const struct load tenants_1000 = {
+    .title = "12 LoRA functions over 6 backbones of 14 GB, requests of 1,000 tenants, twice as many as the GPUs bear",
+    .functions = 12,
+    .backbones = 6,
+    .busy = 2,
+    .tenants = 1000,
+};
 
 static void add_backbones(struct node *n, const struct load *load)
 {
@@ -224,6 +242,16 @@ static void add_functions(struct node *n, const struct load *load)
 			exit(3);
 		}
 		n->cumulated[i] = (i ? n->cumulated[i - 1] : 0) + 1 / (5.0 + (i * 7919u) % n->functions);
+	}
+}
+
+static void add_tenants(struct node *n)
+{
+	uint32_t index;
+	for (uint32_t i = 0; i < n->tenants; i++) {
+		struct medusa_sched_tenant tenant = {.size = sizeof(tenant), .weight = 1 + i % 4};
+		if (medusa_sched_add_tenant(n->sched, &tenant, &index))
+			exit(3);
 	}
 }
 
@@ -268,7 +296,8 @@ static struct cost measure(const struct policies *p, const struct load *load)
 {
 	struct medusa_sched_gpu gpus[GPUS];
 	bool lora = load->backbones;
-	struct node n = {.functions = load->functions, .random = 71, .t0_ns = lora ? 150 * MS : 20 * MS};
+	struct node n = {
+	    .functions = load->functions, .tenants = load->tenants, .random = 71, .t0_ns = lora ? 150 * MS : 20 * MS};
 	struct cost cost = {0};
 	for (uint32_t i = 0; i < GPUS; i++)
 		gpus[i] = (struct medusa_sched_gpu){sizeof(gpus[i]), 80 * GB, i / 2, lora ? 4 : 1};
@@ -291,6 +320,7 @@ static struct cost measure(const struct policies *p, const struct load *load)
 	add_backbones(&n, load);
 	add_functions(&n, load);
 	cost.add = (double)(md_clock_ns() - start) / n.functions / 1e3;
+	add_tenants(&n);
 	play(&n, WARM_UP);
 	play(&n, STEPS);
 	sum_up(&n, &cost);
@@ -353,6 +383,8 @@ int main(int argc, char **argv)
 	print_steps(&backbones_52);
 	print_steps(&backbones_75);
 	print_steps(&few);
+	print_steps(&tenants_100);
+	print_steps(&tenants_1000);
 	if (argc < 2 || strcmp(argv[1], "--short"))
 		print_growth();
 	return 0;

@@ -7,20 +7,12 @@
 #include <criterion/criterion.h>
 
 #include "medusa/scheduler.h"
+#include "tests/scheduler_draws.h"
+#include "tests/scheduler_quotas.h"
 #include "tests/scheduler_reality.h"
 
-#define SECOND 1000000000ull
-#define GB 1000000000ull
 #define PENDING 4096
 #define REQUESTS (1u << 20)
-
-static uint64_t random_state;
-
-static uint64_t draw(uint64_t below)
-{
-	random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
-	return (random_state >> 33) % below;
-}
 
 /* ---- a node that carries actions out, late, and now and then not at all ----------------------------------------- */
 
@@ -35,7 +27,8 @@ struct pending {
 
 struct world {
 	struct medusa_sched *sched;
-	uint32_t gpus, functions, backbones, tenants;
+	uint32_t gpus, functions, backbones;
+	struct quotas quotas;
 	uint64_t limit[8], given[8]; /* bytes that the actions so far have put on each GPU, by this side's own count */
 	bool lost[8], drained[8];
 	bool changed; /* some function was */
@@ -115,6 +108,8 @@ static void run_batch(const struct medusa_sched_action *a)
 		for (size_t i = 0; i < world.asked_count && i < PENDING; i++)
 			cr_assert_neq(a->transfers[t], world.asked[i], "a run counts on a transfer that is late");
 	reality_run(&world.reality, a, world.kv, !world.lossy);
+	if (!world.lossy)
+		quotas_start(&world.quotas, &world.reality, a);
 	for (uint32_t i = 0; i < a->request_count; i++) {
 		/* One whose batch has failed comes again. */
 		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
@@ -213,6 +208,7 @@ static void take_actions(const struct medusa_sched_action *const *actions, size_
 				  (unsigned long long)a->request);
 			world.fates[a->request] = REFUSED;
 			check_wait(a->request, "is refused");
+			quotas_end(&world.quotas, a->request);
 			world.live--;
 			break;
 		case MEDUSA_SCHED_ACTION_ABORT:
@@ -300,10 +296,13 @@ static void step(struct medusa_sched_event event)
 	if (by_event) {
 		cr_assert_eq(world.fates[event.request], LIVES, "a request is served twice");
 		world.fates[event.request] = SERVED;
+		quotas_end(&world.quotas, event.request);
 		world.live--;
 	}
 	take_actions(actions, count);
 	check_memory();
+	if (!world.lossy && world.events % 16 == 0)
+		quotas_compare(&world.quotas, &world.reality, world.sched);
 	if (world.events++ % 64 == 0)
 		cr_assert_eq(medusa_sched_audit(world.sched), 0, "after event %d: %s", event.type,
 			     medusa_sched_error(world.sched));
@@ -320,13 +319,15 @@ static void arrive(void)
 				       .tokens = draw(3) ? draw(1000) : 0,
 				       .deadline = draw(4) ? 0 : world.now + draw(2 * SECOND),
 				       .priority = draw(4) ? 0 : (int32_t)draw(5) - 2,
-				       .tenant = (uint32_t)draw(world.tenants + 1)};
+				       .tenant = (uint32_t)draw(world.quotas.count)};
 	world.kv[e.request] = e.kv_bytes;
 	world.deadline[e.request] = e.deadline;
 	world.fates[e.request] = LIVES;
 	world.arrived[e.request] = world.now;
 	world.live++;
+	bool full = quotas_arrive(&world.quotas, &world.reality, e.request, e.tenant);
 	step(e);
+	cr_assert(!full || world.lossy || world.fates[e.request] == REFUSED, "a request beyond its quota is taken");
 }
 
 /* The KV cache of something that runs grows or shrinks, as far as there is room for it, or somewhat beyond that. */
@@ -378,7 +379,8 @@ static void tell_running(void)
 				       .request = world.next_request,
 				       .function = (uint32_t)draw(world.functions),
 				       .gpu = (uint32_t)draw(world.gpus),
-				       .kv_bytes = 1 + draw(GB)};
+				       .kv_bytes = 1 + draw(GB),
+				       .tenant = (uint32_t)draw(world.quotas.count)};
 	if (medusa_sched_step(world.sched, &e, &actions, &count)) {
 		cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
 		return;
@@ -388,6 +390,8 @@ static void tell_running(void)
 	world.arrived[e.request] = world.now;
 	world.kv[e.request] = e.kv_bytes;
 	world.live++;
+	quotas_arrive(&world.quotas, &world.reality, e.request, e.tenant);
+	world.quotas.told = e.request;
 	world.given[e.gpu] = UINT64_MAX;
 	take_actions(actions, count);
 	check_memory();
@@ -409,11 +413,32 @@ static void change_function(void)
 	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
 }
 
+/* Also while requests wait. */
+static void add_tenant(void)
+{
+	struct quotas *q = &world.quotas;
+	uint32_t index = 0;
+	if (q->count == QUOTAS_TENANTS)
+		return;
+	q->specs[q->count] = any_tenant();
+	cr_assert_eq(medusa_sched_add_tenant(world.sched, &q->specs[q->count], &index), 0);
+	cr_assert_eq(index, q->count++);
+	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
+}
+
+static void change_tenant(void)
+{
+	uint32_t tenant = (uint32_t)draw(world.quotas.count);
+	world.quotas.specs[tenant] = any_tenant();
+	cr_assert_eq(medusa_sched_change_tenant(world.sched, tenant, &world.quotas.specs[tenant]), 0);
+	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
+}
+
 static void mishap(void)
 {
 	uint32_t gpu = (uint32_t)draw(world.gpus);
 	struct medusa_sched_event e = {.gpu = gpu};
-	switch (draw(15)) {
+	switch (draw(17)) {
 	case 0:
 		e.type = world.lost[gpu] ? MEDUSA_SCHED_EVENT_GPU_BACK : MEDUSA_SCHED_EVENT_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
@@ -474,6 +499,13 @@ static void mishap(void)
 		return;
 	case 14:
 		change_function();
+		return;
+	case 15:
+		change_tenant();
+		return;
+	case 16:
+		if (draw(50) == 0)
+			add_tenant();
 		return;
 	default:
 		e.type = MEDUSA_SCHED_EVENT_TIMER;
@@ -539,13 +571,6 @@ static bool next_due(void)
 
 /* ---- worlds ----------------------------------------------------------------------------------------------------- */
 
-static const char *any_policy(enum medusa_sched_kind kind)
-{
-	size_t count;
-	const struct medusa_sched_policy *policies = medusa_sched_policies(kind, &count);
-	return policies[draw(count)].name;
-}
-
 static void create(struct medusa_sched_options *options)
 {
 	struct medusa_sched_gpu gpus[8] = {0};
@@ -567,16 +592,6 @@ static void create(struct medusa_sched_options *options)
 	cr_assert_eq(medusa_sched_create(&node, options, &world.sched), 0, "%s", medusa_sched_error(NULL));
 }
 
-static void add_tenants(void)
-{
-	world.tenants = draw(2) ? 1 + (uint32_t)draw(4) : 0;
-	for (uint32_t i = 0, index; i < world.tenants; i++) {
-		struct medusa_sched_tenant t = {sizeof(t), 0.5 * (double)draw(8), (uint32_t)draw(50),
-						(uint32_t)draw(9)};
-		cr_assert_eq(medusa_sched_add_tenant(world.sched, &t, &index), 0);
-	}
-}
-
 static void add_functions(void)
 {
 	uint32_t index, wanted = 1 + (uint32_t)draw(40);
@@ -586,30 +601,7 @@ static void add_functions(void)
 		world.backbones += medusa_sched_add_backbone(world.sched, &b, &index) == 0;
 	}
 	for (int tries = 0; world.functions < wanted && tries < 1000; tries++) {
-		struct medusa_sched_function f = {.size = sizeof(f),
-						  .backbone = draw(2) ? (uint32_t)draw(3) : MEDUSA_SCHED_NONE,
-						  .weight_bytes = 1 + draw(draw(2) ? GB : 30 * GB),
-						  .context_bytes = draw(3) ? draw(2 * GB) : 0,
-						  .library_bytes = draw(2) ? draw(2 * GB) : 0,
-						  .kv_bytes = draw(GB),
-						  .context_ns = draw(2 * SECOND),
-						  .cold_ns = draw(5 * SECOND),
-						  .evict_ns = draw(2) ? draw(SECOND) : 0,
-						  .keep_alive_ns = draw(3) ? 0 : draw(20 * SECOND),
-						  .in_host = draw(2) != 0,
-						  .t0_ns = 1 + draw(100000000),
-						  .alpha_ns = draw(10000000),
-						  .max_batch = (uint32_t)draw(16),
-						  .max_parallel = (uint32_t)draw(4),
-						  .max_replicas = draw(2) ? (uint32_t)draw(3) : 0,
-						  .min_replicas = draw(8) ? 0 : 1,
-						  .pinned = draw(16) == 0,
-						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
-						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
-								      : MEDUSA_SCHED_GOAL_COMPLETION,
-						  .abortable = draw(2) != 0,
-						  .continuous = draw(3) == 0};
-		f.residue_bytes = draw(2) ? f.context_bytes / 2 : 0;
+		struct medusa_sched_function f = any_function();
 		if (medusa_sched_add_function(world.sched, &f, &index))
 			continue;
 		world.reality.backbone_of[index] = f.backbone;
@@ -652,9 +644,12 @@ static void play(uint64_t seed, uint64_t events)
 					       .fixed_delay_ns = draw(SECOND),
 					       .transfer_timeout_ns = draw(3) ? (1 + draw(5)) * SECOND : 0,
 					       .run_timeout_ns = draw(3) ? (1 + draw(5)) * SECOND : 0};
+	static uint8_t owners[REQUESTS];
+	world.quotas = (struct quotas){.count = 1, .of = owners, .told = UINT64_MAX};
 	create(&options);
 	add_functions();
-	add_tenants();
+	for (uint64_t more = draw(2) ? draw(5) : 0; more-- > 0;)
+		add_tenant();
 	uint64_t gap = 1 + draw(50000000);
 	while (world.events < events) {
 		uint64_t at = world.now + draw(gap);

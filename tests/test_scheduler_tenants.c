@@ -12,6 +12,12 @@ static uint32_t add_tenant(double weight, uint32_t max_waiting, uint32_t max_run
 	return index;
 }
 
+static void change_tenant(uint32_t index, double weight, uint32_t max_waiting, uint32_t max_running)
+{
+	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running};
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, index, &t), 0, "%s", medusa_sched_error(n.sched));
+}
+
 static struct medusa_sched_tenant_state state_of(uint32_t tenant)
 {
 	struct medusa_sched_tenant_state state = {.size = sizeof(state)};
@@ -185,7 +191,86 @@ Test(scheduler_tenants, priorities_are_within_a_tenant)
 	script_end(&n);
 }
 
+/* Weights of now count, also for what was charged before the change. */
+Test(scheduler_tenants, weights_change)
+{
+	uint32_t before[4] = {0}, after[4] = {0};
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	add_tenant(1, 0, 0);
+	add_tenant(1e-6, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 200);
+	flood(0, 2, 200);
+	serve(40, equal, before);
+	cr_assert(before[2] <= 2, "the least weight had %u of 40", before[2]);
+	change_tenant(2, 1, 0, 0);
+	serve(1, equal, after);
+	memset(after, 0, sizeof(after));
+	serve(80, equal, after);
+	cr_assert(after[1] >= 38 && after[1] <= 42, "equal weights had %u and %u of 80", after[1], after[2]);
+	script_end(&n);
+}
+
+/* Also what waited before there were tenants, late or not, has its place; each tenant's requests go by arrival. */
+Test(scheduler_tenants, tenants_come_while_requests_wait)
+{
+	struct medusa_sched_function f = script_model(1);
+	f.slo_ns = 300 * MS;
+	script_start(&n, &(struct setup){.options.queueing = "medusa"});
+	script_add(&n, f);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 0, 3);
+	expect(&n, "run b2 f0 gpu0 [0]\n");
+	n.now += SECOND; /* 1 and 2 are late */
+	arrive(3, 0, 0, 0);
+	add_tenant(1, 0, 0);
+	cr_assert_eq(medusa_sched_audit(n.sched), 0, "%s", medusa_sched_error(n.sched));
+	arrive(1000, 0, 1, 0);
+	arrive(1001, 0, 1, 0);
+	script_done(&n, 0);
+	static const uint64_t order[] = {1000, 1001, 3, 1, 2}; /* 0 has taken a second */
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		char line[64];
+		snprintf(line, sizeof(line), "run b%zu f0 gpu0 [%llu]\n", i + 3, (unsigned long long)order[i]);
+		expect(&n, line);
+		n.now += 100 * MS;
+		script_done(&n, order[i]);
+	}
+	script_end(&n);
+}
+
 /* ---- limits ---- */
+
+/* A lower limit holds back the youngest that wait in queues; a higher one lets them in again. */
+Test(scheduler_tenants, limits_change)
+{
+	struct medusa_sched_function f = script_model(1);
+	f.max_parallel = 2;
+	script_start(&n, &(struct setup){.slots = 2});
+	script_add(&n, f);
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 5);
+	expect(&n, "run b2 f0 gpu0 [1000]\nrun b3 f0 gpu0 [1001]\n");
+	change_tenant(1, 1, 2, 1);
+	cr_assert_eq(medusa_sched_audit(n.sched), 0, "%s", medusa_sched_error(n.sched));
+	cr_assert_eq(script_function(&n, 0).waiting, 0);
+	cr_assert_eq(state_of(1).waiting, 3);
+	script_done(&n, 1000);
+	expect(&n, "");
+	arrive(1005, 0, 1, 0);
+	expect(&n, "reject 1005 quota\n");
+	script_done(&n, 1001);
+	expect(&n, "run b4 f0 gpu0 [1002]\n");
+	change_tenant(1, 1, 0, 2);
+	arrive(1006, 0, 1, 0);
+	expect(&n, "run b5 f0 gpu0 [1003]\n");
+	script_end(&n);
+}
 
 Test(scheduler_tenants, no_more_wait_than_may)
 {
@@ -252,6 +337,13 @@ Test(scheduler_tenants, what_is_wrong_is_refused)
 	cr_assert_str_eq(medusa_sched_error(n.sched),
 			 "tenant: weight is -1: give 0 for the default, or 0.000001 to 1000000");
 	cr_assert_eq(medusa_sched_add_tenant(n.sched, NULL, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, 0, &t), MEDUSA_SCHED_ERR_INVALID);
+	t.weight = 1;
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, 1, &t), MEDUSA_SCHED_ERR_NOT_FOUND);
+	cr_assert_str_eq(medusa_sched_error(n.sched),
+			 "tenant is 1: 0 is the default tenant, and the last one added is 0");
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, 0, NULL), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_eq(medusa_sched_change_tenant(NULL, 0, &t), MEDUSA_SCHED_ERR_INVALID);
 	t.size = 1;
 	cr_assert_eq(medusa_sched_add_tenant(n.sched, &t, &index), MEDUSA_SCHED_ERR_INVALID);
 	struct medusa_sched_event e = {

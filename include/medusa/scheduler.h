@@ -210,6 +210,12 @@ struct medusa_sched_tenant {
 /* Indices count up from 1. A tenant stays. */
 int medusa_sched_add_tenant(struct medusa_sched *sched, const struct medusa_sched_tenant *tenant, uint32_t *index);
 
+/*
+ * All fields are as in `changed` from now on; tenant 0 can change, too. max_waiting refuses only what arrives later. Of what is
+ * in queues beyond a lower max_running, the youngest is held back; what runs goes on. The next step answers what follows.
+ */
+int medusa_sched_change_tenant(struct medusa_sched *sched, uint32_t tenant, const struct medusa_sched_tenant *changed);
+
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
 /* Of artifacts. */

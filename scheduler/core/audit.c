@@ -8,6 +8,7 @@
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 
 static uint64_t count_leaving(const struct medusa_sched *s, uint32_t gpu)
 {
@@ -294,6 +295,44 @@ static int audit_tenants(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
+/* How many requests the list has, if all are the lane's and in order; UINT32_MAX if not. */
+static uint32_t count_lane(const struct medusa_sched *s, uint32_t function, const struct md_lane *lane, bool late)
+{
+	const struct md_list *list = late ? &lane->late : &lane->in_time;
+	uint32_t counted = 0, previous = NONE;
+	for (uint32_t r = list->head; r != NONE; previous = r, r = s->requests[r].lane_next) {
+		const struct md_request *request = &s->requests[r];
+		bool ordered = previous == NONE || md_goes_before(&s->requests[previous], request);
+		if (request->function != function || request->tenant != lane->tenant || request->held ||
+		    request->lane_late != late || request->lane_previous != previous || !ordered)
+			return UINT32_MAX;
+		counted++;
+	}
+	return counted == list->count && list->tail == previous ? counted : UINT32_MAX;
+}
+
+/* With several tenants each request of a function's queue is in one of its lanes, too. */
+static int audit_lanes(struct medusa_sched *s)
+{
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		const struct md_function *function = &s->functions[f];
+		uint64_t counted = 0;
+		for (uint32_t i = 0; i < function->lane_count; i++) {
+			uint32_t in_time = count_lane(s, f, &function->lanes[i], false);
+			uint32_t late = count_lane(s, f, &function->lanes[i], true);
+			if (in_time == UINT32_MAX || late == UINT32_MAX || !(in_time + late))
+				return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+					       "function %u: the lane of tenant %u is not in order", f,
+					       function->lanes[i].tenant);
+			counted += in_time + late;
+		}
+		if (counted != (md_has_tenants(s) ? md_waiting(s, f) : 0))
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u: %u wait, %llu in lanes", f,
+				       md_waiting(s, f), (unsigned long long)counted);
+	}
+	return MEDUSA_SCHED_OK;
+}
+
 /* A function's own list has all its batches, and not two of an engine that batches by itself on one GPU. */
 static int audit_list(struct medusa_sched *s, uint32_t function)
 {
@@ -399,6 +438,7 @@ MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 	code = code ? code : audit_transfers(s);
 	code = code ? code : audit_requests(s);
 	code = code ? code : audit_tenants(s);
+	code = code ? code : audit_lanes(s);
 	code = code ? code : audit_batches(s);
 	return code ? code : audit_host(s);
 }

@@ -3,6 +3,7 @@
 #include "scheduler/core/alarm.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
+#include "scheduler/core/lane.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -42,6 +43,7 @@ static void sort_anew(struct medusa_sched *s, uint32_t function)
 		md_request_unwait(s, r);
 		md_request_wait(s, r);
 	}
+	md_lanes_anew(s, function);
 	for (uint32_t r = f->waiting.head; r != NONE; r = s->requests[r].next)
 		md_alarm_request(s, r);
 }

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
+#include "scheduler/core/lane.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -264,6 +265,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	for (uint32_t i = 0; i < s->keeper_count; i++)
 		free(s->functions[s->keepers[i]].kept);
 	free(s->keepers);
+	md_lanes_destroy(s);
 	free(s->functions);
 	free(s->latencies);
 	free(s->artifacts);

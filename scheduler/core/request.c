@@ -6,6 +6,7 @@
 #include "scheduler/core/action.h"
 #include "scheduler/core/alarm.h"
 #include "scheduler/core/dispatch.h"
+#include "scheduler/core/lane.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/tenant.h"
@@ -26,7 +27,7 @@ void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t reque
 	list->count++;
 }
 
-static bool goes_before(const struct md_request *a, const struct md_request *b)
+bool md_goes_before(const struct md_request *a, const struct md_request *b)
 {
 	return a->rank != b->rank ? a->rank > b->rank : a->arrived <= b->arrived;
 }
@@ -35,11 +36,11 @@ static bool goes_before(const struct md_request *a, const struct md_request *b)
 void md_list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	uint32_t before = list->head;
-	if (list->tail == NONE || goes_before(&s->requests[list->tail], &s->requests[request])) {
+	if (list->tail == NONE || md_goes_before(&s->requests[list->tail], &s->requests[request])) {
 		md_list_append(s, list, request);
 		return;
 	}
-	while (goes_before(&s->requests[before], &s->requests[request]))
+	while (md_goes_before(&s->requests[before], &s->requests[request]))
 		before = s->requests[before].next;
 	struct md_request *r = &s->requests[request];
 	r->next = before;
@@ -129,10 +130,13 @@ uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t functio
 		s->requests[s->request_count].next = NONE;
 		s->free_request = s->request_count++;
 	}
+	if (md_has_tenants(s) && !md_lanes_reserve(s, function, 1))
+		return NONE;
 	uint32_t index = s->free_request;
 	if (!md_map_put(&s->request_ids, id, index))
 		return NONE;
 	s->free_request = s->requests[index].next;
+	s->functions[function].requests++;
 	s->requests[index] =
 	    (struct md_request){.id = id, .arrived = s->now, .deadline = UINT64_MAX, .function = function};
 	return index;
@@ -151,7 +155,12 @@ void md_request_queue(struct medusa_sched *s, uint32_t request)
 	struct md_function *f = &s->functions[r->function];
 	if (!r->own_kv)
 		r->kv_bytes = f->spec.kv_bytes; /* it may have changed while the request was held back */
-	md_list_insert(s, &f->waiting, request);
+	if (md_has_tenants(s)) {
+		md_list_append(s, &f->waiting, request);
+		md_lane_insert(s, request);
+	} else {
+		md_list_insert(s, &f->waiting, request);
+	}
 	count_for_backbone(s, r->function, 1);
 }
 
@@ -171,21 +180,33 @@ void md_request_raise(struct medusa_sched *s, uint32_t request)
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
 	struct md_list *list = r->held ? &s->tenants[r->tenant].held : r->late ? &f->late : &f->waiting;
+	bool in_lane = md_has_tenants(s) && !r->held;
+	if (in_lane)
+		md_lane_remove(s, request);
 	md_list_remove(s, list, request);
 	r->rank = INT32_MAX;
 	md_list_insert(s, list, request);
+	if (in_lane)
+		md_lane_insert(s, request);
 	md_alarm_request(s, request);
 	md_function_changed(s, r->function);
 }
 
-void md_request_unwait(struct medusa_sched *s, uint32_t request)
+void md_request_unqueue(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	if (!md_tenant_unwaits(s, request)) {
-		md_list_remove(s, r->late ? &f->late : &f->waiting, request);
-		count_for_backbone(s, r->function, -1);
-	}
+	if (md_has_tenants(s))
+		md_lane_remove(s, request);
+	md_list_remove(s, r->late ? &f->late : &f->waiting, request);
+	r->late = false;
+	count_for_backbone(s, r->function, -1);
+}
+
+void md_request_unwait(struct medusa_sched *s, uint32_t request)
+{
+	if (!md_tenant_unwaits(s, request))
+		md_request_unqueue(s, request);
 	all_remove(s, request);
 }
 
@@ -198,6 +219,7 @@ void md_request_end(struct medusa_sched *s, uint32_t request)
 void md_request_free(struct medusa_sched *s, uint32_t request)
 {
 	md_priority_remove(&s->request_alarms, request);
+	s->functions[s->requests[request].function].requests--;
 	s->requests[request].next = s->free_request;
 	s->free_request = request;
 }

@@ -6,7 +6,8 @@
 #include "scheduler/core/state.h"
 
 void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t request);
-/* By priority, then by arrival. */
+bool md_goes_before(const struct md_request *a, const struct md_request *b); /* by priority, then by arrival */
+/* In that order. */
 void md_list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request);
 /* Both are in the list. */
 void md_list_move_before(struct medusa_sched *s, struct md_list *list, uint32_t request, uint32_t before);
@@ -16,7 +17,8 @@ uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t functio
 void md_request_wait(struct medusa_sched *s, uint32_t request);
 /* A request that waits already, but was held back, comes into its function's queue. */
 void md_request_queue(struct medusa_sched *s, uint32_t request);
-void md_request_unwait(struct medusa_sched *s, uint32_t request); /* removes it from the lists of waiting requests */
+void md_request_unqueue(struct medusa_sched *s, uint32_t request); /* the reverse: it goes on waiting */
+void md_request_unwait(struct medusa_sched *s, uint32_t request);  /* removes it from the lists of waiting requests */
 /* rejects a waiting request */
 void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason);
 void md_request_raise(struct medusa_sched *s, uint32_t request); /* a waiting request gets the highest priority */

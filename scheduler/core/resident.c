@@ -11,6 +11,7 @@
 #include "scheduler/core/join.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 
 /* ---- artifacts -------------------------------------------------------------------------------------------------- */
@@ -197,6 +198,7 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	r->first_token = r->started = true;
 	r->counted = f->spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN; /* nobody knows when its first token came */
 	md_batch_add(s, batch, request, 0);
+	md_tenant_hold_back(s, e->tenant);
 	md_rate_arrival(&f->rate, s->now);
 	s->stats.arrivals++;
 	s->stats.runs++;

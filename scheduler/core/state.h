@@ -71,13 +71,15 @@ struct md_request {
 	int32_t rank;             /* its priority; INT32_MAX when it has waited long */
 	uint32_t function, batch; /* batch: slot, when RUNNING */
 	uint32_t tenant;
-	uint64_t share_from;     /* RUNNING: share_ns of its batch when it came */
-	double charged;          /* RUNNING: ns of GPU time that its tenant was charged with ahead */
-	uint32_t next, previous; /* in its function's queue, or in its batch */
-	uint32_t older, newer;   /* among all that wait, by arrival */
+	uint64_t share_from;               /* RUNNING: share_ns of its batch when it came */
+	double charged;                    /* RUNNING: ns of GPU time that its tenant was charged with ahead */
+	uint32_t next, previous;           /* in its function's queue, or in its batch */
+	uint32_t lane_next, lane_previous; /* in its lane, if there are several tenants */
+	uint32_t older, newer;             /* among all that wait, by arrival */
 	uint32_t tries;
 	uint8_t state;
-	bool late; /* it is in the function's queue of requests that have already missed their SLO */
+	bool late;      /* it is in the function's queue of requests that have already missed their SLO */
+	bool lane_late; /* likewise of its lane */
 	bool first_token, cancelled;
 	bool held;        /* WAITING: in its tenant's list, not in its function's queue, see max_running */
 	bool started;     /* it has run, perhaps in a try that failed */
@@ -91,13 +93,23 @@ struct md_list {
 	uint32_t head, tail, count; /* requests */
 };
 
+/* What of a function's queue is one tenant's (lane.h). */
+struct md_lane {
+	uint32_t tenant;
+	struct md_list in_time, late;
+	uint32_t next_in_time, next_late; /* while they are gone through */
+};
+
 #define MD_FUNCTION_ARTIFACTS 4 /* by enum medusa_sched_class */
 
 struct md_function {
 	struct medusa_sched_function spec;
 	uint32_t artifacts[MD_FUNCTION_ARTIFACTS]; /* NONE: it has none of this class */
 	uint32_t next_user;                        /* of its backbone */
-	struct md_list waiting, late;
+	struct md_list waiting, late; /* with several tenants all are in `waiting`, the next ones in front */
+	struct md_lane *lanes;        /* owned */
+	uint32_t lane_count, lane_capacity;
+	uint32_t requests; /* all that exist: held back, waiting, running, strays */
 	uint32_t running, batches;
 	uint32_t first_batch; /* its live batches, the youngest first, hung ones too */
 	uint32_t claim;       /* GPU on which it claims memory, or NONE */
@@ -119,7 +131,6 @@ struct md_tenant {
 	uint32_t waiting, running;         /* waiting: those that are held back, too */
 	struct md_list held;               /* those, by priority and arrival */
 	double turn;                       /* its virtual time: ns of GPU time, by its weight */
-	double seats;                      /* beyond that, while the requests of a function are arranged */
 	uint64_t served, rejected, gpu_ns;
 };
 
