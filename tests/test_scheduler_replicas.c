@@ -278,6 +278,32 @@ Test(scheduler_replicas, a_backbone_that_fails_is_replaced)
 	script_end(&r);
 }
 
+/* A function that has nothing but a backbone keeps that backbone, for adapters that come and go. */
+Test(scheduler_replicas, a_backbone_alone_is_kept)
+{
+	script_start(&r, &(struct setup){.gpus = 2, .gb = 20});
+	struct medusa_sched_function base = script_model(0), adapter = script_model(1), other = script_model(15);
+	base.backbone = adapter.backbone = script_backbone(&r, 14);
+	base.min_replicas = 1;
+	script_add(&r, base);
+	script_add(&r, adapter);
+	script_add(&r, other);
+	script_timer(&r);
+	expect(&r, "preload t1 backbone 0 gpu0 host\n");
+	script_copied(&r, 1);
+	script_arrive(&r, 1, 1);
+	expect(&r, "swap t2 weights f1 gpu0 host\nrun b1 f1 gpu0 [1]\n");
+	script_copied(&r, 2);
+	script_done(&r, 1);
+	for (uint64_t i = 2; i <= 20; i += 2) {
+		script_arrive(&r, i, 2);
+		script_arrive(&r, i + 1, 2);
+	}
+	cr_assert_null(strstr(r.log, "evict backbone"), "%s", r.log);
+	cr_assert_null(strstr(r.log, "offload backbone"), "%s", r.log);
+	script_end(&r);
+}
+
 /* Policies that drain what is in use for others leave alone what is kept. */
 Test(scheduler_replicas, what_is_kept_does_not_drain)
 {

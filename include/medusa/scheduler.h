@@ -115,6 +115,7 @@ const char *medusa_sched_error(const struct medusa_sched *sched);
 
 /* ---- functions -------------------------------------------------------------------------------------------------- */
 
+/* A backbone stays on GPUs if a function does that has nothing but the backbone (min_replicas, pinned). */
 struct medusa_sched_backbone {
 	size_t size;      /* sizeof(struct medusa_sched_backbone) */
 	uint64_t bytes;   /* on a GPU, and in host memory */

@@ -53,7 +53,7 @@ static bool is_before(const struct medusa_sched *s, const struct md_lane *a, con
 	return one != other ? one < other : a->tenant < b->tenant;
 }
 
-/* Those lanes that are served first, the first one in front. Each seat makes a turn later, so no others get one. */
+/* The lanes that are served first, the first one in front. Each seat makes a turn later, so no others get one. */
 static uint32_t first_lanes(const struct medusa_sched *s, const struct md_function *f, uint32_t most,
 			    struct md_lane **first)
 {

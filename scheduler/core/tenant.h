@@ -20,7 +20,7 @@ void md_tenants_arrange(struct medusa_sched *s, uint32_t function);
 bool md_tenant_waits(struct medusa_sched *s, uint32_t request);
 /* A request no longer waits; true: it was held back. */
 bool md_tenant_unwaits(struct medusa_sched *s, uint32_t request);
-/* Its limit has become lower, or more run than it let start: the youngest requests beyond it leave their queues. */
+/* The tenant's limit has become lower, or more run than it let start: the youngest requests beyond it leave their queues. */
 void md_tenant_hold_back(struct medusa_sched *s, uint32_t tenant);
 /* Requests that were held back go to their function's queue, as far as limits allow. */
 void md_tenants_release(struct medusa_sched *s);
