@@ -295,7 +295,30 @@ Test(worker_config, own_keys_are_read)
 	for (uint32_t n = 0; n < config->note_count; n++)
 		cr_assert(strstr(config->notes[n].text, "does not obey it yet"), "%s: %s", config->notes[n].path,
 			  config->notes[n].text);
-	assert_noted(config, "models.a.medusa.pin", "does not obey it yet");
+	assert_noted(config, "models.a.medusa.template", "does not obey it yet");
+	md_worker_config_destroy(config);
+}
+
+Test(worker_config, models_that_stay_loaded_are_noted)
+{
+	const struct md_worker_config *config =
+	    read_config("medusa: {gpus: [{memory: 10GB}, {memory: 10GB}]}\n"
+			"models:\n  a: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 8GB, min_replicas: 2}}\n"
+			"  b: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 9GB, pin: true}}\n"
+			"  c: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 13GB}}\n");
+	assert_noted(config, "models.a.medusa.min_replicas", "one is kept loaded");
+	assert_noted(config, "models.a.ttl", "no effect");
+	assert_noted(config, "models.b.ttl", "no effect");
+	assert_noted(config, "models.c", "does not fit beside");
+	cr_assert_eq(config->note_count, 4);
+	md_worker_config_destroy(config);
+	config = read_config("medusa: {gpus: [{memory: 10GB}]}\n"
+			     "models:\n  a: {cmd: 'x ${PORT}', medusa: {memory: 8GB, min_replicas: 1}}\n"
+			     "  b: {cmd: 'x ${PORT}', medusa: {memory: 3GB, min_replicas: 1}}\n"
+			     "  c: {cmd: 'x ${PORT}', medusa: {memory: 2GB}}\n");
+	assert_noted(config, "models.a", "not all of them stay loaded");
+	assert_noted(config, "models.b", "not all of them stay loaded");
+	cr_assert_eq(config->note_count, 2);
 	md_worker_config_destroy(config);
 }
 
@@ -311,7 +334,8 @@ Test(worker_config, own_keys_are_strict)
 	    {"medusa: {tenants: [{keys: [a]}]}", "the tenant has no name"},
 	    {"medusa: {tenants: [{name: a, keys: [k]}, {name: b, keys: [k]}]}", "tenant a has one of the keys, too"},
 	    {"medusa: {tenants: [{name: a, keys: k}]}", "medusa.tenants[0].keys: a list of texts is wanted"},
-	    {"medusa: {tenants: [{name: a, weight: -1}]}", "medusa.tenants[0].weight is -1: a number from 0"},
+	    {"medusa: {tenants: [{name: a, weight: -1}]}", "medusa.tenants[0].weight is -1: a number from 0.000001"},
+	    {"medusa: {tenants: [{name: a, weight: 0}]}", "medusa.tenants[0].weight is 0: a number from 0.000001"},
 	    {"medusa: {templates: {x: {}}}", "medusa.templates.x: cmd is missing"},
 	    {"medusa: {retries: 11}", "a whole number from 0 to 10 is wanted"},
 	    {"medusa: {body_limit: 10}", "at least 1024 bytes are wanted"},

@@ -58,7 +58,7 @@ void md_worker_print_status(const json_t *status)
 {
 	char used[32], limit[32], foreign[32];
 	size_t i;
-	const json_t *gpu;
+	const json_t *gpu, *tenant;
 	md_plain_line(stdout, "medusa-worker %s, process %lld, up for %lld s%s", text_of(status, "version"),
 		      number(status, "pid"), number(status, "uptime_s"),
 		      json_is_true(json_object_get(status, "draining")) ? ", draining" : "");
@@ -70,6 +70,11 @@ void md_worker_print_status(const json_t *status)
 		   size_of(gpu, "used_bytes", used), size_of(gpu, "limit_bytes", limit),
 		   size_of(gpu, "foreign_bytes", foreign), number(gpu, "running"),
 		   json_is_true(json_object_get(gpu, "present")) ? "" : "; lost");
+	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
+	    stdout, "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused; %.1f GPU seconds",
+	    text_of(tenant, "tenant"), json_real_value(json_object_get(tenant, "weight")), number(tenant, "waiting"),
+	    number(tenant, "running"), number(tenant, "served"), number(tenant, "refused"),
+	    json_real_value(json_object_get(tenant, "gpu_seconds")));
 }
 
 /* ---- models ---- */

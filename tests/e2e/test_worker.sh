@@ -18,6 +18,14 @@ section 'limits of models'
 run limits python3 tests/worker/model_limits.py "$work"
 assert_exit limits 0
 grep -A3 FAIL "$work/limits.out"
+section 'models that stay loaded'
+run kept python3 tests/worker/kept_models.py "$work"
+assert_exit kept 0
+grep -A3 FAIL "$work/kept.out"
+section 'tenants'
+run tenants python3 tests/worker/tenants.py "$work"
+assert_exit tenants 0
+grep -A3 FAIL "$work/tenants.out"
 section 'engines with device memory'
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"

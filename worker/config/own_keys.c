@@ -10,6 +10,8 @@
 #define TENANTS_MAX 1000u
 #define TENANT_KEYS_MAX 4000u /* of all of them: each is compared with the others */
 #define TEMPLATES_MAX 100u
+#define WEIGHT_LEAST 1e-6 /* the scheduler's */
+#define WEIGHT_WANTED "a number from 0.000001 to 1000000 is wanted"
 #define NOT_YET "medusa-worker does not obey it yet"
 
 /* ---- of the node ---- */
@@ -70,10 +72,9 @@ const struct md_config_keys md_config_policy_keys = MD_KEYS("medusa.policies.", 
 static const struct md_config_key tenant_keys[] = {
     MD_KEY("name", MD_KEY_TEXT, TENANT(name), NULL),
     MD_KEY("keys", MD_KEY_TEXTS, TENANT(keys), NULL, .secret = true),
-    MD_KEY("weight", MD_KEY_REAL, TENANT(weight), "1", .high = 1000000,
-	   .wanted = "a number from 0 to 1000000 is wanted", .note = NOT_YET),
-    MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0", .note = NOT_YET),
-    MD_KEY("max_waiting", MD_KEY_COUNT, TENANT(max_waiting), "0", .note = NOT_YET),
+    MD_KEY("weight", MD_KEY_REAL, TENANT(weight), "1", .high = 1000000, .wanted = WEIGHT_WANTED),
+    MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0"),
+    MD_KEY("max_waiting", MD_KEY_COUNT, TENANT(max_waiting), "0"),
 };
 const struct md_config_keys md_config_tenant_keys = MD_KEYS("medusa.tenants[].", tenant_keys, .strict = true);
 
@@ -107,8 +108,8 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("slo", MD_KEY_TIME, OWN(slo_ns), "0"),
     MD_KEY("goal", MD_KEY_CHOICE, offsetof(struct own_source, goal), "completion", .choices = goals),
     MD_KEY("priority", MD_KEY_INTEGER, OWN(priority), "0", .low = -1000000, .high = 1000000),
-    MD_KEY("pin", MD_KEY_FLAG, OWN(pin), "false", .note = NOT_YET),
-    MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024, .note = NOT_YET),
+    MD_KEY("pin", MD_KEY_FLAG, OWN(pin), "false"),
+    MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024),
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
     MD_KEY("share", MD_KEY_CHOICE, OWN(share), "auto", .choices = shares, .note = NOT_YET),
@@ -244,6 +245,8 @@ static enum md_status check_tenant(struct md_config_build *build, const struct m
 	uint64_t keys = 0;
 	if (!*tenant->name)
 		return md_tree_refuse_place(at, build->err, "the tenant has no name");
+	if (tenant->weight < WEIGHT_LEAST)
+		return md_tree_refuse(md_tree_find(at, "weight"), build->err, WEIGHT_WANTED);
 	for (uint32_t i = 0; i <= index; i++)
 		keys += tenants[i].keys.count;
 	if (keys > TENANT_KEYS_MAX)

@@ -24,6 +24,8 @@ enum md_status md_config_read_hooks(struct md_config_build *build, struct md_con
 enum md_status md_config_check_url(const struct md_config_build *build, const struct md_tree *node, const char *url);
 /* Notes engines whose address another engine has, too. */
 enum md_status md_config_note_shared(struct md_config_build *build, const struct md_config_sections *sections);
+/* Notes what min_replicas and pin make useless or impossible. */
+enum md_status md_config_note_kept(struct md_config_build *build, const struct md_config_sections *sections);
 /* The model with this ID, not with this alias; MD_CONFIG_NONE: none. */
 uint32_t md_config_find_id(const struct md_worker_config *config, const char *id);
 

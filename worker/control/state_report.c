@@ -42,6 +42,12 @@ static json_int_t refused(const struct md_model *model)
 	return (json_int_t)(model->requests.refused + model->requests.limited);
 }
 
+/* Requests that a limit of their tenant holds back wait for it as well, and the scheduler does not count them as the model's. */
+static json_int_t waiting_of(const struct md_model *model, const struct medusa_sched_function_state *state)
+{
+	return model->unfinished > state->running ? (json_int_t)(model->unfinished - state->running) : 0;
+}
+
 static json_t *describe(const struct md_model *model)
 {
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
@@ -51,7 +57,7 @@ static json_t *describe(const struct md_model *model)
 	medusa_sched_function_get(model->worker->sched, model->function, &state);
 	return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id,
 			 "state", md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
-			 bytes_or_null(memory, memory != 0), "waiting", (json_int_t)state.waiting, "running",
+			 bytes_or_null(memory, memory != 0), "waiting", waiting_of(model, &state), "running",
 			 (json_int_t)state.running, "served", (json_int_t)model->requests.served, "refused",
 			 refused(model), "failures", (json_int_t)model->failures, "loads", (json_int_t)model->starts,
 			 "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN), "completion_s",
@@ -85,6 +91,25 @@ static json_t *describe_gpus(const struct md_worker *worker)
 	return gpus;
 }
 
+/* The configuration's tenants, and behind them, without a name, requests that are no tenant's; empty without tenants. */
+static json_t *describe_tenants(const struct md_worker *worker)
+{
+	const struct md_tenant_entry *entry;
+	struct medusa_sched_tenant_state state;
+	json_t *tenants = json_array();
+	for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++)
+		json_array_append_new(
+		    tenants,
+		    json_pack("{s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "tenant",
+			      entry ? json_string(entry->name) : json_null(), "weight",
+			      entry ? entry->told.weight : 1.0, "max_waiting",
+			      (json_int_t)(entry ? entry->told.max_waiting : 0), "max_running",
+			      (json_int_t)(entry ? entry->told.max_running : 0), "waiting", (json_int_t)state.waiting,
+			      "running", (json_int_t)state.running, "served", (json_int_t)state.served, "refused",
+			      (json_int_t)state.rejected, "gpu_seconds", (double)state.gpu_ns * 1e-9));
+	return tenants;
+}
+
 json_t *md_report_status(const struct md_worker *worker)
 {
 	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, turned_away = 0;
@@ -93,14 +118,15 @@ json_t *md_report_status(const struct md_worker *worker)
 		struct medusa_sched_function_state state = {.size = sizeof(state)};
 		medusa_sched_function_get(worker->sched, model->function, &state);
 		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
-		waiting += state.waiting;
+		waiting += waiting_of(model, &state);
 		running += state.running;
 		served += (json_int_t)model->requests.served;
 		turned_away += refused(model);
 	}
-	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (int)getpid(),
+	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (int)getpid(),
 			 "version", MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port",
 			 (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
 			 (json_int_t)worker->config->model_count, "loaded", loaded, "waiting", waiting, "running",
-			 running, "served", served, "refused", turned_away, "gpus", describe_gpus(worker));
+			 running, "served", served, "refused", turned_away, "gpus", describe_gpus(worker), "tenants",
+			 describe_tenants(worker));
 }

@@ -359,12 +359,16 @@ static uint64_t deadline_of(const struct md_worker_job *job)
 static void post_arrival(struct md_worker_job *job)
 {
 	job->model->unfinished++;
-	job->model->unwanted = false;
+	if (job->model->unwanted) {
+		job->model->unwanted = false;
+		md_model_keep_changed(job->model);
+	}
 	md_decisions_post(job->model->worker,
 			  (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 						      .request = job->id,
 						      .function = job->model->function,
 						      .deadline = deadline_of(job),
+						      .tenant = job->tenant,
 						      .priority = (int32_t)job->model->config->own.priority});
 }
 
@@ -398,6 +402,9 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	if (job->gives_up)
 		reason = job->gives_up;
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
+	const struct md_tenant_entry *tenant = md_tenants_find(model->worker, job->tenant);
+	if (reason == MEDUSA_SCHED_REASON_QUOTA && tenant)
+		md_refusal_make_quota(model->id, tenant->name, tenant->told.max_waiting, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
 	struct md_metrics_requests *requests = &md_model_newest(model)->requests;
@@ -475,6 +482,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 	model->requests.taken++;
 	model->requests.open++;
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
+	job->tenant = md_tenants_of(worker, model, md_http_exchange_head(exchange));
 	md_http_exchange_watch(exchange, &watching, job);
 	md_job_limits_begin(job);
 	md_loading_begin(job);

@@ -84,11 +84,13 @@ static void tell(struct md_model *model)
 {
 	struct medusa_sched_function function = model->told;
 	md_learned_times(&model->learned, &model->config->own, is_resting(model), &function);
+	md_model_keep_promise(model, &model->config->own, &function);
 	if (!differs(model->told.t0_ns, function.t0_ns) && !differs(model->told.swap_ns, function.swap_ns) &&
-	    !differs(model->told.evict_ns, function.evict_ns))
+	    !differs(model->told.evict_ns, function.evict_ns) && model->told.pinned == function.pinned &&
+	    model->told.min_replicas == function.min_replicas)
 		return;
 	if (medusa_sched_change_function(model->worker->sched, model->function, &function)) {
-		md_warn("model %s: the scheduler does not take its measured times: %s", model->id,
+		md_warn("model %s: the scheduler does not take what has changed of it: %s", model->id,
 			medusa_sched_error(model->worker->sched));
 		return;
 	}

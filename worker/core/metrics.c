@@ -205,6 +205,60 @@ static void put_scheduler(FILE *out, const struct md_worker *worker)
 	fprintf(out, "medusa_worker_scheduler_evictions_total %" PRIu64 "\n", stats.evictions + stats.offloads);
 }
 
+/* ---- tenants ---- */
+
+static double waiting_of(const struct medusa_sched_tenant_state *state)
+{
+	return state->waiting;
+}
+
+static double running_of(const struct medusa_sched_tenant_state *state)
+{
+	return state->running;
+}
+
+static double served_of(const struct medusa_sched_tenant_state *state)
+{
+	return (double)state->served;
+}
+
+static double rejected_of(const struct medusa_sched_tenant_state *state)
+{
+	return (double)state->rejected;
+}
+
+static double gpu_seconds_of(const struct medusa_sched_tenant_state *state)
+{
+	return (double)state->gpu_ns * 1e-9;
+}
+
+static const struct {
+	const char *name, *type, *help;
+	double (*value)(const struct medusa_sched_tenant_state *state);
+} tenant_counters[] = {
+    {"tenant_requests_waiting", "gauge", "Requests of the tenant that wait (\"\": of none).", waiting_of},
+    {"tenant_requests_running", "gauge", "Requests of the tenant that run.", running_of},
+    {"tenant_requests_served_total", "counter", "Requests of the tenant that have ended well.", served_of},
+    {"tenant_requests_refused_total", "counter", "Requests of the tenant that the scheduler has refused.", rejected_of},
+    {"tenant_gpu_seconds_total", "counter", "Time for which the tenant's requests have held a GPU, loading included.",
+     gpu_seconds_of},
+};
+
+static void put_tenants(FILE *out, const struct md_worker *worker)
+{
+	const struct md_tenant_entry *entry;
+	struct medusa_sched_tenant_state state;
+	for (size_t c = 0; c < sizeof(tenant_counters) / sizeof(*tenant_counters); c++) {
+		if (worker->config->node.tenant_count)
+			begin(out, tenant_counters[c].name, tenant_counters[c].type, tenant_counters[c].help);
+		for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++) {
+			fprintf(out, "medusa_worker_%s{tenant=\"", tenant_counters[c].name);
+			put_label(out, entry ? entry->name : "");
+			fprintf(out, "\"} %.9g\n", tenant_counters[c].value(&state));
+		}
+	}
+}
+
 static void put_accounting(FILE *out, struct md_worker *worker)
 {
 	begin(out, "gpu_seconds_total", "counter", "Time in which the engine had requests.");
@@ -233,6 +287,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 			      offsetof(struct md_model, first_byte));
 		put_histogram(out, worker, "load_seconds", "Starts and swaps of the model's engine.",
 			      offsetof(struct md_model, loads));
+		put_tenants(out, worker);
 		put_scheduler(out, worker);
 		put_accounting(out, worker);
 	}

@@ -151,6 +151,7 @@ static void is_ready(struct md_model *model)
 {
 	if (model->load_began) /* else it is adopted */
 		note_load(model);
+	md_model_keep_ready(model);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	md_account_load(model);
@@ -226,6 +227,7 @@ static void on_failed(void *context, const char *why)
 		return;
 	}
 	model->leave_began = 0;
+	md_model_keep_failed(model);
 	model->hopeless = model->load_began && md_clock_ns() - model->load_began >= model->config->health_ns;
 	model->fails = true;
 	return_jobs(model);

@@ -210,6 +210,7 @@ static enum md_status add_function(struct md_model *model, struct md_error *err)
 	struct medusa_sched *sched = model->worker->sched;
 	struct medusa_sched_function function = describe_function(model->worker, model->made_from, model->config);
 	md_learned_times(&model->learned, &model->config->own, false, &function);
+	md_model_keep_promise(model, &model->config->own, &function);
 	if (medusa_sched_add_function(sched, &function, &model->function))
 		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
 	model->weight_bytes = function.weight_bytes;
@@ -355,6 +356,7 @@ enum md_status md_models_promise(struct md_model *model, const struct md_worker_
 	function.t0_ns = model->told.t0_ns;
 	function.swap_ns = model->told.swap_ns;
 	function.evict_ns = model->told.evict_ns;
+	md_model_keep_promise(model, &config->models[index].own, &function);
 	if (medusa_sched_change_function(sched, model->function, &function))
 		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
 	model->told = function;
@@ -382,6 +384,7 @@ enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the paths of commands");
 	MD_FORWARD(md_engine_url_read_all(config, &urls, err));
 	MD_FORWARD(make_scheduler(worker, err));
+	MD_FORWARD(md_tenants_tell(worker, config, err));
 	/* room for those that come later: memory that is not touched costs nothing, and models stay where they are */
 	worker->models = calloc(MD_WORKER_MODELS_MAX + 1, sizeof(*worker->models));
 	worker->current = calloc(config->model_count + 1, sizeof(struct md_model *));
@@ -396,6 +399,7 @@ void md_models_destroy(struct md_worker *worker)
 {
 	for (size_t i = 0; i < worker->model_count; i++)
 		md_models_free(&worker->models[i]);
+	md_tenants_destroy(worker);
 	free(worker->models);
 	free(worker->current);
 	free(worker->swap_command);

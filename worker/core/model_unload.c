@@ -83,6 +83,7 @@ struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *mod
 	for (struct md_model *at = NULL; (at = md_models_next(worker, at));)
 		if (!model || model == at) {
 			at->unwanted = true;
+			md_model_keep_changed(at);
 			at->unload_at = md_clock_ns() + at->config->unload_ns;
 		}
 	return unload;

@@ -43,6 +43,16 @@ void md_refusal_make(enum medusa_sched_reason reason, const char *model, const c
 		 medusa_sched_reason_name(reason));
 }
 
+void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_waiting, struct md_refusal *refusal)
+{
+	refusal->error = MD_REPLY_BUSY;
+	refusal->code = "quota";
+	snprintf(refusal->message, sizeof(refusal->message),
+		 "the request for model %.100s was not taken: %u requests of tenant %.100s wait, which is all that may "
+		 "(medusa.tenants.max_waiting)",
+		 model, max_waiting, tenant);
+}
+
 void md_refusal_make_drained(const char *model, struct md_refusal *refusal)
 {
 	refusal->error = MD_REPLY_UNAVAILABLE;

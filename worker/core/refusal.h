@@ -15,6 +15,8 @@ struct md_refusal {
 /* failure: how the model's engine failed last, "" if it did not. */
 void md_refusal_make(enum medusa_sched_reason reason, const char *model, const char *failure,
 		     struct md_refusal *refusal);
+/* The request's tenant has as many that wait as it may. */
+void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_waiting, struct md_refusal *refusal);
 /* The daemon takes no more work. */
 void md_refusal_make_drained(const char *model, struct md_refusal *refusal);
 

@@ -104,6 +104,7 @@ static void take_back(struct plan *plan, size_t model_count)
 {
 	struct md_worker *worker = plan->worker;
 	struct md_error ignored;
+	md_tenants_tell(worker, worker->config, &ignored);
 	for (uint32_t i = 0; i < plan->done; i++)
 		if (plan->models[i] < &worker->models[model_count])
 			md_models_promise(plan->models[i], worker->config, index_in(worker->config, plan->models[i]),
@@ -120,10 +121,10 @@ static void take_back(struct plan *plan, size_t model_count)
 static enum md_status prepare(struct plan *plan, const struct md_engine_url *urls, struct md_error *err)
 {
 	size_t before = plan->worker->model_count;
-	enum md_status status = MD_OK;
+	enum md_status status = md_tenants_tell(plan->worker, plan->config, err);
 	plan->models = calloc(plan->config->model_count + 1, sizeof(*plan->models));
-	if (!plan->models)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the models of the configuration");
+	if (!plan->models && status == MD_OK)
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the models of the configuration");
 	while (status == MD_OK && plan->done < plan->config->model_count) {
 		status = prepare_model(plan, plan->done, &urls[plan->done], err);
 		plan->done += status == MD_OK;
@@ -145,6 +146,7 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	model->loads = old->loads;
 	model->learned = old->learned; /* measured with another command, but better than a guess */
 	md_learned_changed(model);
+	model->unwanted = old->unwanted;
 	memcpy(model->last_failure, old->last_failure, sizeof(model->last_failure));
 }
 
@@ -164,7 +166,8 @@ static bool same_model(const struct md_model *model, const struct md_config_mode
 		    old->aliases.count == new->aliases.count && old->unlisted == new->unlisted &&
 		    old->own.slo_ns == new->own.slo_ns && old->own.priority == new->own.priority &&
 		    old->own.max_queue == new->own.max_queue && old->own.max_wait_ns == new->own.max_wait_ns &&
-		    old->own.deadline_ns == new->own.deadline_ns;
+		    old->own.deadline_ns == new->own.deadline_ns && old->own.pin == new->own.pin &&
+		    !old->own.min_replicas == !new->own.min_replicas;
 	for (uint32_t i = 0; same && i < new->aliases.count; i++)
 		same = !strcmp(old->aliases.items[i], new->aliases.items[i]);
 	return same;
@@ -263,6 +266,8 @@ static enum md_status apply(struct md_reload *reload, struct md_reload_result *r
 	md_adopt_serves(worker);
 	reload->kept[reload->kept_count++] = plan.config;
 	reload->config = NULL;
+	/* what is to be loaded ahead now */
+	md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 	return MD_OK;
 }
 

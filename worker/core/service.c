@@ -86,6 +86,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	md_model_look(worker);
 	md_reload_look(worker->reload);
 	md_unload_look(worker);
+	md_model_keep_look(worker);
 	md_clients_look(worker);
 	md_verbs_look(service->verbs);
 	if (md_drain_look(worker->drain))
@@ -174,6 +175,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 static void load_first(struct md_worker *worker)
 {
 	const struct md_config_members *first = &worker->config->preload;
+	md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER}); /* min_replicas */
 	for (uint32_t i = 0; i < first->count; i++)
 		if (!md_job_load(worker->current[first->items[i]], NULL, NULL))
 			md_error_log("hooks.on_startup.preload: out of memory for %s",

@@ -14,6 +14,8 @@
 #include "worker/core/learned.h"
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
+#include "worker/core/model_keep.h"
+#include "worker/core/tenants.h"
 #include "worker/engine/engine.h"
 #include "http/call.h"
 #include "http/front.h"
@@ -60,6 +62,7 @@ struct md_worker_job {
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t bytes;                  /* of the answer */
 	char key[MD_USAGE_KEY_BYTES];    /* who pays */
+	uint32_t tenant;                 /* of the scheduler */
 	struct md_usage usage;
 	struct md_usage_scan scan;
 	bool in_engine; /* and shares its time since then: */
@@ -111,6 +114,7 @@ struct md_model {
 	bool hopeless;   /* its last start took all the time it may: requests don't wait for another one */
 	bool load_swaps; /* what began then is a swap-in */
 	struct md_learned learned;
+	struct md_model_keep keep;
 	struct medusa_sched_function told; /* as the scheduler knows it */
 	bool relearned;                    /* it is in the worker's list of those whose times are to be told */
 	struct md_model *next_relearned;
@@ -136,6 +140,8 @@ struct md_worker {
 	unsigned port;    /* of HTTP; 0: a Unix socket */
 	uint64_t refused; /* requests of which the body was not wanted */
 	struct medusa_sched *sched;
+	struct md_tenant_entry *tenants; /* all that there were since the daemon began */
+	uint32_t tenant_count, tenant_room;
 	struct md_unload *unloads; /* who waits for models to stop */
 	struct md_map jobs;        /* by number; pointers */
 	uint64_t next_job;         /* the last number that was given */

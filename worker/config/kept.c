@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models that stay loaded (min_replicas, pin): what they make useless or impossible is noted. */
+#include "worker/config/parts.h"
+
+static enum md_status note_model(struct md_config_build *build, const struct md_tree *node,
+				 const struct md_config_model *model)
+{
+	const struct md_config_own *own = &model->own;
+	const struct md_tree *medusa = md_tree_find(node, "medusa"), *ttl = md_tree_find(node, "ttl");
+	if (own->min_replicas > 1)
+		MD_FORWARD(md_config_note(build, md_tree_find(medusa, "min_replicas"),
+					  "a model is one engine, so one is kept loaded"));
+	if (model->ttl_ns && (own->min_replicas || own->pin))
+		return md_config_note(build, ttl ? ttl : node,
+				      "ttl has no effect on a model with medusa.min_replicas or medusa.pin");
+	return MD_OK;
+}
+
+/* Of all GPUs; 0: somebody has to find out. */
+static uint64_t stated_memory(const struct md_config_node *node)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < node->gpu_count; i++) {
+		if (!node->gpus[i].memory_bytes)
+			return 0;
+		bytes += node->gpus[i].memory_bytes;
+	}
+	return bytes;
+}
+
+/* What is kept takes its memory from all others, for ever. */
+static enum md_status note_memory(struct md_config_build *build, const struct md_config_sections *sections)
+{
+	const struct md_worker_config *config = build->config;
+	uint64_t all = stated_memory(&config->node), kept = 0;
+	for (uint32_t i = 0; i < config->model_count; i++)
+		kept += config->models[i].own.min_replicas ? config->models[i].own.memory_bytes : 0;
+	for (uint32_t i = 0; all && kept && i < config->model_count; i++) {
+		const struct md_config_own *own = &config->models[i].own;
+		if (own->min_replicas && kept > all)
+			MD_FORWARD(md_config_note(build, sections->model_nodes[i],
+						  "the models with medusa.min_replicas need more memory together than "
+						  "medusa.gpus have: not all of them stay loaded"));
+		else if (!own->min_replicas && kept <= all && own->memory_bytes > all - kept)
+			MD_FORWARD(md_config_note(build, sections->model_nodes[i],
+						  "it does not fit beside the models with medusa.min_replicas, so its "
+						  "requests wait in vain"));
+	}
+	return MD_OK;
+}
+
+enum md_status md_config_note_kept(struct md_config_build *build, const struct md_config_sections *sections)
+{
+	for (uint32_t i = 0; i < build->config->model_count; i++)
+		MD_FORWARD(note_model(build, sections->model_nodes[i], &build->config->models[i]));
+	return note_memory(build, sections);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/model_keep.h"
+
+#include "base/clock.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
+
+#define SECOND UINT64_C(1000000000)
+#define FIRST_WAIT SECOND
+#define LONGEST_WAIT (300 * SECOND)
+#define PROVEN (60 * SECOND) /* an engine that was ready for so long failed for a new reason */
+
+void md_model_keep_promise(const struct md_model *model, const struct md_config_own *own,
+			   struct medusa_sched_function *function)
+{
+	bool wanted = !model->unwanted;
+	function->pinned = wanted && own->pin;
+	function->min_replicas = wanted && own->min_replicas && !model->keep.again_at; /* a model is one engine */
+}
+
+void md_model_keep_changed(struct md_model *model)
+{
+	md_learned_changed(model);
+	md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+}
+
+void md_model_keep_failed(struct md_model *model)
+{
+	struct md_model_keep *keep = &model->keep;
+	uint64_t now = md_clock_ns(), wait = LONGEST_WAIT;
+	if (keep->ready_at && now - keep->ready_at >= PROVEN)
+		keep->failures = 0;
+	keep->ready_at = 0;
+	if (keep->failures < 9)
+		wait = FIRST_WAIT << keep->failures;
+	keep->failures++;
+	keep->again_at = now + (wait < LONGEST_WAIT ? wait : LONGEST_WAIT);
+	if (model->config->own.min_replicas && !model->unwanted)
+		md_warn("model %s: it is loaded again in %u s, or with the next request", model->id,
+			(unsigned)((keep->again_at - now) / SECOND));
+	md_learned_changed(model);
+}
+
+void md_model_keep_ready(struct md_model *model)
+{
+	bool waited = model->keep.again_at != 0;
+	model->keep.again_at = 0;
+	model->keep.ready_at = md_clock_ns();
+	if (waited)
+		md_model_keep_changed(model);
+}
+
+void md_model_keep_look(struct md_worker *worker)
+{
+	uint64_t now = md_clock_ns();
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+		if (!model->keep.again_at || now < model->keep.again_at)
+			continue;
+		model->keep.again_at = 0;
+		md_model_keep_changed(model);
+	}
+}

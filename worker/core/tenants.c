@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/tenants.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "worker/core/api_keys.h"
+#include "worker/core/worker.h"
+
+static struct md_tenant_entry *find_name(const struct md_worker *worker, const char *name)
+{
+	for (uint32_t i = 0; i < worker->tenant_count; i++)
+		if (!strcmp(worker->tenants[i].name, name))
+			return &worker->tenants[i];
+	return NULL;
+}
+
+static enum md_status refused(const struct md_worker *worker, const char *name, struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_INVALID, "medusa.tenants: %.100s: %s", name, medusa_sched_error(worker->sched));
+}
+
+static enum md_status add(struct md_worker *worker, const char *name, const struct medusa_sched_tenant *spec,
+			  struct md_error *err)
+{
+	struct md_tenant_entry entry = {.told = *spec};
+	if (!MD_ARRAY_GROW(worker->tenants, worker->tenant_count, worker->tenant_room) || !(entry.name = strdup(name)))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the tenant %.100s", name);
+	if (medusa_sched_add_tenant(worker->sched, spec, &entry.index)) {
+		free(entry.name);
+		return refused(worker, name, err);
+	}
+	worker->tenants[worker->tenant_count++] = entry;
+	return MD_OK;
+}
+
+static bool is_same(const struct medusa_sched_tenant *a, const struct medusa_sched_tenant *b)
+{
+	return a->weight >= b->weight && a->weight <= b->weight && a->max_waiting == b->max_waiting &&
+	       a->max_running == b->max_running;
+}
+
+enum md_status md_tenants_tell(struct md_worker *worker, const struct md_worker_config *config, struct md_error *err)
+{
+	for (uint32_t i = 0; i < config->node.tenant_count; i++) {
+		const struct md_config_tenant *wanted = &config->node.tenants[i];
+		const struct medusa_sched_tenant spec = {.size = sizeof(spec),
+							 .weight = wanted->weight,
+							 .max_waiting = wanted->max_waiting,
+							 .max_running = wanted->max_running};
+		struct md_tenant_entry *known = find_name(worker, wanted->name);
+		if (!known) {
+			MD_FORWARD(add(worker, wanted->name, &spec, err));
+			continue;
+		}
+		if (is_same(&known->told, &spec))
+			continue;
+		if (medusa_sched_change_tenant(worker->sched, known->index, &spec))
+			return refused(worker, wanted->name, err);
+		known->told = spec;
+		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+	}
+	return MD_OK;
+}
+
+void md_tenants_destroy(struct md_worker *worker)
+{
+	for (uint32_t i = 0; i < worker->tenant_count; i++)
+		free(worker->tenants[i].name);
+	free(worker->tenants);
+}
+
+uint32_t md_tenants_of(const struct md_worker *worker, const struct md_model *model, const struct md_http_head *head)
+{
+	const struct md_config_node *node = &worker->config->node;
+	uint32_t tenant;
+	if (!md_keys_allow(worker->config, head, &tenant) || tenant == MD_CONFIG_NONE)
+		tenant = model->config->own.tenant;
+	const struct md_tenant_entry *entry =
+	    tenant < node->tenant_count ? find_name(worker, node->tenants[tenant].name) : NULL;
+	return entry ? entry->index : 0;
+}
+
+const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index)
+{
+	for (uint32_t i = 0; i < worker->tenant_count; i++)
+		if (worker->tenants[i].index == index)
+			return &worker->tenants[i];
+	return NULL;
+}
+
+bool md_tenants_get(const struct md_worker *worker, uint32_t number, const struct md_tenant_entry **entry,
+		    struct medusa_sched_tenant_state *state)
+{
+	const struct md_config_node *node = &worker->config->node;
+	if (!node->tenant_count || number > node->tenant_count)
+		return false;
+	*state = (struct medusa_sched_tenant_state){.size = sizeof(*state)};
+	*entry = number < node->tenant_count ? find_name(worker, node->tenants[number].name) : NULL;
+	return !medusa_sched_tenant_get(worker->sched, *entry ? (*entry)->index : 0, state);
+}

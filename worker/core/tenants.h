@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration's tenants in the scheduler: whose a request is, and what it counts for whom. */
+#ifndef MD_WORKER_CORE_TENANTS_H
+#define MD_WORKER_CORE_TENANTS_H
+
+#include "base/status.h"
+#include "http/head.h"
+#include "medusa/scheduler.h"
+
+struct md_model;
+struct md_worker;
+struct md_worker_config;
+
+/* A tenant that the scheduler knows. It knows each for ever, so one that the configuration has no more stays with its counts. */
+struct md_tenant_entry {
+	char *name;
+	uint32_t index; /* of the scheduler */
+	struct medusa_sched_tenant told;
+};
+
+/* Tells the scheduler of the configuration's tenants: those that are new, and those whose weight or limits have changed. */
+enum md_status md_tenants_tell(struct md_worker *worker, const struct md_worker_config *config, struct md_error *err);
+void md_tenants_destroy(struct md_worker *worker);
+/*
+ * The scheduler's number of the tenant whose key the request has; else, of the model's tenant; else 0, the default tenant.
+ * The model is one of the worker's current configuration.
+ */
+uint32_t md_tenants_of(const struct md_worker *worker, const struct md_model *model, const struct md_http_head *head);
+/* The tenant with the scheduler's number; NULL: the default one. */
+const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index);
+/*
+ * The one of the configuration with this number, or of its tenant_count, for the default one. False: there is none, or the
+ * configuration has no tenants.
+ */
+bool md_tenants_get(const struct md_worker *worker, uint32_t number, const struct md_tenant_entry **entry,
+		    struct medusa_sched_tenant_state *state);
+
+#endif
