@@ -116,7 +116,7 @@ SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_S
 TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
 	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)) \
 	$(BUILD)/tests/images/identity_first.ptx)
-INJECT := $(BUILD)/tests/faults/inject.so
+INJECT := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/faults/*.c))
 DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
@@ -290,8 +290,8 @@ $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
-# Never sanitized: it stands in front of the allocator.
-$(INJECT): tests/faults/inject.c base/export.h
+# Never sanitized: they stand in front of the allocator.
+$(INJECT): $(BUILD)/tests/faults/%.so: tests/faults/%.c base/export.h
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -I. -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<

@@ -30,6 +30,8 @@ struct fault {
 static struct fault faults[MAX_FAULTS];
 static size_t fault_count;
 static bool callers_matter;
+static const char *lost_file; /* HOSTCUDA_LOST; NULL: devices are not lost */
+static bool lost;
 static char program[4096]; /* the loader knows it by argv[0] only, which may be anything */
 static pthread_once_t faults_once = PTHREAD_ONCE_INIT;
 
@@ -78,6 +80,7 @@ static void parse_faults(void)
 {
 	if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
 		*program = '\0';
+	lost_file = secure_getenv("HOSTCUDA_LOST");
 	const char *setting = secure_getenv("HOSTCUDA_FAULT");
 	char *copy = setting ? strdup(setting) : NULL, *rest = NULL;
 	for (char *item = copy ? strtok_r(copy, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest))
@@ -117,9 +120,19 @@ static void say(const struct fault *fault, const char *symbol)
 		name);
 }
 
+/* A process that has lost the device once does not get it back, as with a GPU that has fallen off the bus. */
+static bool is_lost(void)
+{
+	if (lost_file && !__atomic_load_n(&lost, __ATOMIC_RELAXED) && !access(lost_file, F_OK))
+		__atomic_store_n(&lost, true, __ATOMIC_RELAXED);
+	return __atomic_load_n(&lost, __ATOMIC_RELAXED);
+}
+
 CUresult hc_fault_due(const char *symbol, const char *base, const void *caller)
 {
 	pthread_once(&faults_once, parse_faults);
+	if (is_lost())
+		return CUDA_ERROR_UNKNOWN;
 	const char *object = callers_matter ? calling_object(symbol, caller) : NULL;
 	for (size_t i = 0; i < fault_count; i++) {
 		if (!is_meant(&faults[i], symbol, base, object))

@@ -17,6 +17,7 @@
 
 struct ledger {
 	uint64_t used[ROWS][HC_MAX_DEVICES];
+	uint64_t most[HC_MAX_DEVICES]; /* that all had together at one time, for tests that read the file */
 };
 
 static struct ledger *ledger HC_STATE_GUARDED;
@@ -96,6 +97,14 @@ size_t hc_shared_others(const struct hc_device *device)
 	return sum < device->capacity - device->used ? sum : device->capacity - device->used;
 }
 
+static void note_use(int place, size_t used) HC_STATE_HELD
+{
+	uint64_t sum = used_by_others(place) + used;
+	ledger->used[own][place] = used;
+	if (sum > ledger->most[place])
+		ledger->most[place] = sum;
+}
+
 static bool fits(const struct hc_device *device, int place, size_t used) HC_STATE_HELD
 {
 	uint64_t others = ledger ? used_by_others(place) : 0;
@@ -109,7 +118,7 @@ CUresult hc_shared_use(struct hc_device *device, size_t used)
 		begin();
 	bool good = used <= device->used || fits(device, device->place, used);
 	if (good && shared && own >= 0)
-		ledger->used[own][device->place] = used;
+		note_use(device->place, used);
 	if (shared)
 		end();
 	if (good)
@@ -135,7 +144,7 @@ CUresult hc_shared_return(const int places[HC_MAX_DEVICES])
 	for (int i = 0; i < hc_device_count; i++)
 		good = good && fits(&hc_devices[i], places[i], hc_devices[i].used);
 	for (int i = 0; i < hc_device_count && good; i++)
-		ledger->used[own][places[i]] = hc_devices[i].used;
+		note_use(places[i], hc_devices[i].used);
 	end();
 	return good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

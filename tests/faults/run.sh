@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up hostcuda and the sanitizers for torture.py; what is given goes to that.
+# Sets up hostcuda and the sanitizers for torture.py; what is given goes to that. "soak" is the soak of medusa-worker alone; after all
+# the rest, too, for SOAK seconds (3600; 0: not at all). SEED=N chooses its plan.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 MEDUSA_DEVICE=host
@@ -11,6 +12,11 @@ if [ -n "${SAN:-}" ]; then
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 fi
 [ -z "${TSAN:-}" ] || export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
+soak() { SECONDS_OF_SOAK=${SOAK:-3600} bash tests/e2e/test_worker_soak.sh; }
+if [ "$*" = soak ]; then
+	soak
+	exit
+fi
 # Every call in turn would take hours there; threads meet in these.
 [ -z "${TSAN:-}" ] || [ $# -gt 0 ] || set -- crowd cycles
 # Files that are rewritten under their readers, many times more than make check does it.
@@ -19,4 +25,6 @@ fi
 if [ $# = 0 ]; then
 	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1
 fi
-exec python3 tests/faults/torture.py "$@"
+[ $# -gt 0 ] || [ "${SOAK:-}" = 0 ] || then_soak=1
+python3 tests/faults/torture.py "$@" || exit 1
+[ -z "${then_soak:-}" ] || soak

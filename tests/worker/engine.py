@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 
+from answers import Answer
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--name", default="engine")
@@ -22,6 +24,7 @@ parser.add_argument("--die-at-start", action="store_true")
 parser.add_argument("--ignore-term", action="store_true")
 parser.add_argument("--token", type=float, default=0.001, help="seconds between two pieces")
 parser.add_argument("--device-mb", type=int, default=0, help="device memory, which counts requests")
+parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
 options = parser.parse_args()
 began = time.monotonic()
@@ -43,6 +46,9 @@ class Device:
     def must(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)
         if code:
+            print(f"{name}: {code}", flush=True)
+            if options.dies_with_device:
+                os._exit(70)
             raise RuntimeError(f"{name}: {code}")
 
     def count(self):
@@ -121,6 +127,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
 
+    def prove(self, asked, right):
+        """An answer that only this engine gives to this request, and whose client can compute it, too."""
+        made = Answer(options.name if right else "an engine whose memory is wrong", asked)
+        if not asked.get("stream"):
+            self.end()
+            self.answer(200, made.whole())
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i in range(made.count):
+            if asked.get("die_at") == i:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.chunk(made.event(i))
+            time.sleep(asked.get("token", options.token))
+        self.chunk(made.usage_event())
+        self.end()
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+    def chunk(self, event):
+        self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+        self.wfile.flush()
+
     def complete(self, body):
         if self.headers.get("Content-Type", "").startswith("multipart/"):
             self.end()
@@ -136,6 +166,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while asked.get("until") and not os.path.exists(asked["until"]):
             time.sleep(0.01)
         memory = device.count() if device else None
+        if asked.get("prove"):
+            self.prove(asked, memory is not False)
+            return
         if asked.get("cut"):
             self.cut(asked["cut"], asked.get("size", 0))
             while asked.get("dies") and not os.path.exists(asked["dies"]):

@@ -89,6 +89,8 @@ metrics = dict(line.rsplit(" ", 1) for line in d.get("/metrics").body.decode().s
 check("the counters go on", True, int(metrics['medusa_worker_requests_served_total{model="a"}']) >= 5)
 check("each is there once", 1, sum(name.startswith('medusa_worker_requests{model="a"') for name in metrics))
 
+before_held = int(metrics['medusa_worker_requests_total{model="b"}'])
+
 # A model that is gone finishes its requests, those that wait included; it may come back meanwhile.
 held = Held(d, "b", 3)
 until("they are there", lambda: next(m["running"] + m["waiting"] for m in d.tell("models")["models"] if m["model"] == "b") == 3)
@@ -99,6 +101,8 @@ later = Held(d, "b").let_go()
 held.let_go()
 check("its requests", [(200, pids["b"])] * 3, [(r.status, r.json.get("pid")) for r in held.wait()])
 check("a new engine", True, later.wait()[0].json.get("pid") not in (None, pids["b"]))
+metrics = dict(line.rsplit(" ", 1) for line in d.get("/metrics").body.decode().splitlines() if not line.startswith("#"))
+check("its counters went on", (0, 4), (int(metrics['medusa_worker_requests{model="b"}']), int(metrics['medusa_worker_requests_total{model="b"}']) - before_held))
 
 # Many requests, many reloads: each request is answered once, by one engine.
 journal = f"{folder}/journal"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines with device memory behind medusa-worker: swap_engines.py FOLDER. Three share a GPU that has room for one."""
+import os
 import random
 import sys
 import threading
@@ -9,14 +10,14 @@ from daemon import ENGINE, Daemon, check, finish, free_ports
 folder = sys.argv[1]
 models = "".join(f"""
   m{i}:
-    cmd: {ENGINE} --name m{i} --device-mb 40
+    cmd: {ENGINE} --name m{i} --device-mb 40 --dies-with-device
     medusa: {{memory: 40MB}}
 """ for i in range(3))
 d = Daemon(f"{folder}/swap", f"""
 startPort: {free_ports(8)}
 medusa:
   gpus: [{{memory: 60MB}}]
-models:{models}""")
+models:{models}""", env={"HOSTCUDA_LOST": f"{folder}/lost"})
 pids = {}
 for i in (0, 1, 2, 0, 1, 2, 2, 0):
     r = d.chat(f"m{i}")
@@ -43,5 +44,15 @@ for _ in range(4):
         t.join()
 check("requests at once", [], wrong)
 check("no engine was started anew", pids, {i: d.chat(f"m{i}").json.get("pid") for i in range(3)})
+
+# The GPU is lost while a model is swapped: its process is of no use any more, and a new one serves when there is a GPU again.
+with open(f"{folder}/lost", "wb"):
+    pass
+swapped = next(m for m, state in d.running().items() if state == "swapped")
+check("without a GPU", (502, "engine_failed"), (lambda r: (r.status, r.json["error"]["code"]))(d.chat(swapped)))
+os.unlink(f"{folder}/lost")
+for i in range(3):
+    r = d.chat(f"m{i}")
+    check(f"m{i} with a GPU again", (200, True), (r.status, r.json.get("memory")))
 check("the exit code", 0, d.stop())
 finish()

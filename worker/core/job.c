@@ -55,7 +55,7 @@ static void destroy(struct md_worker_job *job)
 	if (job->unseen)
 		event_free(job->unseen);
 	model->unfinished--;
-	if (!job->load)
+	if (!job->load && !job->left)
 		md_model_newest(model)->requests.open--;
 	model->last_end = md_clock_ns();
 	md_relay_finish(job);
@@ -120,6 +120,8 @@ static void on_gone(void *context)
 	struct md_metrics_requests *requests = &md_model_newest(job->model)->requests;
 	job->exchange = NULL;
 	(*(job->stage == MD_JOB_RUNNING ? &requests->left_running : &requests->left_waiting))++;
+	requests->open--; /* the scheduler may take its time to answer */
+	job->left = true;
 	post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_WAITING)
 		return; /* the scheduler answers with a refusal */

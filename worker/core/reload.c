@@ -150,12 +150,18 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	memcpy(model->last_failure, old->last_failure, sizeof(model->last_failure));
 }
 
-/* Models of earlier configurations that had the model's ID, and have no successor. */
+/*
+ * Models of earlier configurations that had the model's ID, and have no successor. One that is retired was missing for a
+ * while: its requests count for this model from now on, those that are open included.
+ */
 static void replace_earlier(struct md_worker *worker, struct md_model *model)
 {
 	for (struct md_model *old = NULL; (old = md_models_next(worker, old)) && old < model;)
-		if (!old->successor && !strcmp(old->id, model->id))
+		if (!old->successor && !strcmp(old->id, model->id)) {
+			if (old->retired)
+				inherit(model, old);
 			md_model_retire(old, model);
+		}
 }
 
 static bool same_model(const struct md_model *model, const struct md_config_model *new)

@@ -46,6 +46,7 @@ struct md_worker_job {
 	char why[160];        /* it broke */
 	struct event *unseen; /* of an answer that is not streamed: when its first token is assumed; NULL: at its end */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
+	bool left;             /* its client, and is counted so */
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;

@@ -284,7 +284,11 @@ static void on_swap_ended(void *context, int status)
 	}
 	md_engine_process_describe(status, what, sizeof(what));
 	snprintf(why, sizeof(why), "medusa-swap %s %s", leaving ? "out" : "in", what);
-	enter(engine, leaving ? MD_ENGINE_READY : MD_ENGINE_SWAPPED);
+	if (!leaving && engine->process) {
+		give_up(engine, why); /* a process that has lost its device would fail each time */
+		return;
+	}
+	enter(engine, MD_ENGINE_READY);
 	engine->events->failed(engine->context, why);
 }
 

@@ -20,6 +20,8 @@
 #include "base/log.h"
 
 #define KILLED_MS 5000 /* until a process that got SIGKILL is gone */
+#define LOOK_MS 5u
+#define LOOKS_MAX 2000u /* at what is left of a process group; then nothing is waited for any more */
 
 extern char **environ;
 
@@ -29,6 +31,9 @@ struct md_engine_process {
 	pid_t pid;
 	int pidfd;          /* -1: a child */
 	struct event *gone; /* of the pidfd; NULL: a child */
+	struct event *look; /* at the rest of its group, when it has ended itself; NULL: not yet */
+	unsigned looks;
+	int status; /* then */
 	void (*ended)(void *context, int status);
 	void *context;
 };
@@ -53,8 +58,18 @@ static struct md_engine_process *take(struct md_engine_processes *processes, pid
 	return process;
 }
 
+static struct md_engine_process *find(const struct md_engine_processes *processes, pid_t pid)
+{
+	struct md_engine_process *process = processes->first;
+	while (process && process->pid != pid)
+		process = process->next;
+	return process;
+}
+
 static void free_process(struct md_engine_process *process)
 {
+	if (process->look)
+		event_free(process->look);
 	if (process->gone)
 		event_free(process->gone);
 	if (process->pidfd >= 0)
@@ -64,9 +79,37 @@ static void free_process(struct md_engine_process *process)
 
 static void tell_ended(struct md_engine_process *process, int status)
 {
+	take(process->processes, process->pid);
 	md_engine_keeper_remove(process->processes->keeper, process->pid);
 	process->ended(process->context, status);
 	free_process(process);
+}
+
+static void on_look(evutil_socket_t fd, short what, void *context);
+
+/*
+ * A child counts as ended when nothing is left of its group: what got SIGKILL a moment ago still has its memory of the
+ * GPU, and the next engine would find no room.
+ */
+static void look_at_rest(struct md_engine_process *process)
+{
+	struct timeval wait = {.tv_usec = LOOK_MS * 1000};
+	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
+		;
+	if (kill(-process->pid, 0) || process->looks++ >= LOOKS_MAX) {
+		tell_ended(process, process->status);
+		return;
+	}
+	if (!process->look)
+		process->look = evtimer_new(event_get_base(process->processes->child_ended), on_look, process);
+	if (!process->look || event_add(process->look, &wait))
+		tell_ended(process, process->status);
+}
+
+static void on_look(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	look_at_rest(context);
 }
 
 /* A child that has ended, which is there until it is waited for, so that nobody else has its ID; 0: none. */
@@ -84,13 +127,15 @@ static void on_child(evutil_socket_t signal, short what, void *context)
 	int status;
 	(void)signal, (void)what;
 	while ((pid = find_ended()) > 0) {
-		struct md_engine_process *process = take(made, pid);
+		struct md_engine_process *process = find(made, pid);
 		if (process)
 			kill(-pid, SIGKILL); /* what it has left behind of its group */
 		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 			;
-		if (process)
-			tell_ended(process, status);
+		if (!process)
+			continue;
+		process->status = status;
+		look_at_rest(process);
 	}
 }
 
@@ -99,7 +144,7 @@ static void on_gone(evutil_socket_t pidfd, short what, void *context)
 	struct md_engine_process *process = context;
 	(void)pidfd, (void)what;
 	kill(-process->pid, SIGKILL);
-	tell_ended(take(process->processes, process->pid), MD_ENGINE_STATUS_UNKNOWN);
+	tell_ended(process, MD_ENGINE_STATUS_UNKNOWN);
 }
 
 struct md_engine_processes *md_engine_processes_create(struct event_base *base, const char *place)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a soak does: requests of each client, faults, configurations. All of it follows from the seed alone."""
+import random
+
+MODELS = ("alpha", "beta", "gamma", "delta", "omega") # omega is not in every configuration
+SOMETIMES = "omega"
+SIZES_MB = {"alpha": 4, "beta": 4, "gamma": 6, "delta": 2, "omega": 4}
+ROOM_MB = 10 # of the GPU, which has no room for three of the larger ones
+KEYS = {"key-red": "red", "key-blue-1": "blue", "key-blue-2": "blue"} # -> the tenant, which the ledger names
+
+# Kinds of requests, how many of a hundred.
+KINDS = {"whole": 30, "stream": 28, "long prompt": 5, "long answer": 5, "slow reader": 5, "stalled reader": 2, "left at once": 5,
+         "left within": 6, "left within the body": 3, "half closed": 2, "without a key": 2, "unknown model": 2, "no JSON": 2, "page": 3,
+         "engine dies": 1}
+# Kinds of faults; each comes once in each round, in an order of its own.
+FAULTS = ("kill an engine", "kill any process", "stop an engine", "stop an engine for long", "lose the GPU", "fill the disk", "reload", "reload by signal", "bad reload",
+          "clock", "clock back", "unload", "unload all", "load", "drain", "pause the daemon", "end the daemon", "kill the daemon")
+
+# The only ones in every third round. None of them ends an engine whose memory is out: medusa-swap brings that back then, without asking
+# the scheduler, so that at other times more memory may be in use than the models' budget for a moment.
+GENTLE = ("stop an engine", "fill the disk", "bad reload", "clock", "clock back", "load", "drain", "pause the daemon")
+
+
+def is_gentle(number):
+    return number % 3 == 1
+
+
+def requests(seed, client):
+    """The requests of a client, without an end: dictionaries."""
+    dice, number = random.Random(f"{seed} client {client}"), 0
+    while True:
+        number += 1
+        kind = dice.choices(list(KINDS), KINDS.values())[0]
+        yield {"kind": kind, "name": f"{client}.{number}", "think": dice.expovariate(1 / 0.05), "key": dice.choice(list(KEYS)),
+               "model": dice.choices(MODELS, (8, 5, 4, 2, 1))[0], "tokens": dice.randrange(1, 12), "token": dice.choice((0, 0.001, 0.01)),
+               "prompt": dice.randrange(0, 300) if kind != "long prompt" else dice.randrange(10_000, 700_000),
+               "wait": dice.choice((0, 0, 0.02, 0.2)), "at": dice.random(), "stream": dice.random() < 0.5, "page": dice.choice(("/v1/models", "/running", "/metrics", "/health"))}
+
+
+def faults(seed, number):
+    """The faults of a round: (kind, seconds before it, seconds that it lasts, model, a number)."""
+    dice = random.Random(f"{seed} faults {number}")
+    order = list(GENTLE if is_gentle(number) else FAULTS)
+    dice.shuffle(order)
+    return [(kind, dice.uniform(0.1, 1.2), dice.uniform(0.2, 2), dice.choice(MODELS[:-1]), dice.randrange(1000)) for kind in order]
+
+
+def configuration(folder, first_port, engine, variant):
+    """The text of a configuration; variants differ in limits, times, the command of one model, and in which models there are."""
+    models = []
+    for model in MODELS:
+        if model == SOMETIMES and variant % 3 == 2:
+            continue
+        renewed = f" --token 0.00{variant % 4 + 1}" if model == "gamma" else "" # another command: a new engine
+        swap = ", swap: off" if model == "delta" else ""
+        ttl = f"\n    ttl: {1 + variant % 3}" if model == "delta" else ""
+        models.append(f"""
+  {model}:
+    cmd: {engine} --name {model} --device-mb {SIZES_MB[model]} --dies-with-device --journal {folder}/journal{renewed}
+    concurrencyLimit: {6 + variant % 5}{ttl}
+    medusa: {{memory: {SIZES_MB[model]}MiB{swap}, deadline: 20s, max_wait: 20s, max_batch: {2 + variant % 3}}}""")
+    return f"""
+startPort: {first_port}
+healthCheckTimeout: 30
+unloadTimeout: 3
+medusa:
+  state: {folder}/usage.sqlite
+  gpus: [{{memory: {ROOM_MB}MiB}}]
+  tenants: [{{name: red, keys: [key-red]}}, {{name: blue, keys: [key-blue-1, key-blue-2]}}]
+  body_limit: 1MB
+  bodies_limit: 4MB
+  write_timeout: 4s
+  write_timeout_waiting: 2s
+models:{''.join(models)}
+"""
