@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tenants of the scheduler: their parts of the GPUs' time, and their limits. */
+#include <stdlib.h>
+
 #include "tests/scheduler_fixture.h"
 
 static struct script n;
@@ -41,14 +43,24 @@ static void flood(uint32_t function, uint32_t tenant, uint32_t count)
 		arrive(1000u * tenant + i, function, tenant, 0);
 }
 
+/* The requests that were started last, together. */
+static uint32_t last_run(uint64_t *requests, uint32_t most)
+{
+	uint32_t count = 0;
+	char *at = strrchr(n.log, '[');
+	cr_assert(at, "nothing runs: %s", n.log);
+	while (*at != ']' && count < most)
+		requests[count++] = strtoull(at + 1, &at, 10);
+	script_forget(&n);
+	return count;
+}
+
 /* Ends what runs, one request at a time, so many times; each took so long. *served counts by tenant. */
 static void serve(uint32_t count, uint64_t (*takes)(uint64_t request), uint32_t *served)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		unsigned long long request = 0;
-		char *line = strrchr(n.log, '[');
-		cr_assert(line && sscanf(line, "[%llu]", &request) == 1, "nothing runs after %u: %s", i, n.log);
-		script_forget(&n);
+		uint64_t request;
+		cr_assert_eq(last_run(&request, 1), 1);
 		n.now += takes(request);
 		script_done(&n, request);
 		served[request / 1000]++;
@@ -239,6 +251,77 @@ Test(scheduler_tenants, tenants_come_while_requests_wait)
 		n.now += 100 * MS;
 		script_done(&n, order[i]);
 	}
+	script_end(&n);
+}
+
+/* ---- functions of several tenants ---- */
+
+/*
+ * Functions wait in the order of their first request's tenant, which changes as others are served. A function whose place is that of a
+ * tenant which has had much meanwhile still has its turn for the others, although nothing happens to it.
+ */
+static void assert_none_forgotten(uint64_t first_takes)
+{
+	enum { FUNCTIONS = 4, EACH = 120, STARTS = 60 };
+	uint32_t starts[FUNCTIONS] = {0}, served[4] = {0};
+	struct medusa_sched_function model = script_model(1);
+	model.max_batch = 8;
+	script_start(&n, &(struct setup){.options.batching = "medusa"});
+	add_tenant(3, 0, 0);
+	add_tenant(1, 0, 0);
+	for (uint32_t f = 0; f < FUNCTIONS; f++) {
+		script_add(&n, model);
+		script_serve(&n, 1 + f, f);
+	}
+	script_forget(&n);
+	for (uint32_t i = 0; i < EACH; i++)
+		for (uint32_t f = 0; f < FUNCTIONS; f++)
+			for (uint32_t tenant = 1; tenant <= 2; tenant++, n.now++)
+				arrive(1000 * tenant + FUNCTIONS * i + f, f, tenant, 0);
+	for (uint32_t i = 0; i < STARTS; i++) {
+		uint64_t requests[8];
+		uint32_t count = last_run(requests, 8);
+		starts[requests[0] % 1000 % FUNCTIONS]++;
+		n.now += i ? 170 * MS : first_takes;
+		for (uint32_t r = 0; r < count; r++) {
+			served[requests[r] / 1000]++;
+			script_done(&n, requests[r]);
+		}
+	}
+	for (uint32_t f = 0; f < FUNCTIONS; f++)
+		cr_expect(starts[f] >= STARTS / FUNCTIONS - 3, "%llu ms: function %u had %u of %u starts",
+			  (unsigned long long)(first_takes / MS), f, starts[f], STARTS);
+	cr_expect(served[1] >= 345 && served[1] <= 365, "weights 3 and 1 had %u and %u", served[1], served[2]);
+	script_end(&n);
+}
+
+Test(scheduler_tenants, a_function_of_both_is_not_forgotten)
+{
+	for (uint64_t takes = 20 * MS; takes <= 300 * MS; takes += 20 * MS)
+		assert_none_forgotten(takes);
+}
+
+/* Requests that are late run together as others do: one by one they would keep everybody waiting. */
+Test(scheduler_tenants, late_requests_run_as_batches)
+{
+	struct medusa_sched_function f = script_model(1);
+	f.slo_ns = 300 * MS;
+	f.max_batch = 8;
+	script_start(&n, &(struct setup){.options = {.queueing = "medusa", .batching = "medusa"}});
+	script_add(&n, f);
+	add_tenant(3, 0, 0);
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	arrive(1000, 0, 1, 0);
+	for (uint64_t i = 1; i <= 8; i++) {
+		arrive(1000 + i, 0, 1, 0);
+		arrive(2000 + i, 0, 2, 0);
+	}
+	n.now += 10 * SECOND;
+	script_done(&n, 1000);
+	/* tenant 1 has had 10 s */
+	expect(&n, "run b2 f0 gpu0 [1000]\nrun b3 f0 gpu0 [2001 2002 2003 2004 2005 2006 2007 2008]\n");
 	script_end(&n);
 }
 

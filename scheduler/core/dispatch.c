@@ -28,16 +28,26 @@
 
 /* ---- who may run ------------------------------------------------------------------------------------------------ */
 
+/*
+ * Puts the function by its first request. Whose turn it is may have changed since its requests were arranged: a place by
+ * the turn of a tenant that has had much meanwhile would be too late for the others, and perhaps for ever.
+ */
+static void place(struct medusa_sched *s, struct md_priority *queue, uint32_t function)
+{
+	if (md_has_tenants(s))
+		md_tenants_arrange(s, function);
+	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
+	md_priority_put_turn(queue, function, md_tenant_turn(s, function), rank, s->queueing->key(s, function));
+}
+
 void md_function_ready(struct medusa_sched *s, uint32_t function)
 {
-	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
-	md_priority_put_turn(&s->ready, function, md_tenant_turn(s, function), rank, s->queueing->key(s, function));
+	place(s, &s->ready, function);
 }
 
 static void put_joining(struct medusa_sched *s, uint32_t function)
 {
-	int32_t rank = s->requests[md_first_waiting(s, function)].rank;
-	md_priority_put_turn(&s->joins, function, md_tenant_turn(s, function), rank, s->queueing->key(s, function));
+	place(s, &s->joins, function);
 }
 
 /*

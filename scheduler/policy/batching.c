@@ -2,6 +2,7 @@
 /* Batching: how many requests of a function run together, and how long the first ones wait for more. */
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
@@ -74,11 +75,11 @@ static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *
 
 /*
  * Of the batches of the first n that wait and may be in time, the one that serves most in time for each second: a
- * further request makes the batch longer, and so the first ones late in the end.
+ * further request makes the batch longer, and so the first ones late in the end. 0: none would be in time.
  */
 static uint32_t densest(const struct medusa_sched *s, uint32_t function, uint32_t count)
 {
-	uint32_t last = s->functions[function].waiting.head, first = last, in_time = 0, best = 1;
+	uint32_t last = s->functions[function].waiting.head, first = last, in_time = 0, best = 0;
 	double most_per_ns = 0;
 	for (uint32_t n = 1; n <= count && last != NONE; n++, last = s->requests[last].next) {
 		uint64_t takes = md_first_token_ns(s, function, n);
@@ -110,6 +111,8 @@ static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t 
 	if (in_time >= count)
 		return count;
 	uint32_t dense = densest(s, function, count);
+	if (!dense && md_has_tenants(s)) /* whose late requests stand among the others */
+		return count;
 	return in_time > dense ? (uint32_t)in_time : dense;
 }
 
