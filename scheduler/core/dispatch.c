@@ -435,6 +435,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 		}
 		if (!md_slot_free(s, gpu) || !md_fits(s, function, gpu)) {
 			md_make_room(s, gpu, needed_bytes(s, function, gpu), function);
+			s->look++;
 			choice = s->placement->choose(s, function);
 			if (choice.gpu == NONE)
 				return;
@@ -510,6 +511,7 @@ static void serve_joins(struct medusa_sched *s)
 static void serve_ready(struct medusa_sched *s)
 {
 	uint32_t passed = 0, limit = s->placement->bound ? s->function_count : SKIP;
+	s->look++;
 	if (s->free_slots)
 		rank_ready(s, 0);
 	/* without a free slot, there may still be one to claim */
@@ -518,6 +520,7 @@ static void serve_ready(struct medusa_sched *s)
 		md_priority_remove(&s->ready, function);
 		struct md_choice choice = s->placement->choose(s, function);
 		enum outcome outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
+		s->look += choice.gpu != NONE;
 		if (outcome == RAN) {
 			md_function_changed(s, function);
 			rank_ready(s, passed);

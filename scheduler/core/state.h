@@ -171,7 +171,9 @@ struct md_gpu {
 	bool draining;    /* some of its copies are draining */
 	uint64_t changed; /* ns: when the books last changed */
 	uint32_t pcie_switch, slots, running, transfers;
-	uint32_t prefilling;             /* batches without a first token */
+	uint32_t prefilling; /* batches without a first token */
+	uint32_t ahead;      /* of placement "medusa": what it has counted, in look ahead_look */
+	uint64_t ahead_look;
 	uint32_t host_in, host_in_heavy; /* transfers from the host in progress */
 	uint32_t oldest, newest;         /* artifacts, by last use */
 	uint32_t first_batch;
@@ -193,6 +195,7 @@ struct md_preloading;
 
 struct medusa_sched {
 	uint64_t now;
+	uint64_t look; /* while it stays the same, nothing starts or comes between the calls of a placement policy */
 	uint32_t gpu_count, backbone_count, function_count, artifact_count;
 	uint32_t backbone_capacity, function_capacity, artifact_capacity;
 	struct md_gpu *gpus;

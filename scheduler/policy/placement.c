@@ -189,6 +189,23 @@ static uint32_t computing(const struct medusa_sched *s, uint32_t gpu)
 	return count;
 }
 
+/* The same, counted once for all functions that are looked at between two starts. */
+static uint32_t computing_now(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	if (g->ahead_look != s->look) {
+		g->ahead = computing(s, gpu);
+		g->ahead_look = s->look;
+	}
+	return g->ahead;
+}
+
+/* By how much what runs there makes computing longer. */
+static double beside_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t ahead)
+{
+	return (double)s->functions[function].spec.t0_ns * (ahead + BESIDE_TOKENS * (s->gpus[gpu].running - ahead));
+}
+
 /*
  * Copies that share the switch's link make loading take longer; batches that run beside this one make computing take
  * longer.
@@ -203,7 +220,15 @@ static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gp
 			beside += s->gpus[other].pcie_switch == s->gpus[gpu].pcie_switch ? s->gpus[other].host_in : 0;
 		takes += (takes - computes) * beside;
 	}
-	return takes + computes * (ahead + BESIDE_TOKENS * (s->gpus[gpu].running - ahead));
+	return takes + beside_ns(s, function, gpu, ahead);
+}
+
+/* No start takes less, wherever artifacts are. */
+static double least_start_ns(const struct medusa_sched_function *spec)
+{
+	uint64_t least = spec->t0_ns;
+	least = spec->swap_ns && spec->swap_ns < least ? spec->swap_ns : least;
+	return (double)(spec->swap_peer_ns && spec->swap_peer_ns < least ? spec->swap_peer_ns : least);
 }
 
 /* What evictions for it would cost: bytes that are not free, at the GPU's mean value of a byte; in ns of loading. */
@@ -216,13 +241,17 @@ static double displaced_ns(const struct medusa_sched *s, uint32_t function, uint
 static struct md_choice medusa_choose(struct medusa_sched *s, uint32_t function)
 {
 	struct md_choice best = {NONE, NONE};
-	double least = 0;
+	double least = 0, bound = least_start_ns(&s->functions[function].spec);
 	bool turn = true; /* it need not wait for others */
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (!can(s, function, gpu))
+		if (!md_slot_free(s, gpu))
 			continue;
-		uint32_t peer = md_all_there(s, function, gpu) ? NONE : md_best_peer(s, function, gpu),
-			 ahead = computing(s, gpu);
+		uint32_t ahead = computing_now(s, gpu);
+		if (best.gpu != NONE && bound + beside_ns(s, function, gpu, ahead) >= least)
+			continue;
+		if (!md_fits(s, function, gpu))
+			continue;
+		uint32_t peer = md_all_there(s, function, gpu) ? NONE : md_best_peer(s, function, gpu);
 		double cost = expected_ns(s, function, gpu, peer, ahead) + displaced_ns(s, function, gpu);
 		if (best.gpu == NONE || cost < least) {
 			best = (struct md_choice){gpu, peer};

@@ -14,7 +14,7 @@
 
 #define MOST_FUNCTIONS 96 /* the functions that are called most are planned for; the others load on demand */
 
-#define PLAN_WORK 60000 /* places that one plan examines: a step takes a fraction of a millisecond */
+#define PLAN_WORK 12000 /* places that one plan examines: a step takes some tens of microseconds */
 #define IDLE_PART 10    /* this part of a GPU is not filled ahead of requests */
 
 /* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
@@ -304,6 +304,26 @@ static void xlora_plan(struct medusa_sched *s)
 	plan_standbys(s);
 }
 
+/* Whether the placement still makes sense, because the state has changed since the plan was made. */
+static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
+		return false;
+	if (gpu == NONE)
+		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
+	const struct md_gpu *g = &s->gpus[gpu];
+	if (!md_gpu_open(s, gpu) || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
+	    (int64_t)a->bytes > md_free_bytes(s, gpu))
+		return false;
+	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
+		return true;
+	if (!md_replica_may(s, a->owner, gpu))
+		return false;
+	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE];
+	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
+}
+
 /* ---- medusa: bounded work, and only when the node is idle and something has changed ------------------------------- */
 
 #define SMALL 16 /* so many functions are planned for together; more are looked at in turn */
@@ -417,41 +437,53 @@ static bool medusa_would_plan(const struct medusa_sched *s)
 	return !s->waiting && !loading(s) && (s->preload.left || s->preload.seen != changes(s));
 }
 
+/* Whether an artifact that lies on no GPU, or in no container, could be sent for; a context only goes beside its weights. */
+static bool artifact_fits(const struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	bool context = a->kind == MEDUSA_SCHED_CLASS_CONTEXT;
+	uint32_t beside = context ? s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS] : NONE;
+	if (!context && still_wanted(s, artifact, NONE))
+		return true;
+	if (a->copies || a->kind == MEDUSA_SCHED_CLASS_LIBRARY)
+		return false;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if ((beside == NONE || md_copy_at(s, beside, gpu)->state == MD_THERE) && still_wanted(s, artifact, gpu))
+			return true;
+	}
+	return false;
+}
+
+/* A plan may only fill memory that is idle: without anything that fits there, none is made. */
+static bool anything_fits(const struct medusa_sched *s)
+{
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		const struct md_function *function = &s->functions[f];
+		if (function->gone || md_rate_per_s(&function->rate, s->now) <= 0)
+			continue;
+		for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++)
+			if (function->artifacts[kind] != NONE && artifact_fits(s, function->artifacts[kind]))
+				return true;
+	}
+	return false;
+}
+
 static void medusa_plan(struct medusa_sched *s)
 {
 	if (s->waiting || loading(s) || !changed(s))
 		return;
-	if (s->function_count <= SMALL) {
-		plan_with(s, md_knapsack_bundles);
-		return;
-	}
+	bool small = s->function_count <= SMALL;
 	free(s->preload_memory);
 	s->preload_memory = NULL;
-	if (any_room(s))
+	if (!any_room(s) || (small && !anything_fits(s)))
+		return;
+	if (small)
+		plan_with(s, md_knapsack_bundles);
+	else
 		plan_some(s);
 }
 
 /* ---- piece by piece ---------------------------------------------------------------------------------------------- */
-
-/* Whether the placement still makes sense, because the state has changed since the plan was made. */
-static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
-{
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
-		return false;
-	if (gpu == NONE)
-		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
-	const struct md_gpu *g = &s->gpus[gpu];
-	if (!md_gpu_open(s, gpu) || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
-	    (int64_t)a->bytes > md_free_bytes(s, gpu))
-		return false;
-	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
-		return true;
-	if (!md_replica_may(s, a->owner, gpu))
-		return false;
-	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE];
-	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
-}
 
 /* The fastest linked GPU that holds the artifact, or NONE; links that the node lacks have no speed. */
 static uint32_t nearest_peer(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
