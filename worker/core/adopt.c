@@ -174,7 +174,8 @@ static bool is_out(const struct md_adopt_record *record)
 static void take_names(struct md_model *model, const struct md_adopt_record *record)
 {
 	memcpy(model->swap_name, record->swap_name, sizeof(model->swap_name));
-	snprintf(model->mark, sizeof(model->mark), "%s=%s", MD_ENGINE_MARK, record->mark);
+	if (*record->mark)
+		snprintf(model->mark, sizeof(model->mark), "%s=%s", MD_ENGINE_MARK, record->mark);
 }
 
 /* pidfd is taken over. */
@@ -192,7 +193,7 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);
-	if (md_engine_adopt(model->engine, record->pid, pidfd, is_out(record), &err) == MD_OK)
+	if (md_engine_adopt(model->engine, record->pid, pidfd, is_out(record), record->template, &err) == MD_OK)
 		return;
 	close(pidfd);
 	md_engine_stop(model->engine);
@@ -248,7 +249,9 @@ static void write_record(struct md_model *model, pid_t pid)
 	struct md_error err = {0};
 	snprintf(record.model, sizeof(record.model), "%s", model->id);
 	snprintf(record.boot, sizeof(record.boot), "%s", adopt->boot);
-	snprintf(record.mark, sizeof(record.mark), "%s", strchr(model->mark, '=') + 1);
+	snprintf(record.template, sizeof(record.template), "%s", md_engine_origin(model->engine));
+	if (!*record.template)
+		snprintf(record.mark, sizeof(record.mark), "%s", strchr(model->mark, '=') + 1);
 	snprintf(record.swap_name, sizeof(record.swap_name), "%s",
 		 model->settings.swap_name ? model->settings.swap_name : "");
 	snprintf(record.state, sizeof(record.state), "%s", md_engine_state_name(md_engine_state(model->engine)));

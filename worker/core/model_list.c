@@ -11,8 +11,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "worker/core/templates.h"
 #include "worker/core/worker.h"
 #include "worker/engine/port_owner.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
 
 #define MS 1000000u
 #define SLO_MS 30000u
@@ -127,11 +131,48 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 	return MD_OK;
 }
 
+/*
+ * A template knows nothing of an engine yet, so all that the engine gets is in its environment. The pool of medusa-swap
+ * is of a process that stands above the engine, which a fork does not have.
+ */
+static enum md_status make_fork(struct md_model *model, struct md_error *err)
+{
+	const struct md_config_own *own = &model->config->own;
+	size_t used = 0;
+	if (own->template == MD_CONFIG_NONE)
+		return MD_OK;
+	if (wants_swap(own)) {
+		md_warn(
+		    "models.%s.medusa.template has no effect, because the engine's memory is swapped: say swap: off",
+		    model->id);
+		return MD_OK;
+	}
+	while (model->environment[used])
+		used++;
+	model->fork_environment = calloc(used + 2, sizeof(*model->fork_environment));
+	char *artifact = own->artifact ? realpath(own->artifact, NULL) : NULL; /* else the engine says what is wrong */
+	if (!model->fork_environment || (own->artifact && asprintf(&model->artifact, "MEDUSA_ARTIFACT=%s",
+								   artifact ? artifact : own->artifact) < 0)) {
+		free(artifact);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the environment of model %s", model->id);
+	}
+	free(artifact);
+	memcpy(model->fork_environment, model->environment, used * sizeof(*model->fork_environment));
+	model->fork_environment[used] = model->artifact;
+	model->settings.fork_argv = (char *const *)model->config->argv;
+	model->settings.fork_environment = model->fork_environment;
+	return MD_OK;
+}
+
 /* What may change while the engine runs. */
 static void set_limits(struct md_model *model)
 {
 	const struct md_config_model *config = model->config;
 	struct md_engine_settings *settings = &model->settings;
+	settings->template = NULL;
+	if (model->fork_environment && config->own.template != MD_CONFIG_NONE)
+		settings->template =
+		    md_templates_find(model->worker, model->from->node.templates[config->own.template].name);
 	settings->stop_argv = (char *const *)config->stop_argv;
 	settings->check = config->check;
 	settings->start_ms = ms(config->health_ns);
@@ -147,7 +188,6 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	memcpy(model->host, url->host, sizeof(model->host));
 	memcpy(model->prefix, url->prefix, sizeof(model->prefix));
 	settings->address = url->address;
-	set_limits(model);
 	MD_FORWARD(make_command(model, err));
 	settings->name = config->id;
 	settings->argv = model->argv;
@@ -155,6 +195,8 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	make_mark(model);
 	MD_FORWARD(make_environment(model, err));
 	settings->environment = model->environment;
+	MD_FORWARD(make_fork(model, err));
+	set_limits(model);
 	settings->host = model->host;
 	settings->swap_ms = 30000;
 	MD_FORWARD(md_log_file_open(model->worker->directory, config->id, &model->log, err));
@@ -309,10 +351,13 @@ void md_models_free(struct md_model *model)
 	md_engine_destroy(model->engine);
 	free(model->argv);
 	free(model->environment);
+	free(model->fork_environment);
+	free(model->artifact);
 	md_log_file_close(model->log);
 	model->engine = NULL;
 	model->argv = NULL;
-	model->environment = NULL;
+	model->environment = model->fork_environment = NULL;
+	model->artifact = NULL;
 	model->log = NULL;
 }
 

@@ -228,6 +228,24 @@ static bool same_gpus(const struct md_config_node *a, const struct md_config_nod
 	return a->gpu_count == b->gpu_count;
 }
 
+static bool same_texts(const struct md_config_texts *a, const struct md_config_texts *b)
+{
+	for (uint32_t i = 0; i < a->count && i < b->count; i++)
+		if (strcmp(a->items[i], b->items[i]) != 0)
+			return false;
+	return a->count == b->count;
+}
+
+static bool same_templates(const struct md_config_node *a, const struct md_config_node *b)
+{
+	for (uint32_t i = 0; i < a->template_count && i < b->template_count; i++)
+		if (strcmp(a->templates[i].name, b->templates[i].name) != 0 ||
+		    strcmp(a->templates[i].cmd, b->templates[i].cmd) != 0 ||
+		    !same_texts(&a->templates[i].env, &b->templates[i].env))
+			return false;
+	return a->template_count == b->template_count;
+}
+
 /* What a daemon that runs can't take over. */
 static void name_all_later(const struct md_config_node *a, const struct md_config_node *b,
 			   struct md_reload_result *result)
@@ -240,6 +258,7 @@ static void name_all_later(const struct md_config_node *a, const struct md_confi
 		       same_name(p->preloading, q->preloading),
 		   result);
 	name_later("medusa.retries", a->retries == b->retries, result);
+	name_later("medusa.templates", same_templates(a, b), result);
 	name_later("medusa.listen", same_name(a->listen, b->listen), result);
 	name_later("medusa.control", same_name(a->control, b->control), result);
 	name_later("medusa.state", same_name(a->state, b->state), result);

@@ -18,6 +18,7 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
 #include "worker/core/notify.h"
+#include "worker/core/templates.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -83,6 +84,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
 		if (!model->retired)
 			md_log_file_trim(model->log);
+	md_templates_look(worker);
 	md_model_look(worker);
 	md_reload_look(worker->reload);
 	md_unload_look(worker);
@@ -155,6 +157,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->directory = options->state;
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
+	MD_FORWARD(md_templates_create(worker, has_place ? place : options->state, err));
 	MD_FORWARD(md_models_create(worker, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
@@ -197,6 +200,7 @@ static void end(struct service *service)
 	md_job_end_all(worker);
 	md_adopt_end(worker);
 	md_models_destroy(worker);
+	md_templates_destroy(worker);
 	md_decisions_end(worker);
 	md_drain_destroy(worker->drain);
 	md_reload_destroy(worker->reload);

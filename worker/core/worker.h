@@ -80,10 +80,12 @@ struct md_model {
 	char swap_name[49];          /* medusa-swap takes 48 characters */
 	char **argv;                 /* of the engine, as it is started */
 	const char **environment;
-	char visible[128]; /* CUDA_VISIBLE_DEVICES=... */
-	pid_t recorded;    /* there is a record of this process; 0: none */
-	bool adopting;     /* an earlier daemon has started its engine, which is being checked */
-	char mark[80];     /* MEDUSA_WORKER_ENGINE=..., of its engine alone */
+	const char **fork_environment; /* NULL: no template forks it */
+	char *artifact;                /* MEDUSA_ARTIFACT=..., of engines that are forked; NULL: none */
+	char visible[128];             /* CUDA_VISIBLE_DEVICES=... */
+	pid_t recorded;                /* there is a record of this process; 0: none */
+	bool adopting;                 /* an earlier daemon has started its engine, which is being checked */
+	char mark[80];                 /* MEDUSA_WORKER_ENGINE=..., of its engine alone */
 	struct md_engine *engine;
 	struct md_engine_settings settings;
 	struct md_log_file *log;
@@ -155,10 +157,11 @@ struct md_worker {
 	struct md_reload *reload;
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
-	struct md_adopt *adopt;   /* NULL: engines are neither adopted nor left to the next daemon */
-	struct md_drain *drain;   /* of new requests, and at last of the daemon */
-	bool ending;              /* engines are told to end, and none is started */
-	bool passes_keys;         /* the clients' keys are for the engines: the worker itself wants none */
+	struct md_templates *templates;
+	struct md_adopt *adopt; /* NULL: engines are neither adopted nor left to the next daemon */
+	struct md_drain *drain; /* of new requests, and at last of the daemon */
+	bool ending;            /* engines are told to end, and none is started */
+	bool passes_keys;       /* the clients' keys are for the engines: the worker itself wants none */
 };
 
 /* ---- decisions.c: the scheduler ---- */

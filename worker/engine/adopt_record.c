@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
+#include "worker/engine/template.h"
 
 #define VERSION 1u
 #define BYTES_MAX 16384u
@@ -35,8 +36,8 @@ struct text_field {
 #member, offsetof(struct md_adopt_record, member), sizeof(((struct md_adopt_record *)0)->member)       \
 	}
 
-static const struct text_field texts[] = {TEXT(model),     TEXT(boot),  TEXT(command), TEXT(mark),
-					  TEXT(swap_name), TEXT(state), TEXT(gpu_uuid)};
+static const struct text_field texts[] = {TEXT(model),    TEXT(boot),      TEXT(command), TEXT(mark),
+					  TEXT(template), TEXT(swap_name), TEXT(state),   TEXT(gpu_uuid)};
 static const char *const numbers[] = {"version", "pid", "began", "gpu"};
 #define TEXTS (sizeof(texts) / sizeof(*texts))
 #define NUMBERS (sizeof(numbers) / sizeof(*numbers))
@@ -203,7 +204,10 @@ enum md_status md_adopt_record_read(const char *folder, const char *name, struct
 
 static enum md_status check_process(const struct md_adopt_record *record, struct md_error *err)
 {
-	char mark[sizeof(record->mark) + 1];
+	bool forked = *record->template != '\0';
+	const char *variable = forked ? MD_ENGINE_TEMPLATE_SOCKET : MD_ENGINE_MARK;
+	const char *wanted = forked ? record->template : record->mark;
+	char mark[sizeof(record->template) + 1];
 	int pid = (int)record->pid;
 	if (!md_process_is_own(record->pid))
 		return md_error_set(err, MD_ERR_MISMATCH, "process %d is another user's", pid);
@@ -214,10 +218,10 @@ static enum md_status check_process(const struct md_adopt_record *record, struct
 				    (unsigned long long)record->began);
 	if (getpgid(record->pid) != record->pid)
 		return md_error_set(err, MD_ERR_MISMATCH, "process %d does not lead its process group", pid);
-	md_process_variable(record->pid, MD_ENGINE_MARK, mark, sizeof(mark));
-	if (strcmp(mark, record->mark) != 0)
-		return md_error_set(err, MD_ERR_MISMATCH, "process %d has %s=%s, and not %s", pid, MD_ENGINE_MARK,
-				    *mark ? mark : "(none)", record->mark);
+	md_process_variable(record->pid, variable, mark, sizeof(mark));
+	if (!*wanted || strcmp(mark, wanted) != 0)
+		return md_error_set(err, MD_ERR_MISMATCH, "process %d has %s=%s, and not %s", pid, variable,
+				    *mark ? mark : "(none)", *wanted ? wanted : "(none)");
 	return MD_OK;
 }
 

@@ -17,7 +17,8 @@ struct md_adopt_record {
 	uint64_t began;                   /* md_process_began */
 	char boot[64];                    /* md_process_boot */
 	char command[MD_HASH_TEXT_BYTES]; /* hash of all that it was made from */
-	char mark[48];                    /* of MD_ENGINE_MARK in its environment */
+	char mark[48];                    /* of MD_ENGINE_MARK in its environment; "": a template has forked it */
+	char template[108];               /* of MD_ENGINE_TEMPLATE_SOCKET there, if a template has forked it; else "" */
 	char swap_name[49];               /* for medusa-swap; "": its memory is not taken away */
 	char state[16];                   /* md_engine_state_name */
 	uint32_t gpu;                     /* index in the configuration */

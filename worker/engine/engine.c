@@ -7,9 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
+#include "worker/engine/process_facts.h"
+#include "worker/engine/template_fork.h"
+
+#define MD_LOG_DOMAIN "worker"
+#include "base/log.h"
 
 #define WORDS_MAX 256u  /* of a command that stops */
 #define PORT_LOOKS 100u /* until a port that is taken is given up: what has just been killed still holds it */
@@ -26,6 +32,8 @@ struct md_engine {
 	int output;
 	enum md_engine_state state;
 	struct md_engine_process *process, *helper; /* helper: medusa-swap, or the command that stops */
+	struct md_template_fork *fork;              /* a template was asked for its process */
+	char origin[108];
 	struct md_engine_health *health;
 	struct event *deadline;
 	struct event *look; /* at the port, before it is started */
@@ -173,7 +181,9 @@ void md_engine_stop(struct md_engine *engine)
 		return;
 	}
 	event_del(engine->look);
-	if (!engine->process) { /* it waits for its port */
+	if (!engine->process) { /* it waits for its port, or for a template */
+		md_template_fork_cancel(engine->fork);
+		engine->fork = NULL;
 		settle(engine, MD_ENGINE_STOPPED);
 		return;
 	}
@@ -219,7 +229,7 @@ static void await_health(struct md_engine *engine)
 		give_up(engine, "out of memory for the check of its health");
 }
 
-static void start_process(struct md_engine *engine)
+static void run_command(struct md_engine *engine)
 {
 	const struct md_engine_settings *settings = engine->settings;
 	struct md_engine_command command = {
@@ -230,6 +240,62 @@ static void start_process(struct md_engine *engine)
 		return;
 	}
 	await_health(engine);
+}
+
+static void on_not_forked(void *context, const char *why)
+{
+	struct md_engine *engine = context;
+	const struct md_engine_settings *settings = engine->settings;
+	engine->fork = NULL;
+	md_warn("model %s: template %s does not fork its engine, so the command is run: %s", settings->name,
+		md_engine_template_settings(settings->template)->name, why);
+	run_command(engine);
+}
+
+static void on_forked(void *context, pid_t pid)
+{
+	struct md_engine *engine = context;
+	const struct md_engine_template_settings *template = md_engine_template_settings(engine->settings->template);
+	struct md_template_fork *fork = engine->fork;
+	struct md_error err = {0};
+	engine->fork = NULL;
+	if (!md_process_is_child(pid) || getpgid(pid) != pid)
+		md_error_set(&err, MD_ERR_INVALID,
+			     "process %d, which it has named, is no child of this one, or leads no process group",
+			     (int)pid);
+	else
+		md_engine_process_adopt(engine->processes, pid, -1, on_ended, engine, &engine->process, &err);
+	if (err.status != MD_OK) {
+		md_template_fork_cancel(fork);
+		on_not_forked(engine, err.message);
+		return;
+	}
+	snprintf(engine->origin, sizeof(engine->origin), "%s", template->socket);
+	md_info("model %s: its engine is process %d, from template %s", engine->settings->name, (int)pid,
+		template->name);
+	await_health(engine);
+	if (!md_template_fork_go(fork))
+		give_up(engine, "was forked by a template that did not let it run");
+}
+
+static void start_process(struct md_engine *engine)
+{
+	static const struct md_template_fork_events events = {.forked = on_forked, .failed = on_not_forked};
+	const struct md_engine_settings *settings = engine->settings;
+	struct md_engine_command command = {
+	    .argv = settings->fork_argv, .extra = settings->fork_environment, .output = engine->output};
+	char why[256];
+	engine->origin[0] = '\0';
+	if (!settings->template) {
+		run_command(engine);
+		return;
+	}
+	engine->fork =
+	    md_template_fork_begin(engine->base, settings->template, &command, &events, engine, why, sizeof(why));
+	if (!engine->fork)
+		on_not_forked(engine, why);
+	else if (engine->state != MD_ENGINE_STARTING)
+		enter(engine, MD_ENGINE_STARTING);
 }
 
 /* An engine whose port somebody has would fail, and its requests would be answered by whoever that is. */
@@ -338,9 +404,11 @@ static void on_asked(struct md_engine *engine, bool done)
 		await_health(engine);
 }
 
-enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, struct md_error *err)
+enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, const char *origin,
+			       struct md_error *err)
 {
 	MD_FORWARD(md_engine_process_adopt(engine->processes, pid, pidfd, on_ended, engine, &engine->process, err));
+	snprintf(engine->origin, sizeof(engine->origin), "%s", origin);
 	if (!engine->settings->swap_name) {
 		await_health(engine);
 		return MD_OK;
@@ -355,6 +423,11 @@ enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, b
 pid_t md_engine_process_of(const struct md_engine *engine)
 {
 	return engine->process ? md_engine_process_id(engine->process) : 0;
+}
+
+const char *md_engine_origin(const struct md_engine *engine)
+{
+	return engine->origin;
 }
 
 void md_engine_start(struct md_engine *engine)
@@ -420,6 +493,7 @@ void md_engine_destroy(struct md_engine *engine)
 	if (!engine)
 		return;
 	md_engine_health_stop(engine->health);
+	md_template_fork_cancel(engine->fork);
 	if (engine->process)
 		md_engine_process_kill(engine->process);
 	if (engine->helper)

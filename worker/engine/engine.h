@@ -3,7 +3,7 @@
 #ifndef MD_WORKER_ENGINE_ENGINE_H
 #define MD_WORKER_ENGINE_ENGINE_H
 
-#include "worker/engine/process.h"
+#include "worker/engine/template.h"
 #include "http/address.h"
 
 struct md_engine;
@@ -20,13 +20,16 @@ enum md_engine_state {
 
 /* Borrowed, and unchanged while the engine is there. */
 struct md_engine_settings {
-	const char *name;       /* of the model; for messages */
-	const char *swap_name;  /* of the engine, for medusa-swap; NULL: its memory is not taken away, it is stopped */
-	char *const *argv;      /* the command, with medusa-swap run before it if swap_name is set */
-	char *const *stop_argv; /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
-	const char *const *environment; /* "NAME=VALUE", ends with NULL; may be NULL */
-	const char *swap_command;       /* path of medusa-swap; may be NULL if swap_name is */
-	const char *host;               /* the Host header of requests to it */
+	const char *name;      /* of the model; for messages */
+	const char *swap_name; /* of the engine, for medusa-swap; NULL: its memory is not taken away, it is stopped */
+	char *const *argv;     /* the command, with medusa-swap run before it if swap_name is set */
+	struct md_engine_template *template; /* forks it, if it can; NULL: the command is run */
+	char *const *fork_argv;              /* then; without swap_name. Else NULL */
+	const char *const *fork_environment; /* then, in place of `environment` */
+	char *const *stop_argv;              /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
+	const char *const *environment;      /* "NAME=VALUE", ends with NULL; may be NULL */
+	const char *swap_command;            /* path of medusa-swap; may be NULL if swap_name is */
+	const char *host;                    /* the Host header of requests to it */
 	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
 	const char *mark; /* of md_port_foreign_owner, which is in `environment`; NULL: whoever serves there is right */
 	struct md_http_address address; /* where it serves */
@@ -60,10 +63,14 @@ const char *md_engine_state_name(enum md_engine_state state); /* "stopped" ... *
 void md_engine_start(struct md_engine *engine);
 /*
  * Takes over the process of an engine that an earlier daemon has started: it leads its process group, and pidfd (of
- * md_process_open) is taken over if this succeeds. Only if it is STOPPED. swapped: its device memory is in the host's. That
+ * md_process_open) is taken over if this succeeds. Only if it is STOPPED. swapped: its device memory is in the host's; origin: see
+ * md_engine_origin. That
  * is checked first, by medusa-swap, and an engine that is not swapped must be healthy; `settled` or `failed` follows.
  */
-enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, struct md_error *err);
+enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, const char *origin,
+			       struct md_error *err);
+/* The socket of the template that has forked its process, which has the template's environment for the kernel; "": none. */
+const char *md_engine_origin(const struct md_engine *engine);
 pid_t md_engine_process_of(const struct md_engine *engine); /* 0: none */
 /* Frees its device memory: swaps it out if it can, else stops it. Only if it is READY. */
 void md_engine_leave(struct md_engine *engine);

@@ -205,8 +205,7 @@ static bool is_replaced(const char *entry, const char *const *extra, size_t extr
 	return false;
 }
 
-/* This process's environment, with what `extra` adds and replaces; the entries are borrowed. */
-static const char **make_environment(const char *const *extra)
+const char **md_engine_process_environment(const char *const *extra)
 {
 	size_t extras = count(extra), own = count((const char *const *)environ), used = 0;
 	const char **made = malloc((own + extras + 1) * sizeof(*made));
@@ -261,7 +260,7 @@ enum md_status md_engine_process_start(struct md_engine_processes *processes, co
 				       struct md_engine_process **process, struct md_error *err)
 {
 	MD_AUTO_FREE struct md_engine_process *made = calloc(1, sizeof(*made));
-	MD_AUTO_FREE const char **environment = make_environment(command->extra);
+	MD_AUTO_FREE const char **environment = md_engine_process_environment(command->extra);
 	if (!made || !environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
 	made->pidfd = -1;
@@ -278,6 +277,9 @@ enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pi
 				       void (*ended)(void *context, int status), void *context,
 				       struct md_engine_process **process, struct md_error *err)
 {
+	for (const struct md_engine_process *at = processes->first; at; at = at->next)
+		if (at->pid == pid)
+			return md_error_set(err, MD_ERR_INVALID, "process %d is there already", (int)pid);
 	struct md_engine_process *made = calloc(1, sizeof(*made));
 	if (made && pidfd >= 0)
 		made->gone = event_new(event_get_base(processes->child_ended), pidfd, EV_READ, on_gone, made);

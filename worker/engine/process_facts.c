@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -39,6 +40,12 @@ bool md_process_is_own(pid_t pid)
 	read_text(path, text, sizeof(text));
 	const char *line = strstr(text, "\nUid:");
 	return line && sscanf(line, "\nUid: %*u %u", &effective) == 1 && effective == geteuid();
+}
+
+bool md_process_is_child(pid_t pid)
+{
+	siginfo_t ignored;
+	return !waitid(P_PID, (id_t)pid, &ignored, WEXITED | WNOHANG | WNOWAIT);
 }
 
 void md_process_variable(pid_t pid, const char *name, char *value, size_t size)

@@ -12,6 +12,8 @@
 uint64_t md_process_began(pid_t pid);
 /* Whether its effective user is that of this process. */
 bool md_process_is_own(pid_t pid);
+/* Whether it is a child of this process, also if it has ended and was not waited for. */
+bool md_process_is_child(pid_t pid);
 /* A variable as it was when the process began its program. "": it has none, or it may not be read. */
 void md_process_variable(pid_t pid, const char *name, char *value, size_t size);
 /* A descriptor that can be read when the process has ended (pidfd_open(2)). -1 and errno on failure. */
