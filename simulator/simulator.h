@@ -62,7 +62,7 @@ struct md_sim_backbone {
  */
 #define MD_SIM_SEQUENCE_SHARE 0.01
 
-/* Whose requests these are. Tenant 0 is MD_SIM_TENANT_DEFAULT, which is not listed; tenant i is the i-th of the list. */
+/* Who sends requests. Tenant 0 is that of requests which name none, called MD_SIM_TENANT_DEFAULT. */
 struct md_sim_tenant {
 	char *name;
 	struct medusa_sched_tenant spec;
@@ -103,7 +103,7 @@ struct md_sim_functions {
 	struct md_sim_backbone *backbones;
 	uint32_t backbone_count;
 	struct md_sim_tenant *tenants;
-	uint32_t tenant_count; /* 0: there is only the default one, and results are not divided by tenant */
+	uint32_t tenant_count; /* with the default one; 0: there are no others, and results are not divided by tenant */
 	struct md_sim_function *functions;
 	uint32_t count;
 	char **models;
@@ -234,10 +234,10 @@ struct md_sim_result {
 	const struct md_sim_policy *policy;
 	struct md_sim_function_result *functions;
 	uint32_t function_count;
-	struct md_sim_tenant_result *tenants; /* by tenant, the default one first; NULL: there are no others */
-	uint32_t tenant_count;                /* with the default one; or 0 */
-	uint32_t running_functions;           /* that were ever served; early binding leaves some out */
-	uint64_t rejected[MD_SIM_REASONS];    /* by enum medusa_sched_reason */
+	struct md_sim_tenant_result *tenants; /* as in functions; NULL: there are none but the default one */
+	uint32_t tenant_count;
+	uint32_t running_functions;        /* that were ever served; early binding leaves some out */
+	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
 	uint64_t requests, served, met;
 	struct md_sim_samples latency_ms, ttft_ms, end_ms, wait_ms, batch; /* end: of completion */
 	double *gpu_busy_s; /* by GPU: time in which at least one batch computed or waited for its copies */

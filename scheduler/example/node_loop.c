@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node loop around libmedusa-sched, as a worker needs it: runs that wait for their copies, requests that join a run,
- * clients that go, a copy that hangs, KV caches that grow, and a restart that finds a model on the GPU. Two functions take turns on a GPU that has room
- * for one of them. The GPU is simulated. docs/scheduler.md has the contract of each event and action.
+ * clients that go, a copy that hangs, KV caches that grow, tenants with shares and limits, and a restart that finds a model
+ * on the GPU. Two functions take turns on a GPU that has room for one of them. The GPU is simulated. docs/scheduler.md has
+ * the contract of each event and action.
  */
 #include <inttypes.h>
 #include <medusa/scheduler.h>
@@ -15,6 +16,8 @@
 #define MOST 64
 
 static const char *const functions[] = {"chat", "code"};
+enum { TEAM = 1, GUEST, TENANTS }; /* 0 is the default tenant, of requests that nobody named a tenant for */
+static const char *const tenants[TENANTS] = {"nobody", "team", "guest"};
 
 /* ---- what will happen: a real node waits for its sockets, its GPU and its clock here ----------------------------- */
 
@@ -215,6 +218,26 @@ static void step(const struct medusa_sched_event *event)
 		carry_out(actions[i]);
 }
 
+/* While both wait, the team has three quarters of the GPU's time. Of a guest one request runs, and one waits. */
+static void add_tenants(void)
+{
+	const struct medusa_sched_tenant team = {.size = sizeof(team), .weight = 3},
+					 guest = {.size = sizeof(guest), .max_running = 1, .max_waiting = 1};
+	uint32_t index;
+	stop_on_error(medusa_sched_add_tenant(sched, &team, &index));
+	stop_on_error(medusa_sched_add_tenant(sched, &guest, &index));
+}
+
+static void say_tenants(void)
+{
+	struct medusa_sched_tenant_state state = {.size = sizeof(state)};
+	for (uint32_t i = 0; i < TENANTS; i++) {
+		stop_on_error(medusa_sched_tenant_get(sched, i, &state));
+		printf("%s: %" PRIu64 " served, %" PRIu64 " rejected, %" PRIu64 " ms of the GPU\n", tenants[i],
+		       state.served, state.rejected, state.gpu_ns / MS);
+	}
+}
+
 static void create(void)
 {
 	const struct medusa_sched_gpu gpu = {.size = sizeof(gpu), .memory_bytes = 20 * GB};
@@ -238,6 +261,7 @@ static void create(void)
 	stop_on_error(medusa_sched_create(&node, &options, &sched));
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
 		stop_on_error(medusa_sched_add_function(sched, &function, &index)); /* 0: chat, 1: code */
+	add_tenants();
 }
 
 /* The engine of chat has outlived the loop before this one. */
@@ -249,28 +273,33 @@ static void find_what_is_there(void)
 				   .type = MEDUSA_SCHED_EVENT_RESIDENT, .artifact = there[i], .function = 0, .gpu = 0});
 }
 
-static void arrives(uint64_t at, uint64_t request, uint32_t function)
+static void arrives(uint64_t at, uint64_t request, uint32_t function, uint32_t tenant)
 {
-	will_happen(at,
-		    (struct medusa_sched_event){
-			.type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = request, .function = function, .tokens = 10});
+	will_happen(at, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
+						    .request = request,
+						    .function = function,
+						    .tenant = tenant,
+						    .tokens = 10});
 }
 
 int main(void)
 {
 	create();
 	find_what_is_there();
-	arrives(0, 1, 0);
-	arrives(1000 * MS, 2, 1);
+	arrives(0, 1, 0, TEAM);
+	arrives(1000 * MS, 2, 1, TEAM);
 	will_happen(1550 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_CANCEL, .request = 2});
-	arrives(2000 * MS, 3, 0);
-	arrives(7550 * MS, 4, 0);
+	arrives(2000 * MS, 3, 0, TEAM);
+	arrives(7550 * MS, 4, 0, TEAM);
+	for (uint64_t request = 5; request <= 7; request++)
+		arrives(8100 * MS, request, 0, GUEST);
 	will_happen(9000 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_GPU_DRAIN, .gpu = 0});
 	while (queued) {
 		struct medusa_sched_event event = next_event();
 		copy_hangs = event.type == MEDUSA_SCHED_EVENT_ARRIVAL && event.request == 3;
 		step(&event);
 	}
+	say_tenants();
 	medusa_sched_destroy(sched);
 	return 0;
 }

@@ -75,8 +75,7 @@ void md_sim_report_tenant(const struct md_sim_report *report, struct md_sim_resu
 			  struct md_sim_tenant_cells *cells)
 {
 	struct md_sim_tenant_result *made = &result->tenants[tenant];
-	snprintf(CELL(cells, MD_SIM_TENANT_WEIGHT), "%g",
-		 tenant ? report->functions->tenants[tenant - 1].spec.weight : 1.0);
+	snprintf(CELL(cells, MD_SIM_TENANT_WEIGHT), "%g", report->functions->tenants[tenant].spec.weight);
 	snprintf(CELL(cells, MD_SIM_TENANT_REQUESTS), "%" PRIu64, made->requests);
 	snprintf(CELL(cells, MD_SIM_TENANT_SERVED), "%" PRIu64, made->served);
 	snprintf(CELL(cells, MD_SIM_TENANT_MET), "%" PRIu64 " (%.1f %%)", made->met,

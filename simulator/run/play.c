@@ -95,10 +95,13 @@ static enum md_status refused_function(const struct run *run, const struct md_si
 
 static enum md_status tell_tenants(struct run *run, struct md_error *err)
 {
-	uint32_t index; /* one more than that in the list, as in requests */
-	for (uint32_t i = 0; i < run->functions.tenant_count; i++)
-		if (medusa_sched_add_tenant(run->sched, &run->functions.tenants[i].spec, &index))
+	for (uint32_t i = 0; i < run->functions.tenant_count; i++) {
+		const struct medusa_sched_tenant *spec = &run->functions.tenants[i].spec;
+		uint32_t index;
+		if (i ? medusa_sched_add_tenant(run->sched, spec, &index)
+		      : medusa_sched_change_tenant(run->sched, 0, spec))
 			return refused(run->sched, "tenant", run->functions.tenants[i].name, err);
+	}
 	return MD_OK;
 }
 
@@ -405,7 +408,7 @@ static enum md_status check(const struct md_sim_functions *functions, const stru
 		if (workload->requests[i].function >= functions->count)
 			return md_error_set(err, MD_ERR_INVALID, "request %zu is for function %u of %u", i,
 					    workload->requests[i].function, functions->count);
-		if (workload->requests[i].tenant > functions->tenant_count)
+		if (workload->requests[i].tenant && workload->requests[i].tenant >= functions->tenant_count)
 			return md_error_set(err, MD_ERR_INVALID, "request %zu is of tenant %u of %u", i,
 					    workload->requests[i].tenant, functions->tenant_count);
 		if (i && workload->requests[i].at < workload->requests[i - 1].at)

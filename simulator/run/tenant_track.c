@@ -8,7 +8,7 @@
 enum md_status md_sim_tenants_init(struct md_sim_tenant_track *track, const struct md_sim_functions *functions,
 				   struct md_sim_result *result, struct md_error *err)
 {
-	uint32_t count = functions->tenant_count ? functions->tenant_count + 1 : 0;
+	uint32_t count = functions->tenant_count;
 	*track = (struct md_sim_tenant_track){.functions = functions, .result = result, .count = count};
 	if (!count)
 		return MD_OK;
@@ -34,18 +34,13 @@ void md_sim_tenants_finish(struct md_sim_tenant_track *track)
 
 static double weight_of(const struct md_sim_tenant_track *track, uint32_t tenant)
 {
-	return tenant ? track->functions->tenants[tenant - 1].spec.weight : 1;
-}
-
-static uint32_t most_running(const struct md_sim_tenant_track *track, uint32_t tenant)
-{
-	return tenant ? track->functions->tenants[tenant - 1].spec.max_running : 0;
+	return track->functions->tenants[tenant].spec.weight;
 }
 
 /* Whether requests of the tenant wait, and not because as many of them run as may. */
 static bool contends(const struct md_sim_tenant_track *track, uint32_t tenant)
 {
-	uint32_t most = most_running(track, tenant);
+	uint32_t most = track->functions->tenants[tenant].spec.max_running;
 	return track->open[tenant] > track->running[tenant] && (!most || track->running[tenant] < most);
 }
 

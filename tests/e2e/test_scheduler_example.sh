@@ -54,12 +54,29 @@ cat >"$work/expected.out" <<'END'
  7610.0 ms  KV changed: request 4
  7650.0 ms  done: request 4
  8000.0 ms  timer
+ 8100.0 ms  arrival: request 5
+            run request 5 of chat, after 0 copies
+            set timer 609100.0 ms
+ 8100.0 ms  arrival: request 6
+            set timer 9000.0 ms
+ 8100.0 ms  arrival: request 7
+            reject request 7: quota
+ 8130.0 ms  first token: request 5
+ 8160.0 ms  KV changed: request 5
+ 8200.0 ms  done: request 5
+            run request 6 of chat, after 0 copies
+ 8230.0 ms  first token: request 6
+ 8260.0 ms  KV changed: request 6
+ 8300.0 ms  done: request 6
  9000.0 ms  GPU drain
             offload context of chat, 1000 MB
             offload weights of chat, 12000 MB
+nobody: 0 served, 0 rejected, 0 ms of the GPU
+team: 3 served, 0 rejected, 6300 ms of the GPU
+guest: 2 served, 1 rejected, 200 ms of the GPU
 END
 
-section "two functions on one GPU, a request that joins another, a client that goes, a copy that hangs, and a restart"
+section "two functions on one GPU, a request that joins another, a client that goes, a copy that hangs, a tenant beyond its limit, and a restart"
 for name in first second; do
 	run $name "$example"
 	assert_exit $name 0

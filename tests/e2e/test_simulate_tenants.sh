@@ -105,6 +105,15 @@ assert_exit whose 0
 checked whose
 assert_equal "requests by tenant" "{'default': 2, 'web': 1, 'night': 1, 'few': 0, 'slow': 1}" "$(of whose '{n: t[n]["requests"] for n in t}')"
 assert_contains "$work/whose.err" "native: it knows no tenants; their weights and limits have no effect on it"
+# The default tenant may have a weight and limits of its own: here it may not wait.
+sed 's/^tenants:/&\n  - {name: default, weight: 2, max_waiting: 1, max_running: 0}/' "$work/functions.yaml" >"$work/default.yaml"
+flood "$work/default.csv" 4 any-0,
+run default medusa-simulate --node "$work/node.yaml" --functions "$work/default.yaml" --trace "$work/default.csv" --no-real --policy medusa \
+	--json "$work/default.json" --html "$work/default.html"
+assert_exit default 0
+checked default
+assert_equal "served and refused of the default tenant" "2 2" "$(of default '(lambda d: str(d["served"]) + " " + str(d["rejected"]["quota"]))(t["default"])')"
+assert_equal "the row of the default tenant" "1" "$(grep -cE '^default +medusa +2 +4 +2 .* 2: 2 quota$' "$work/default.out")"
 fenced docs/man/medusa-simulate.1 file tenants.yaml >"$work/tenants.yaml"
 run page medusa-simulate --node "$work/node.yaml" --functions "$work/tenants.yaml" --trace poisson --no-real --policy medusa \
 	--json "$work/page.json" --html "$work/page.html"
@@ -133,9 +142,8 @@ wrong() { # message, trace's rows or "", a line of functions.yaml that replaces 
 wrong "wrong.csv:3: tenant: 'webb': there is no such tenant in the file of functions" '0,day-0,web\n1,day-0,webb\n'
 wrong "wrong.yaml:5: tenants[2].weight: 0 is less than 1e-06" '0,day-0,\n' '  - {name: few, weight: 0}'
 wrong "wrong.yaml:5: tenants[2].name: it is missing" '0,day-0,\n' '  - {weight: 2}'
-wrong "wrong.yaml:5: tenants[2].name: that is the tenant of requests that name none" '0,day-0,\n' '  - {name: default}'
-wrong "wrong.yaml:5: tenants: 'web' is there already" '0,day-0,\n' '  - {name: web}'
-wrong "wrong.yaml:5: tenants[2].max_waiting: 0 is less than 1" '0,day-0,\n' '  - {name: few, max_waiting: 0}'
+wrong "wrong.yaml:5: tenants[2].name: 'web' is there already" '0,day-0,\n' '  - {name: web}'
+wrong "wrong.yaml:5: tenants[2].max_waiting: " '0,day-0,\n' '  - {name: few, max_waiting: -1}'
 wrong "wrong.yaml:5: tenants[2].share: " '0,day-0,\n' '  - {name: few, share: 3}'
 sed -i 's/tenant: web/tenant: webb/' "$work/functions.yaml"
 wrong "wrong.yaml:9: models[0].tenant: there is no tenant 'webb'" '0,day-0,\n' ''

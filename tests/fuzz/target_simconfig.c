@@ -31,9 +31,22 @@ static void check_function(const struct md_sim_functions *all, const struct md_s
 	const struct medusa_sched_function *spec = &function->spec;
 	FUZZ_REQUIRE(*function->name && function->model < all->model_count, "a function without name or model");
 	FUZZ_REQUIRE(spec->backbone == MEDUSA_SCHED_NONE || spec->backbone < all->backbone_count, "no such backbone");
+	FUZZ_REQUIRE(!function->tenant || function->tenant < all->tenant_count, "no such tenant");
 	FUZZ_REQUIRE(spec->t0_ns && spec->residue_bytes <= spec->context_bytes, "%s", function->name);
 	FUZZ_REQUIRE(function->rate_per_min >= 0 && function->rate_per_min <= 1e6, "a rate of %g",
 		     function->rate_per_min);
+}
+
+static void check_tenants(const struct md_sim_functions *all)
+{
+	for (uint32_t i = 0; i < all->tenant_count; i++) {
+		const struct md_sim_tenant *tenant = &all->tenants[i];
+		uint32_t found;
+		FUZZ_REQUIRE(tenant->spec.weight >= 1e-6 && tenant->spec.weight <= 1e6, "a weight of %g",
+			     tenant->spec.weight);
+		FUZZ_REQUIRE(md_sim_tenant_find(all, tenant->name, strlen(tenant->name), &found) && found == i,
+			     "tenant %u is not found by its name", i);
+	}
 }
 
 static void check_functions(const uint8_t *data, size_t size)
@@ -46,6 +59,7 @@ static void check_functions(const uint8_t *data, size_t size)
 	}
 	fuzz_accepted = true;
 	FUZZ_REQUIRE(all.count && all.model_count, "nothing was read");
+	check_tenants(&all);
 	for (uint32_t i = 0; i < all.count; i++)
 		check_function(&all, &all.functions[i]);
 	FUZZ_REQUIRE(md_sim_functions_resize(&all, 17, 3, &err) == MD_OK && all.count == 17, "%s", err.message);

@@ -8,7 +8,8 @@
 
 bool fuzz_accepted;
 
-static const char functions_text[] = "source: s\nmodels: [{name: f, weights: 1GB, execution: 5ms, count: 3}]\n";
+static const char functions_text[] = "source: s\ntenants: [{name: a}]\n"
+				     "models: [{name: f, weights: 1GB, execution: 5ms, count: 3}]\n";
 
 static void check(const struct md_sim_functions *functions, const uint8_t *data, size_t size,
 		  const struct md_sim_workload_options *options)
@@ -24,6 +25,8 @@ static void check(const struct md_sim_functions *functions, const uint8_t *data,
 		const struct md_sim_request *request = &workload.requests[i];
 		FUZZ_REQUIRE(request->function < functions->count, "request %zu is function %u's", i,
 			     request->function);
+		FUZZ_REQUIRE(request->tenant < functions->tenant_count, "request %zu is of tenant %u", i,
+			     request->tenant);
 		FUZZ_REQUIRE(request->at < workload.end, "request %zu arrives behind the end", i);
 		FUZZ_REQUIRE(!i || request[-1].at <= request->at, "request %zu is out of order", i);
 	}
