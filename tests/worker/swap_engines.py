@@ -5,7 +5,7 @@ import random
 import sys
 import threading
 
-from daemon import ENGINE, Daemon, check, finish, free_ports
+from daemon import ENGINE, Daemon, check, finish, free_ports, until
 
 folder = sys.argv[1]
 models = "".join(f"""
@@ -54,5 +54,42 @@ os.unlink(f"{folder}/lost")
 for i in range(3):
     r = d.chat(f"m{i}")
     check(f"m{i} with a GPU again", (200, True), (r.status, r.json.get("memory")))
+check("the exit code", 0, d.stop())
+
+
+def engines(name):
+    """Processes of the model's engine; medusa-swap run has the same words behind its own."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if words[1:2] == [ENGINE.split()[1]] and words[words.index("--name") + 1] == name:
+            found.append(int(pid))
+    return found
+
+
+# A swapped model that is being unloaded, slowly, is asked for: its next engine starts when the last one has ended.
+name = f"slow{os.getpid()}"
+d = Daemon(f"{folder}/slow", f"""
+startPort: {free_ports(8)}
+unloadTimeout: 2
+medusa: {{gpus: [{{memory: 60MB}}]}}
+models:
+  {name}: {{cmd: "{ENGINE} --name {name} --device-mb 40 --ignore-term", medusa: {{memory: 40MB}}}}
+  other: {{cmd: "{ENGINE} --name other --device-mb 40", medusa: {{memory: 40MB}}}}
+""")
+first = d.chat(name).json.get("pid")
+check("another one", 200, d.chat("other").status)
+check("it is swapped", "swapped", d.running().get(name))
+order = threading.Thread(target=d.ctl, args=("unload", name))
+order.start()
+until("it is told to end", lambda: d.running().get(name) == "stopping")
+r = d.chat(name)
+check("a new engine", (200, True, True), (r.status, r.json.get("memory"), r.json.get("pid") not in (None, first)))
+check("no engine beside it", [r.json.get("pid")], engines(name))
+order.join()
 check("the exit code", 0, d.stop())
 finish()

@@ -30,10 +30,14 @@ struct md_model *md_model_newest(struct md_model *model)
 
 /* ---- what the scheduler wants ---- */
 
-/* An engine of an earlier configuration, or of an earlier daemon, has the port, and what else a model has one of. */
+/*
+ * An engine of an earlier configuration, or of an earlier daemon, has the port, and what else a model has one of; or the
+ * model's own, which a user has told to end.
+ */
 static bool is_occupied(const struct md_model *model)
 {
-	if (model->adopting || md_adopt_has_strays(model->worker))
+	if (model->adopting || md_adopt_has_strays(model->worker) ||
+	    md_engine_state(model->engine) == MD_ENGINE_STOPPING)
 		return true;
 	for (const struct md_model *old = NULL; (old = md_models_next(model->worker, old)) && old < model;)
 		if (old->retired && (old->load_waits || md_engine_state(old->engine) != MD_ENGINE_STOPPED) &&
@@ -168,6 +172,10 @@ static void is_away(struct md_model *model)
 		md_learned_note(model, MD_LEARNED_LEAVE, md_clock_ns() - model->leave_began);
 	model->leave_began = 0;
 	if (md_engine_state(model->engine) == MD_ENGINE_STOPPED) {
+		if (model->load_waits) { /* for this end */
+			event_active(model->worker->look, EV_TIMEOUT, 0);
+			return;
+		}
 		snprintf(model->last_failure, sizeof(model->last_failure), "was unloaded");
 		return_jobs(model);
 	}
@@ -227,6 +235,7 @@ static void on_failed(void *context, const char *why)
 		return;
 	}
 	model->leave_began = 0;
+	model->load_waits = false;
 	md_model_keep_failed(model);
 	model->hopeless = model->load_began && md_clock_ns() - model->load_began >= model->config->health_ns;
 	model->fails = true;
