@@ -9,11 +9,12 @@
 #include "tools/options.h"
 #include "tools/worker_print.h"
 #include "tools/worker_time.h"
+#include "tools/worker_trace.h"
 #include "worker/control/control_ask.h"
 
 #define INTERVAL_S "2"
 
-static const char *socket_path, *deadline, *interval, *rounds, *since;
+static const char *socket_path, *deadline, *interval, *rounds, *since, *folder;
 static bool json, csv, exits, all;
 
 static const struct md_option options[] = {
@@ -35,7 +36,11 @@ static const struct md_option options[] = {
     {.name = "since",
      .argument = "TIME",
      .value = &since,
-     .help = "bill: 30m, 24h or 7d ago, 2026-11-01 or 2026-11-01T12:30 (UTC), or seconds since 1970."},
+     .help = "bill, trace: 30m, 24h or 7d ago, 2026-11-01 or 2026-11-01T12:30 (UTC), or seconds since 1970."},
+    {.name = "to",
+     .argument = "DIR",
+     .value = &folder,
+     .help = "trace: where to write node.yaml, functions.yaml and trace.csv."},
     {.name = "csv", .flag = &csv, .help = "bill: a table of comma-separated values."},
     {.name = "count", .argument = "N", .value = &rounds, .help = "top: end after so many looks."},
 };
@@ -43,11 +48,12 @@ static const struct md_option options[] = {
 static const struct md_command command = {
     .name = "medusa-workerctl",
     .usage =
-	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill [OPTION...]",
+	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill | trace "
+	"[OPTION...]",
     .summary = "Asks a medusa-worker that runs, and tells it what to do.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .words = "status models load unload drain resume reload top bill",
+    .words = "status models load unload drain resume reload top bill trace",
     .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model, or "
 		  "that the configuration is bad.\n",
 };
@@ -68,6 +74,7 @@ static const struct verb {
     {"reload", false, ""},
     {"top", false, "interval count"},
     {"bill", false, "since csv"},
+    {"trace", false, "since to"},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -205,17 +212,42 @@ static int drain(void)
 	return ask(question);
 }
 
+/* -1 to go on, else an exit code. */
+static int parse_since(const char *verb, int64_t *from)
+{
+	if (!since)
+		return md_options_usage_error(&command, "%s: --since TIME is missing", verb);
+	if (!md_worker_time_parse(since, time(NULL), from))
+		return md_options_usage_error(
+		    &command, "--since: \"%s\" is no time such as 24h, 7d, 2026-11-01 or 2026-11-01T12:30", since);
+	return -1;
+}
+
 static int bill(void)
 {
 	int64_t from;
 	if (json && csv)
 		return md_options_usage_error(&command, "--json and --csv: choose one");
-	if (!since)
-		return md_options_usage_error(&command, "bill: --since TIME is missing");
-	if (!md_worker_time_parse(since, time(NULL), &from))
-		return md_options_usage_error(
-		    &command, "--since: \"%s\" is no time such as 24h, 7d, 2026-11-01 or 2026-11-01T12:30", since);
-	return ask(json_pack("{s:s, s:I}", "verb", "bill", "since", (json_int_t)from));
+	int code = parse_since("bill", &from);
+	return code >= 0 ? code : ask(json_pack("{s:s, s:I}", "verb", "bill", "since", (json_int_t)from));
+}
+
+static int trace(void)
+{
+	struct md_error err = {0};
+	json_t *answer = NULL;
+	int64_t from;
+	int code = parse_since("trace", &from);
+	if (code >= 0)
+		return code;
+	if (!folder)
+		return md_options_usage_error(&command, "trace: --to DIR is missing");
+	if (json)
+		return md_options_usage_error(&command, "trace: --json has no meaning there: leave it out");
+	if (md_control_ask(socket_path, json_pack("{s:s}", "verb", "trace"), &answer, &err) == MD_OK)
+		md_worker_trace_write(answer, from, folder, &err);
+	json_decref(answer);
+	return err.status != MD_OK ? report(&err) : md_options_flush(&command);
 }
 
 static int ask_about(const struct verb *verb, const char *model)
@@ -241,7 +273,8 @@ int main(int argc, char *argv[])
 	const struct verb *verb = find_verb(name);
 	if (!verb || arguments.command)
 		return md_options_usage_error(
-		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload, top or bill", name);
+		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload, top, bill or trace",
+		    name);
 	code = check_options(verb);
 	if (code >= 0)
 		return code;
@@ -252,6 +285,8 @@ int main(int argc, char *argv[])
 		return top();
 	if (!strcmp(verb->name, "bill"))
 		return bill();
+	if (!strcmp(verb->name, "trace"))
+		return trace();
 	return !strcmp(verb->name, "drain") ? drain()
 					    : ask_about(verb, arguments.file_count > 1 ? arguments.files[1] : NULL);
 }

@@ -8,4 +8,8 @@ section 'accounting'
 run accounting python3 tests/worker/accounting.py "$work"
 assert_exit accounting 0
 grep -A3 FAIL "$work/accounting.out"
+section 'a recorded day, replayed'
+run replay python3 tests/worker/replay_record.py "$work"
+assert_exit replay 0
+cat "$work/replay.out"
 finish

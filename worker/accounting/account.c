@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/accounting/account.h"
 
+#include <stdio.h>
+#include <time.h>
+
 #include "base/clock.h"
 #include "worker/accounting/ledger.h"
+#include "worker/core/tenants.h"
 
 /* ---- the engine's time ---- */
 
@@ -37,6 +41,8 @@ void md_account_end(struct md_worker_job *job)
 
 void md_account_body(struct md_worker_job *job, const char *bytes, size_t size)
 {
+	if (!job->first_at)
+		job->first_at = md_clock_ns();
 	job->usage.of[MD_USAGE_BYTES] += size;
 	md_usage_scan(&job->scan, bytes, size);
 }
@@ -55,10 +61,41 @@ static void add(struct md_model *model, const char *key, const struct md_usage *
 		md_ledger_add(model->worker->ledger, model->id, key, usage);
 }
 
+static uint64_t us_since(const struct md_worker_job *job, uint64_t at)
+{
+	return at > job->arrived ? (at - job->arrived) / 1000 : 0;
+}
+
+/* The clock of the day may jump, so only one time of a request is taken from it. */
+static void note_request(const struct md_worker_job *job)
+{
+	const struct md_tenant_entry *tenant = md_tenants_find(job->model->worker, job->tenant);
+	uint64_t now = md_clock_ns();
+	struct timespec day;
+	clock_gettime(CLOCK_REALTIME, &day);
+	struct md_ledger_request request = {
+	    .arrived_us = (int64_t)day.tv_sec * 1000000 + day.tv_nsec / 1000 - (int64_t)us_since(job, now),
+	    .model = (char *)(uintptr_t)job->model->id,
+	    .outcome = job->usage.of[MD_USAGE_REQUESTS] ? MD_LEDGER_SERVED
+		       : job->left                      ? MD_LEDGER_LEFT
+							: MD_LEDGER_REFUSED,
+	    .streamed = job->stream,
+	    .prompt_tokens = job->scan.prompt,
+	    .completion_tokens = job->scan.completion,
+	    .waited_us = us_since(job, job->sent ? job->sent : now),
+	    .first_us = us_since(job, job->first_at),
+	    .total_us = us_since(job, now),
+	};
+	snprintf(request.tenant, sizeof(request.tenant), "%s", tenant ? tenant->name : "");
+	md_ledger_note(job->model->worker->ledger, &request);
+}
+
 void md_account_close(struct md_worker_job *job)
 {
 	struct md_usage *usage = &job->usage;
 	md_account_end(job);
+	if (job->model->worker->ledger && !job->load)
+		note_request(job);
 	if (!usage->of[MD_USAGE_REQUESTS] && !usage->of[MD_USAGE_GPU_NS])
 		return;
 	usage->of[MD_USAGE_PROMPT] = job->scan.prompt;

@@ -18,11 +18,7 @@
 
 #define FLUSH_S 1
 #define ROWS_MAX 100000u /* that wait for the thread; requests beyond are lost */
-
-struct rows {
-	struct md_ledger_row *items;
-	size_t count, room;
-};
+#define US 1000000       /* of a second */
 
 struct question {
 	struct question *next;
@@ -35,14 +31,15 @@ struct question {
 
 struct md_ledger {
 	const char *path;
+	int64_t keep_us; /* single requests; 0: none */
 	pthread_t thread;
 	struct event *tick, *answer;
-	int answered;     /* an eventfd */
-	struct rows rows; /* of the loop: not handed over yet */
+	int answered;               /* an eventfd */
+	struct md_ledger_rows rows; /* of the loop: not handed over yet */
 	/* what follows is guarded by the mutex */
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
-	struct rows handed;
+	struct md_ledger_rows handed;
 	struct question *asked, *done;
 	uint64_t lost;
 	bool stop;
@@ -53,15 +50,18 @@ struct md_ledger {
 
 /* ---- rows ---- */
 
-static void free_rows(struct rows *rows)
+static void free_rows(struct md_ledger_rows *rows)
 {
 	for (size_t i = 0; i < rows->count; i++)
 		free(rows->items[i].model);
+	for (size_t i = 0; i < rows->request_count; i++)
+		free(rows->requests[i].model);
 	free(rows->items);
-	*rows = (struct rows){0};
+	free(rows->requests);
+	*rows = (struct md_ledger_rows){0};
 }
 
-static uint64_t requests_of(const struct rows *rows)
+static uint64_t requests_of(const struct md_ledger_rows *rows)
 {
 	uint64_t requests = 0;
 	for (size_t i = 0; i < rows->count; i++)
@@ -85,7 +85,7 @@ uint64_t md_ledger_lost(struct md_ledger *ledger)
 }
 
 /* Few models and keys are in use within a second, and the last one is the likeliest. */
-static struct md_ledger_row *find_row(struct rows *rows, int64_t minute, const char *model, const char *key)
+static struct md_ledger_row *find_row(struct md_ledger_rows *rows, int64_t minute, const char *model, const char *key)
 {
 	for (size_t i = rows->count; i--;) {
 		struct md_ledger_row *row = &rows->items[i];
@@ -111,6 +111,29 @@ void md_ledger_add(struct md_ledger *ledger, const char *model, const char *key,
 		row->usage.of[kind] += usage->of[kind];
 }
 
+/* A request for which there is no room is missing, and nobody is told; the sums have it all the same. */
+static void append_request(struct md_ledger_rows *rows, const struct md_ledger_request *request, char *model)
+{
+	if (!model || rows->request_count >= ROWS_MAX ||
+	    !MD_ARRAY_GROW(rows->requests, rows->request_count, rows->request_room)) {
+		free(model);
+		return;
+	}
+	rows->requests[rows->request_count] = *request;
+	rows->requests[rows->request_count++].model = model;
+}
+
+void md_ledger_note(struct md_ledger *ledger, const struct md_ledger_request *request)
+{
+	if (ledger->keep_us)
+		append_request(&ledger->rows, request, strdup(request->model));
+}
+
+static bool has_rows(const struct md_ledger_rows *rows)
+{
+	return rows->count || rows->request_count;
+}
+
 /* ---- the thread ---- */
 
 static enum md_status open_file(struct md_ledger *ledger, struct md_error *err)
@@ -119,12 +142,13 @@ static enum md_status open_file(struct md_ledger *ledger, struct md_error *err)
 }
 
 /* A file that has failed is opened anew the next time: a disk may have room again, and a file may have been replaced. */
-static void write_rows(struct md_ledger *ledger, struct rows *rows)
+static void write_rows(struct md_ledger *ledger, struct md_ledger_rows *rows)
 {
 	struct md_error err = {0};
-	enum md_status status = rows->count ? open_file(ledger, &err) : MD_OK;
-	if (status == MD_OK && rows->count)
-		status = md_ledger_file_add(ledger->file, rows->items, rows->count, &err);
+	int64_t now = time(NULL);
+	enum md_status status = has_rows(rows) ? open_file(ledger, &err) : MD_OK;
+	if (status == MD_OK && has_rows(rows))
+		status = md_ledger_file_add(ledger->file, rows, now * US - ledger->keep_us, &err);
 	if (status != MD_OK) {
 		md_ledger_file_close(ledger->file);
 		ledger->file = NULL;
@@ -132,10 +156,10 @@ static void write_rows(struct md_ledger *ledger, struct rows *rows)
 			md_error_log("medusa.state: what is used is not written, and lost until that works: %.200s: %s",
 				     ledger->path, err.message);
 		lose(ledger, requests_of(rows)); /* whoever sees the number finds the reason */
-	} else if (rows->count && ledger->said) {
+	} else if (has_rows(rows) && ledger->said) {
 		md_warn("medusa.state: what is used is written again: %.200s", ledger->path);
 	}
-	ledger->said = status != MD_OK || (ledger->said && !rows->count);
+	ledger->said = status != MD_OK || (ledger->said && !has_rows(rows));
 	free_rows(rows);
 }
 
@@ -148,9 +172,9 @@ static void answer_question(struct md_ledger *ledger, struct question *question)
 /* Called with the mutex held; it is not held meanwhile. */
 static void work(struct md_ledger *ledger)
 {
-	struct rows rows = ledger->handed;
+	struct md_ledger_rows rows = ledger->handed;
 	struct question *question = ledger->asked;
-	ledger->handed = (struct rows){0};
+	ledger->handed = (struct md_ledger_rows){0};
 	if (question)
 		ledger->asked = question->next;
 	pthread_mutex_unlock(&ledger->mutex);
@@ -169,8 +193,8 @@ static void *run(void *argument)
 {
 	struct md_ledger *ledger = argument;
 	pthread_mutex_lock(&ledger->mutex);
-	while (!ledger->stop || ledger->handed.count || ledger->asked) {
-		if (ledger->handed.count || ledger->asked)
+	while (!ledger->stop || has_rows(&ledger->handed) || ledger->asked) {
+		if (has_rows(&ledger->handed) || ledger->asked)
 			work(ledger);
 		else
 			pthread_cond_wait(&ledger->wake, &ledger->mutex);
@@ -187,9 +211,9 @@ static void hand_over(struct md_ledger *ledger)
 {
 	if (pthread_mutex_trylock(&ledger->mutex))
 		return;
-	if (!ledger->handed.count) {
+	if (!has_rows(&ledger->handed)) {
 		ledger->handed = ledger->rows;
-		ledger->rows = (struct rows){0};
+		ledger->rows = (struct md_ledger_rows){0};
 	}
 	pthread_cond_signal(&ledger->wake);
 	pthread_mutex_unlock(&ledger->mutex);
@@ -199,7 +223,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 {
 	struct md_ledger *ledger = context;
 	(void)fd, (void)what;
-	if (ledger->rows.count)
+	if (has_rows(&ledger->rows))
 		hand_over(ledger);
 }
 
@@ -239,6 +263,10 @@ static void join_rows(struct md_ledger *ledger)
 			ledger->lost += from->usage.of[MD_USAGE_REQUESTS];
 		for (int kind = 0; to && kind < MD_USAGE_KINDS; kind++)
 			to->usage.of[kind] += from->usage.of[kind];
+	}
+	for (size_t i = 0; i < ledger->rows.request_count; i++) {
+		append_request(&ledger->handed, &ledger->rows.requests[i], ledger->rows.requests[i].model);
+		ledger->rows.requests[i].model = NULL;
 	}
 	free_rows(&ledger->rows);
 }
@@ -283,13 +311,14 @@ static void free_ledger(struct md_ledger *ledger)
 	free(ledger);
 }
 
-struct md_ledger *md_ledger_create(struct event_base *base, const char *path)
+struct md_ledger *md_ledger_create(struct event_base *base, const char *path, uint64_t keep_ns)
 {
 	struct timeval wait = {.tv_sec = FLUSH_S};
 	struct md_ledger *made = calloc(1, sizeof(*made));
 	if (!made)
 		return NULL;
 	made->path = path;
+	made->keep_us = (int64_t)(keep_ns / 1000);
 	made->answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&made->mutex, NULL);
 	pthread_cond_init(&made->wake, NULL);

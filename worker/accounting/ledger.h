@@ -7,16 +7,21 @@
 #include <jansson.h>
 
 #include "base/status.h"
+#include "worker/accounting/ledger_requests.h"
 #include "worker/accounting/usage.h"
 
 struct md_ledger;
 
-/* path: of the file, which is opened by the thread; borrowed. NULL: out of memory, or no thread. */
-struct md_ledger *md_ledger_create(struct event_base *base, const char *path);
+/*
+ * path: of the file, which is opened by the thread; borrowed. keep_ns: how long single requests are kept; 0: not at all.
+ * NULL: out of memory, or no thread.
+ */
+struct md_ledger *md_ledger_create(struct event_base *base, const char *path, uint64_t keep_ns);
 /* Writes what there is, for at most some seconds if the disk is slow. NULL is fine. */
 void md_ledger_destroy(struct md_ledger *ledger);
 
 void md_ledger_add(struct md_ledger *ledger, const char *model, const char *key, const struct md_usage *usage);
+void md_ledger_note(struct md_ledger *ledger, const struct md_ledger_request *request); /* copies it */
 /* Requests that could not be written, and are in no sum. */
 uint64_t md_ledger_lost(struct md_ledger *ledger);
 

@@ -72,6 +72,7 @@ enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **fil
 	bool opened = !sqlite3_open_v2(path, &made->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) &&
 		      !sqlite3_busy_timeout(made->db, PATIENCE_MS) && check_version(made->db) &&
 		      !sqlite3_exec(made->db, making, NULL, NULL, NULL) &&
+		      !sqlite3_exec(made->db, md_ledger_requests_making, NULL, NULL, NULL) &&
 		      !sqlite3_prepare_v2(made->db, adding, -1, &made->add, NULL) &&
 		      !sqlite3_prepare_v2(made->db, summing, -1, &made->sum, NULL);
 	if (opened) {
@@ -95,12 +96,13 @@ static bool add_row(struct md_ledger_file *file, const struct md_ledger_row *row
 	return sqlite3_reset(add) == SQLITE_OK && done;
 }
 
-enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_ledger_row *rows, size_t count,
+enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_ledger_rows *rows, int64_t keep_from_us,
 				  struct md_error *err)
 {
 	bool good = !sqlite3_exec(file->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	for (size_t i = 0; good && i < count; i++)
-		good = add_row(file, &rows[i]);
+	for (size_t i = 0; good && i < rows->count; i++)
+		good = add_row(file, &rows->items[i]);
+	good = good && md_ledger_requests_add(file->db, rows->requests, rows->request_count, keep_from_us);
 	if (good && !sqlite3_exec(file->db, "COMMIT", NULL, NULL, NULL))
 		return MD_OK;
 	enum md_status status = fail(file, "writing", err);

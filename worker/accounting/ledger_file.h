@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "base/status.h"
+#include "worker/accounting/ledger_requests.h"
 #include "worker/accounting/usage.h"
 
 struct md_ledger_file;
@@ -20,8 +21,17 @@ struct md_ledger_row {
 /* Opens or makes the file. MD_ERR_CORRUPT: it is no ledger; MD_ERR_OUTPUT: it can't be written. */
 enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **file, struct md_error *err);
 void md_ledger_file_close(struct md_ledger_file *file); /* NULL is fine */
-/* Adds all rows, or none. */
-enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_ledger_row *rows, size_t count,
+
+/* What is written at one time. */
+struct md_ledger_rows {
+	struct md_ledger_row *items;
+	size_t count, room;
+	struct md_ledger_request *requests;
+	size_t request_count, request_room;
+};
+
+/* Adds all rows and requests, or none. Requests that came before keep_from_us (since 1970) are removed then. */
+enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_ledger_rows *rows, int64_t keep_from_us,
 				  struct md_error *err);
 /* Sums of each model and key from a time on (seconds since 1970): [{"model", "key", NAME: number ...}]. */
 enum md_status md_ledger_file_sum(struct md_ledger_file *file, int64_t since, json_t **sums, struct md_error *err);

@@ -231,6 +231,7 @@ struct md_config_node {
 	uint64_t adopt_ns;                   /* engines wait so long for the next daemon if this one is killed */
 	const char *listen;                  /* "": the command line's */
 	const char *state;                   /* path of SQLite's file; "": none is kept */
+	uint64_t trace_ns;                   /* single requests are kept there for so long; 0: not at all */
 	const char *control;                 /* path of the Unix socket; "": the default */
 	uint64_t pool_bytes;                 /* host memory for swapped engines; 0: learned */
 	uint64_t body_limit;                 /* bytes of a request's body */

@@ -34,6 +34,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("adopt_time", MD_KEY_TIME, NODE(adopt_ns), "30s"),
     MD_KEY("listen", MD_KEY_TEXT, NODE(listen), NULL),
     MD_KEY("state", MD_KEY_TEXT, NODE(state), NULL),
+    MD_KEY("trace_time", MD_KEY_TIME, NODE(trace_ns), "24h"),
     MD_KEY("control", MD_KEY_TEXT, NODE(control), NULL),
     MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0", .note = NOT_YET),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,

@@ -6,6 +6,7 @@
 
 #include "worker/accounting/ledger.h"
 #include "worker/control/state_report.h"
+#include "worker/control/trace_report.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
 #define DRAIN_S_MAX 86400
@@ -246,6 +247,39 @@ static void bill(struct md_verbs *verbs, struct md_control_call *call, const jso
 		refuse_order(pending);
 }
 
+/* ---- trace ---- */
+
+static void on_flushed(void *context, json_t *sums, const struct md_error *err)
+{
+	struct pending *pending = context;
+	json_decref(sums);
+	if (err->status != MD_OK)
+		md_control_refuse(pending->call, err->status, "medusa.state: %s", err->message);
+	else
+		md_control_answer(pending->call, md_trace_report(pending->verbs->worker));
+	free(pending);
+}
+
+/* Whoever asks reads the requests from the file, to which all that have ended are written first. */
+static void trace(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	struct md_ledger *ledger = verbs->worker->ledger;
+	struct pending *pending;
+	(void)question;
+	if (!ledger || !verbs->worker->config->node.trace_ns) {
+		md_control_refuse(
+		    call, MD_ERR_UNSUPPORTED,
+		    "no requests are kept: set medusa.state to the path of a file, and medusa.trace_time, and "
+		    "start the daemon anew");
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, md_ledger_forget)))
+		return;
+	pending->order = md_ledger_sum(ledger, INT64_MAX / 2, on_flushed, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
 /* ---- questions ---- */
 
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
@@ -266,8 +300,8 @@ static const struct {
 	const char *name;
 	void (*take)(struct md_verbs *verbs, struct md_control_call *call, const json_t *question);
 } known[] = {
-    {"status", status}, {"models", models}, {"load", load},     {"unload", unload},
-    {"drain", drain},   {"resume", resume}, {"reload", reload}, {"bill", bill},
+    {"status", status}, {"models", models}, {"load", load}, {"unload", unload}, {"drain", drain},
+    {"resume", resume}, {"reload", reload}, {"bill", bill}, {"trace", trace},
 };
 
 void md_verbs_take(void *context, struct md_control_call *call, const char *verb, const json_t *question)

@@ -144,7 +144,8 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->drain = md_drain_create(worker);
 	worker->notify = md_notify_create(worker->base);
 	if (*worker->config->node.state) {
-		worker->ledger = md_ledger_create(worker->base, worker->config->node.state);
+		worker->ledger =
+		    md_ledger_create(worker->base, worker->config->node.state, worker->config->node.trace_ns);
 		if (!worker->ledger)
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the ledger");
 	}

@@ -61,6 +61,7 @@ struct md_worker_job {
 	bool torn;                       /* what was passed on of it ends within a line */
 	struct md_buf line;              /* of a stream: held back until it is whole */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
+	uint64_t first_at;               /* the first byte of its answer came; 0: not yet */
 	uint64_t bytes;                  /* of the answer */
 	char key[MD_USAGE_KEY_BYTES];    /* who pays */
 	uint32_t tenant;                 /* of the scheduler */

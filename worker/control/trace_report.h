@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a simulation of the daemon needs to know of it, as JSON: medusa-workerctl trace. */
+#ifndef MD_WORKER_CONTROL_TRACE_REPORT_H
+#define MD_WORKER_CONTROL_TRACE_REPORT_H
+
+#include <jansson.h>
+
+#include "worker/core/worker.h"
+
+/*
+ * {"state": path of the SQLite file, "gpus": [{"memory_bytes"}], "policies": {KIND: name}, "retries", "tenants": [{"name",
+ * "weight", "max_waiting", "max_running"}], "models": [{"model", "memory_bytes", "kv_bytes", "max_batch", "swaps",
+ * "load_s", "start_s", "leave_s", "first_token_s", "keep_alive_s", "slo_s", "goal", "min_replicas", "pinned"}]}. Times are
+ * what the scheduler counts on; load_s: of a swap-in, or of a start if the model is not swapped. The caller owns the
+ * reference; NULL: out of memory.
+ */
+json_t *md_trace_report(const struct md_worker *worker);
+
+#endif
