@@ -19,7 +19,7 @@ static const struct md_sim_field file_fields[] = {
 
 /* ---- functions ---- */
 
-static void finish_functions(struct md_sim_function *functions, uint32_t count)
+void md_sim_config_free_functions(struct md_sim_function *functions, uint32_t count)
 {
 	for (uint32_t i = 0; functions && i < count; i++)
 		free(functions[i].name);
@@ -269,10 +269,10 @@ enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint3
 		resized.count = 0;
 		resized.functions = calloc(count, sizeof(*resized.functions));
 		if (!resized.functions || !add_in_turn(&resized, count)) {
-			finish_functions(resized.functions, resized.count);
+			md_sim_config_free_functions(resized.functions, resized.count);
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u functions", count);
 		}
-		finish_functions(functions->functions, functions->count);
+		md_sim_config_free_functions(functions->functions, functions->count);
 		*functions = resized;
 	}
 	for (uint32_t i = 0; i < count; i++)
@@ -288,7 +288,7 @@ void md_sim_functions_finish(struct md_sim_functions *functions)
 		free(functions->models[i]);
 	for (uint32_t i = 0; functions->tenants && i < functions->tenant_count; i++)
 		free(functions->tenants[i].name);
-	finish_functions(functions->functions, functions->count);
+	md_sim_config_free_functions(functions->functions, functions->count);
 	free(functions->tenants);
 	free(functions->backbones);
 	free(functions->models);

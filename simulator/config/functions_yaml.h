@@ -66,6 +66,8 @@ enum md_status md_sim_config_tenant(const struct md_sim_functions_config *config
 				    const char *name, uint32_t *tenant, struct md_error *err);
 void md_sim_config_model_finish(struct md_sim_model_entry *model);
 void md_sim_config_backbones_finish(struct md_sim_functions_config *config); /* the groups */
+/* Frees functions and their names; NULL is fine. */
+void md_sim_config_free_functions(struct md_sim_function *functions, uint32_t count);
 /* Adds function number `ordinal` (from 0) of a model; takes the name, NULL: out of memory. false: out of memory. */
 bool md_sim_config_add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal, char *name);
 /* The backbone of a model's function number `ordinal` (from 0). */

@@ -7,8 +7,8 @@
 
 /*
  * Copies are flows that share links in max-min fair parts. From the host: the GPU's own link and its PCIe switch's;
- *from a peer GPU: the pair's link, one for each direction; cold: the disk first, then, for a GPU, as from the host.
- *Contexts are made in context_ns, after their library is there, and use no link.
+ * from a peer GPU: the pair's link, one for each direction; cold: the disk first, then, for a GPU, as from the host.
+ * Contexts are made in context_ns, after their library is there, and use no link.
  *
  * A batch whose artifacts are there computes at once, T(b) = t0 + alpha (b - 1) to its first token. Otherwise it is
  * pipelined with its copies (Torpor, section 4.3): it begins when its context is made and `head` has passed since the

@@ -28,8 +28,8 @@ static void write_row(const struct md_sim_report *report, struct md_sim_result *
 
 void md_sim_html_tenants(struct md_sim_report *report, FILE *out)
 {
-	uint32_t count = report->count ? report->results[0].tenant_count : 0, shown = 0, left = 0;
-	if (!count)
+	const struct md_sim_tenants_shown shown = md_sim_report_tenants(report);
+	if (!shown.count)
 		return;
 	md_sim_html_element("h2", "By tenant", out);
 	md_sim_html_element("p", md_sim_tenant_legend, out);
@@ -37,16 +37,10 @@ void md_sim_html_tenants(struct md_sim_report *report, FILE *out)
 	      "<table>\n",
 	      out);
 	write_head(out);
-	for (uint32_t i = 0; i < count; i++) {
-		bool shows = md_sim_report_shows_tenant(&report->results[0], i);
-		left += shows && shown == MD_SIM_TENANTS_SHOWN;
-		if (!shows || shown == MD_SIM_TENANTS_SHOWN)
-			continue;
-		shown++;
+	for (uint32_t i = 0; i < shown.count; i++)
 		for (size_t p = 0; p < report->count; p++)
-			write_row(report, &report->results[p], i, out);
-	}
+			write_row(report, &report->results[p], shown.tenants[i], out);
 	fputs("</tbody>\n</table>\n</div>\n", out);
-	if (left)
-		fprintf(out, "<p>And %u tenants more, which are in the JSON.</p>\n", left);
+	if (shown.left)
+		fprintf(out, "<p>And %u tenants more, which are in the JSON.</p>\n", shown.left);
 }

@@ -78,8 +78,12 @@ struct md_sim_tenant_cells {
 
 /* What the columns mean. */
 extern const char md_sim_tenant_legend[];
-/* Tenants that are shown, in their order: all, but not the default one if nobody asked as it. */
-bool md_sim_report_shows_tenant(const struct md_sim_result *result, uint32_t tenant);
+struct md_sim_tenants_shown {
+	uint32_t tenants[MD_SIM_TENANTS_SHOWN], count; /* not the default one if nobody asked as it */
+	uint32_t left;                                 /* so many more there are */
+};
+
+struct md_sim_tenants_shown md_sim_report_tenants(const struct md_sim_report *report);
 void md_sim_report_tenant(const struct md_sim_report *report, struct md_sim_result *result, uint32_t tenant,
 			  struct md_sim_tenant_cells *cells);
 double md_sim_report_tenant_share(const struct md_sim_result *result, uint32_t tenant); /* of GPU time; 0..1 */

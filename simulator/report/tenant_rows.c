@@ -40,9 +40,19 @@ double md_sim_report_tenant_share(const struct md_sim_result *result, uint32_t t
 	return all > 0 ? result->tenants[tenant].gpu_s / all : 0;
 }
 
-bool md_sim_report_shows_tenant(const struct md_sim_result *result, uint32_t tenant)
+struct md_sim_tenants_shown md_sim_report_tenants(const struct md_sim_report *report)
 {
-	return tenant || result->tenants[tenant].requests;
+	const struct md_sim_result *any = report->count ? &report->results[0] : NULL;
+	struct md_sim_tenants_shown shown = {0};
+	for (uint32_t i = 0; any && i < any->tenant_count; i++) {
+		if (!i && !any->tenants[i].requests)
+			continue;
+		if (shown.count < MD_SIM_TENANTS_SHOWN)
+			shown.tenants[shown.count++] = i;
+		else
+			shown.left++;
+	}
+	return shown;
 }
 
 #define CELL(cells, column) (cells)->text[column], sizeof((cells)->text[column])

@@ -166,23 +166,17 @@ static void print_tenant(const struct md_sim_report *report, uint32_t tenant, st
 
 static void print_tenants(const struct md_sim_report *report, FILE *out)
 {
-	uint32_t count = report->count ? report->results[0].tenant_count : 0, shown = 0, left = 0;
+	const struct md_sim_tenants_shown shown = md_sim_report_tenants(report);
 	struct md_table table;
-	if (!count)
+	if (!shown.count)
 		return;
 	fputc('\n', out);
 	begin_tenants(&table);
-	for (uint32_t i = 0; i < count; i++) {
-		if (!md_sim_report_shows_tenant(&report->results[0], i))
-			continue;
-		if (shown++ < MD_SIM_TENANTS_SHOWN)
-			print_tenant(report, i, &table);
-		else
-			left++;
-	}
+	for (uint32_t i = 0; i < shown.count; i++)
+		print_tenant(report, shown.tenants[i], &table);
 	md_table_print(&table, 0, out);
-	if (left)
-		fprintf(out, "(and %u tenants more: see the JSON)\n", left);
+	if (shown.left)
+		fprintf(out, "(and %u tenants more: see the JSON)\n", shown.left);
 	wrap(out, 0, md_sim_tenant_legend);
 }
 

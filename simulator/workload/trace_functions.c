@@ -114,13 +114,6 @@ static enum md_status take_rows(struct finder *finder, struct md_sim_rows *rows)
 	return MD_OK;
 }
 
-static void finish_made(struct md_sim_functions *functions)
-{
-	for (uint32_t i = 0; i < functions->count; i++)
-		free(functions->functions[i].name);
-	free(functions->functions);
-}
-
 enum md_status md_sim_functions_of_text(const char *name, const char *text, size_t bytes,
 					struct md_sim_functions *functions, bool *made, struct md_error *err)
 {
@@ -139,10 +132,10 @@ enum md_status md_sim_functions_of_text(const char *name, const char *text, size
 	free(finder.used);
 	*made = rows.models && status == MD_OK && now.count;
 	if (!*made) {
-		finish_made(&now);
+		md_sim_config_free_functions(now.functions, now.count);
 		return status;
 	}
-	finish_made(functions);
+	md_sim_config_free_functions(functions->functions, functions->count);
 	*functions = now;
 	return MD_OK;
 }

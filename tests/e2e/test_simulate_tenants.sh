@@ -121,6 +121,16 @@ assert_exit page 0
 checked page
 assert_equal "the manual page's file, with a law" "True" "$(of page 't["shop"]["requests"] > 8000 and t["research"]["requests"] > 5000 and not t["default"]["requests"]')"
 
+section "more tenants than are shown"
+{ printf 'source: made up\ntenants:\n'; printf -- '  - {name: t%d}\n' {1..70}; sed '1,/- {name: slow/d; s/, tenant: web//' "$work/functions.yaml"; } >"$work/many.yaml"
+printf 'seconds,function,tenant\n0,any-0,t1\n0,any-0,t70\n' >"$work/many.csv"
+run many medusa-simulate --node "$work/node.yaml" --functions "$work/many.yaml" --trace "$work/many.csv" --no-real --policy medusa \
+	--json "$work/many.json" --html "$work/many.html"
+assert_exit many 0
+assert_contains "$work/many.out" "(and 6 tenants more: see the JSON)"
+assert_contains "$work/many.html" "And 6 tenants more"
+assert_equal "the last one in the JSON" "1" "$(of many 't["t70"]["served"]')"
+
 section "without tenants there is no trace of them"
 sed '/^tenants:/,/^  - {name: slow/d; s/, tenant: web//' "$work/functions.yaml" >"$work/none.yaml"
 sed 's/,[a-z]*$//' "$work/flood.csv" >"$work/none.csv"
