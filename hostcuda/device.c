@@ -13,9 +13,11 @@
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
 #include "hostcuda/shared_devices.h"
+#include "hostcuda/visible_devices.h"
 
 struct hc_device hc_devices[HC_MAX_DEVICES];
 int hc_device_count;
+static int machine_count; /* with those that this process does not see */
 bool hc_initialised;
 
 pthread_mutex_t hc_state_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -76,7 +78,7 @@ static CUresult setting_devices(int *count)
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	*count = (int)value;
-	return value ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+	return CUDA_SUCCESS;
 }
 
 static CUresult initialise(void)
@@ -87,9 +89,14 @@ static CUresult initialise(void)
 		fprintf(stderr, "hostcuda: HOSTCUDA_MEM=%s is not a size\n", text);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	HC_TRY(setting_devices(&hc_device_count));
+	int places[HC_MAX_DEVICES];
+	HC_TRY(setting_devices(&machine_count));
+	hc_device_count = hc_visible_devices(machine_count, places);
+	if (!hc_device_count)
+		return CUDA_ERROR_NO_DEVICE;
 	for (int i = 0; i < hc_device_count; i++) {
-		hc_devices[i].ordinal = hc_devices[i].place = hc_devices[i].default_pool.device = i;
+		hc_devices[i].ordinal = hc_devices[i].default_pool.device = i;
+		hc_devices[i].place = places[i];
 		hc_devices[i].capacity = capacity;
 		if (!hc_handle_add(&hc_devices[i].default_pool, HC_POOL))
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -190,7 +197,7 @@ int hc_device_of_uuid(const CUuuid *uuid)
 {
 	int place = uuid->bytes[15];
 	CUuuid its = hc_device_uuid(place);
-	return place >= 0 && place < hc_device_count && !memcmp(uuid, &its, sizeof(its)) ? place : -1;
+	return place >= 0 && place < machine_count && !memcmp(uuid, &its, sizeof(its)) ? place : -1;
 }
 
 CUresult hc_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)

@@ -300,6 +300,59 @@ Test(hostcuda_settings, capacity_and_devices_come_from_the_environment)
 	refused(CUDA_ERROR_INVALID_DEVICE, md_cuda.cuDeviceTotalMem_v2(&total, 3));
 }
 
+/* Of three devices in the machine, the process has so many; `first` is the place of its device 0. */
+static void assert_visible(const char *names, int devices, int first)
+{
+	struct md_error err;
+	CUuuid uuid;
+	int count;
+	setenv("HOSTCUDA_DEVICES", "3", 1);
+	setenv("CUDA_VISIBLE_DEVICES", names, 1);
+	const char *device = getenv("MEDUSA_DEVICE");
+	if (device && !strcmp(device, "gpu"))
+		skip("it is about hostcuda's devices");
+	cr_assert_eq(md_cuda_load(&err), MD_OK, "%s", err.message);
+	if (!devices) {
+		refused(CUDA_ERROR_NO_DEVICE, md_cuda.cuInit(0));
+		return;
+	}
+	ok(md_cuda.cuInit(0));
+	ok(md_cuda.cuDeviceGetCount(&count));
+	cr_assert_eq(count, devices, "%s: %d devices", names, count);
+	ok(md_cuda.cuDeviceGetUuid_v2(&uuid, 0));
+	cr_assert_eq(uuid.bytes[15], first, "%s: the first is %d", names, uuid.bytes[15]);
+}
+
+Test(hostcuda_settings, visible_devices_are_named_by_numbers)
+{
+	assert_visible("2, 0", 2, 2);
+}
+
+Test(hostcuda_settings, visible_devices_are_named_by_uuids)
+{
+	assert_visible("gpu-686F7374-6375-6461-0000-000000000001,0", 2, 1);
+}
+
+Test(hostcuda_settings, what_is_no_device_ends_the_list)
+{
+	assert_visible("1,7,0", 1, 1);
+}
+
+Test(hostcuda_settings, a_uuid_of_several_devices_names_none)
+{
+	assert_visible("GPU-686f", 0, 0);
+}
+
+Test(hostcuda_settings, a_device_that_is_named_twice_leaves_none)
+{
+	assert_visible("1,1", 0, 0);
+}
+
+Test(hostcuda_settings, an_empty_list_has_no_device)
+{
+	assert_visible("", 0, 0);
+}
+
 Test(hostcuda_settings, a_slow_link_takes_its_time)
 {
 	CUevent start, end;

@@ -14,7 +14,7 @@
 
 #define INTERVAL_S "2"
 
-static const char *socket_path, *deadline, *interval, *rounds, *since, *folder;
+static const char *socket_path, *deadline, *interval, *rounds, *since, *folder, *gpu;
 static bool json, csv, exits, all;
 
 static const struct md_option options[] = {
@@ -28,6 +28,10 @@ static const struct md_option options[] = {
      .argument = "SECONDS",
      .value = &deadline,
      .help = "drain: until requests that wait are refused; default: 30."},
+    {.name = "gpu",
+     .argument = "N",
+     .value = &gpu,
+     .help = "drain and resume: this GPU alone, by its number in status."},
     {.name = "exit", .flag = &exits, .help = "drain: the daemon ends when no request is left."},
     {.name = "interval",
      .argument = "SECONDS",
@@ -69,8 +73,8 @@ static const struct verb {
     {"models", false, ""},
     {"load", true, ""},
     {"unload", true, "all"},
-    {"drain", false, "deadline exit"},
-    {"resume", false, ""},
+    {"drain", false, "deadline exit gpu"},
+    {"resume", false, "gpu"},
     {"reload", false, ""},
     {"top", false, "interval count"},
     {"bill", false, "since csv"},
@@ -198,10 +202,39 @@ static int top(void)
 
 /* ---- questions ---- */
 
+/* Of one GPU, or (without --gpu) of the daemon; NULL: the number is none. */
+static json_t *ask_gpu(const char *verb)
+{
+	double number = 0;
+	if (gpu && (!parse_number(gpu, 1023, &number) || number != (double)(int)number))
+		return NULL;
+	return gpu ? json_pack("{s:s, s:i}", "verb", verb, "gpu", (int)number) : json_pack("{s:s}", "verb", verb);
+}
+
+static int refuse_gpu(void)
+{
+	return md_options_usage_error(&command, "--gpu: \"%s\" is not the number of a GPU", gpu);
+}
+
+static int resume(void)
+{
+	json_t *question = ask_gpu("resume");
+	return question ? ask(question) : refuse_gpu();
+}
+
 static int drain(void)
 {
 	double seconds;
-	json_t *question = json_pack("{s:s, s:b}", "verb", "drain", "exit", exits);
+	json_t *question = ask_gpu("drain");
+	if (!question)
+		return refuse_gpu();
+	if (gpu && (exits || deadline)) {
+		json_decref(question);
+		return md_options_usage_error(&command,
+					      "--gpu and --%s: choose one: requests of a GPU end by themselves",
+					      exits ? "exit" : "deadline");
+	}
+	json_object_set_new(question, "exit", json_boolean(exits));
 	if (deadline && !parse_number(deadline, 86400, &seconds)) {
 		json_decref(question);
 		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 86400",
@@ -287,6 +320,8 @@ int main(int argc, char *argv[])
 		return bill();
 	if (!strcmp(verb->name, "trace"))
 		return trace();
+	if (!strcmp(verb->name, "resume"))
+		return resume();
 	return !strcmp(verb->name, "drain") ? drain()
 					    : ask_about(verb, arguments.file_count > 1 ? arguments.files[1] : NULL);
 }

@@ -69,7 +69,9 @@ void md_worker_print_status(const json_t *status)
 	    printf("GPU %lld: %s of %s used, %s by others; %lld batches run%s\n", number(gpu, "gpu"),
 		   size_of(gpu, "used_bytes", used), size_of(gpu, "limit_bytes", limit),
 		   size_of(gpu, "foreign_bytes", foreign), number(gpu, "running"),
-		   json_is_true(json_object_get(gpu, "present")) ? "" : "; lost");
+		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"
+		   : json_is_true(json_object_get(gpu, "draining")) ? "; drained"
+								    : "");
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
 	    stdout, "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused; %.1f GPU seconds",
 	    text_of(tenant, "tenant"), json_real_value(json_object_get(tenant, "weight")), number(tenant, "waiting"),

@@ -9,6 +9,7 @@ if [ "${MEDUSA_DEVICE:-auto}" = auto ]; then
 	fi
 fi
 if [ "$MEDUSA_DEVICE" = host ]; then
+	unset CUDA_VISIBLE_DEVICES # says which of the machine's GPUs to use, and hostcuda has devices of its own
 	export LD_LIBRARY_PATH=$PWD/$build/lib/hostcuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 export MEDUSA_DEVICE MEDUSA_BUILD=$PWD/$build

@@ -42,8 +42,4 @@ run check medusa-worker --config "$work/requests/config.yaml" --check
 assert_exit check 0
 run none medusa-worker
 assert_exit none 2
-printf 'medusa: {gpus: [{memory: 1GB}, {memory: 1GB}]}\n' >"$work/two.yaml"
-run two medusa-worker --config "$work/two.yaml" --state "$work/state"
-assert_exit two 3
-assert_contains "$work/two.err" 'one is supported so far'
 finish

@@ -51,6 +51,12 @@ class Device:
                 os._exit(70)
             raise RuntimeError(f"{name}: {code}")
 
+    def place(self):
+        """Which of the machine's devices it is: the last byte of hostcuda's UUID."""
+        uuid = ctypes.create_string_buffer(16)
+        self.must("cuDeviceGetUuid_v2", uuid, 0)
+        return uuid.raw[15]
+
     def count(self):
         with lock:
             self.must("cuCtxSetCurrent", self.context)
@@ -178,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if not asked.get("stream"):
             self.end()
-            self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             return
         self.send_response(200)

@@ -53,7 +53,7 @@ const struct md_config_keys md_config_node_keys = MD_KEYS("medusa.", node_keys, 
 static const struct md_config_key gpu_keys[] = {
     MD_KEY("uuid", MD_KEY_TEXT, GPU(uuid), NULL),
     MD_KEY("memory", MD_KEY_BYTES, GPU(memory_bytes), "0"),
-    MD_KEY("slots", MD_KEY_COUNT, GPU(slots), "0", .high = 1024, .note = NOT_YET),
+    MD_KEY("slots", MD_KEY_COUNT, GPU(slots), "0", .high = 1024),
 };
 const struct md_config_keys md_config_gpu_keys = MD_KEYS("medusa.gpus[].", gpu_keys, .strict = true);
 

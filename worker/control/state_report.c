@@ -82,12 +82,12 @@ static json_t *describe_gpus(const struct md_worker *worker)
 	for (uint32_t i = 0; !medusa_sched_gpu_get(worker->sched, i, &state); i++)
 		json_array_append_new(
 		    gpus,
-		    json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b}", "gpu", (json_int_t)i, "limit_bytes",
+		    json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "gpu", (json_int_t)i, "limit_bytes",
 			      bytes_or_null(state.limit_bytes, state.limit_bytes != MD_WORKER_GPU_BYTES), "used_bytes",
 			      (json_int_t)(state.artifact_bytes + state.residue_bytes + state.kv_bytes),
 			      "foreign_bytes", (json_int_t)state.foreign_bytes, "kv_bytes", (json_int_t)state.kv_bytes,
 			      "running", (json_int_t)state.running, "waiting", (json_int_t)state.waiting, "present",
-			      state.present));
+			      state.present, "draining", state.draining));
 	return gpus;
 }
 

@@ -18,6 +18,7 @@ struct pending {
 	struct md_control_call *call;
 	void (*forget)(void *order); /* what is under way for it */
 	void *order;
+	uint32_t gpu; /* that is drained; MEDUSA_SCHED_NONE: the daemon is */
 };
 
 struct md_verbs {
@@ -141,13 +142,29 @@ static void leave_draining(void *context)
 	*at = pending->next;
 }
 
+static bool is_on(const struct pending *pending)
+{
+	const struct md_worker *worker = pending->verbs->worker;
+	return pending->gpu == MEDUSA_SCHED_NONE ? md_drain_is_on(worker->drain)
+						 : md_gpus_is_drained(worker->gpus, pending->gpu);
+}
+
+static bool is_empty(const struct pending *pending)
+{
+	const struct md_worker *worker = pending->verbs->worker;
+	return pending->gpu == MEDUSA_SCHED_NONE ? md_drain_is_empty(worker->drain)
+						 : md_gpus_is_empty(worker, pending->gpu);
+}
+
 void md_verbs_look(struct md_verbs *verbs)
 {
-	const struct md_drain *drain = verbs->worker->drain;
-	while (verbs->draining && (md_drain_is_empty(drain) || !md_drain_is_on(drain))) {
-		struct pending *pending = verbs->draining;
-		verbs->draining = pending->next;
-		if (md_drain_is_on(drain))
+	for (struct pending *pending, **at = &verbs->draining; (pending = *at);) {
+		if (is_on(pending) && !is_empty(pending)) {
+			at = &pending->next;
+			continue;
+		}
+		*at = pending->next;
+		if (is_on(pending))
 			md_control_answer(pending->call, json_object());
 		else
 			md_control_refuse(pending->call, MD_ERR_BUSY, "the drain was taken back by resume");
@@ -155,12 +172,35 @@ void md_verbs_look(struct md_verbs *verbs)
 	}
 }
 
-/* "deadline_s": until requests that wait are refused; "exit": the daemon ends then. Answered when no request is left. */
+/* "gpu" of the question; MEDUSA_SCHED_NONE without one. False: it has been refused. */
+static bool read_gpu(struct md_verbs *verbs, struct md_control_call *call, const json_t *question, uint32_t *gpu)
+{
+	const json_t *given = json_object_get(question, "gpu");
+	uint32_t count;
+	md_gpus_list(verbs->worker->gpus, &count);
+	*gpu = MEDUSA_SCHED_NONE;
+	if (!given)
+		return true;
+	if (json_is_integer(given) && json_integer_value(given) >= 0 && json_integer_value(given) < count) {
+		*gpu = (uint32_t)json_integer_value(given);
+		return true;
+	}
+	md_control_refuse(call, MD_ERR_NOT_FOUND, "gpu: a number from 0 to %u is wanted", count - 1);
+	return false;
+}
+
+/*
+ * "deadline_s": until requests that wait are refused; "exit": the daemon ends then. Answered when no request is left. With
+ * "gpu", that GPU is drained instead, and the answer comes when no engine is left there.
+ */
 static void drain(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	const json_t *given = json_object_get(question, "deadline_s");
 	double seconds = given ? json_number_value(given) : DRAIN_S;
 	struct pending *pending;
+	uint32_t gpu;
+	if (!read_gpu(verbs, call, question, &gpu))
+		return;
 	if ((given && !json_is_number(given)) || !(seconds >= 0 && seconds <= DRAIN_S_MAX)) {
 		md_control_refuse(call, MD_ERR_INVALID, "deadline_s: a number of seconds from 0 to %d is wanted",
 				  DRAIN_S_MAX);
@@ -169,18 +209,27 @@ static void drain(struct md_verbs *verbs, struct md_control_call *call, const js
 	if (!(pending = wait_for(verbs, call, leave_draining)))
 		return;
 	pending->order = pending;
+	pending->gpu = gpu;
 	pending->next = verbs->draining;
 	verbs->draining = pending;
-	md_drain_begin(verbs->worker->drain, (uint64_t)(seconds * 1000),
-		       json_is_true(json_object_get(question, "exit")), false);
+	if (gpu != MEDUSA_SCHED_NONE)
+		md_gpus_drain(verbs->worker, gpu);
+	else
+		md_drain_begin(verbs->worker->drain, (uint64_t)(seconds * 1000),
+			       json_is_true(json_object_get(question, "exit")), false);
 	md_verbs_look(verbs);
 }
 
 static void resume(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
-	(void)question;
-	md_drain_undo(verbs->worker->drain);
-	if (md_drain_is_on(verbs->worker->drain))
+	uint32_t gpu;
+	if (!read_gpu(verbs, call, question, &gpu))
+		return;
+	if (gpu != MEDUSA_SCHED_NONE)
+		md_gpus_resume(verbs->worker, gpu);
+	else
+		md_drain_undo(verbs->worker->drain);
+	if (gpu == MEDUSA_SCHED_NONE && md_drain_is_on(verbs->worker->drain))
 		md_control_refuse(call, MD_ERR_BUSY, "the daemon is to end, which cannot be taken back");
 	else
 		md_control_answer(call, json_object());

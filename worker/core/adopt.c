@@ -121,18 +121,19 @@ static bool hash_command(const struct md_model *model, char text[MD_HASH_TEXT_BY
 	return true;
 }
 
-static const char *uuid_of(const struct md_worker *worker, uint32_t gpu)
+static const char *name_of(const struct md_worker *worker, uint32_t gpu)
 {
-	const struct md_config_node *node = &worker->config->node;
-	return gpu < node->gpu_count && node->gpus[gpu].uuid ? node->gpus[gpu].uuid : "";
+	const char *name = md_gpus_visible(worker->gpus, gpu);
+	return name ? name : "";
 }
 
 /* Where the GPU stands in this configuration; a GPU without a name is found by its place. */
 static bool find_gpu(const struct md_worker *worker, const struct md_adopt_record *record, uint32_t *gpu)
 {
-	uint32_t count = worker->config->node.gpu_count ? worker->config->node.gpu_count : 1;
+	uint32_t count;
+	md_gpus_list(worker->gpus, &count);
 	for (*gpu = *record->gpu_uuid ? 0 : record->gpu; *gpu < count; ++*gpu)
-		if (!strcmp(uuid_of(worker, *gpu), record->gpu_uuid))
+		if (!strcmp(name_of(worker, *gpu), record->gpu_uuid))
 			return true;
 		else if (!*record->gpu_uuid)
 			break;
@@ -255,7 +256,7 @@ static void write_record(struct md_model *model, pid_t pid)
 	snprintf(record.swap_name, sizeof(record.swap_name), "%s",
 		 model->settings.swap_name ? model->settings.swap_name : "");
 	snprintf(record.state, sizeof(record.state), "%s", md_engine_state_name(md_engine_state(model->engine)));
-	snprintf(record.gpu_uuid, sizeof(record.gpu_uuid), "%s", uuid_of(model->worker, model->gpu));
+	snprintf(record.gpu_uuid, sizeof(record.gpu_uuid), "%s", name_of(model->worker, model->gpu));
 	if (!hash_command(model, record.command))
 		md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for the hash of its command");
 	else if (md_adopt_record_write(adopt->folder, &record, &err) == MD_OK)

@@ -23,7 +23,7 @@ static void run(struct md_worker *worker, const struct medusa_sched_action *acti
 	for (uint32_t i = 0; i < action->request_count; i++) {
 		struct md_worker_job *job = job_of(worker, action->requests[i]);
 		if (job)
-			md_job_grant(job, action->batch);
+			md_job_grant(job, action->batch, action->gpu);
 	}
 }
 

@@ -305,16 +305,17 @@ void md_job_forward(struct md_worker_job *job)
 		send_request(job);
 }
 
-void md_job_grant(struct md_worker_job *job, uint64_t batch)
+void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 {
 	struct md_worker_job **at = &job->model->granted;
 	leave_granted(job); /* its last batch may have failed before its engine was ready */
 	job->batch = batch;
+	job->gpu = gpu;
 	job->stage = MD_JOB_GRANTED;
 	job->granted = md_clock_ns();
 	if (!job->exchange && !job->load) {
 		finish(job);
-	} else if (md_engine_state(job->model->engine) == MD_ENGINE_READY) {
+	} else if (job->gpu == job->model->gpu && md_engine_state(job->model->engine) == MD_ENGINE_READY) {
 		md_job_forward(job);
 	} else {
 		while (*at)

@@ -60,24 +60,50 @@ static void start(struct md_model *model)
 
 static void name_gpu(struct md_model *model)
 {
-	const struct md_config_node *node = &model->worker->config->node;
-	if (model->gpu < node->gpu_count && node->gpus[model->gpu].uuid)
-		snprintf(model->visible, sizeof(model->visible), "CUDA_VISIBLE_DEVICES=%.100s",
-			 node->gpus[model->gpu].uuid);
+	const char *name = md_gpus_visible(model->worker->gpus, model->gpu);
+	if (name)
+		snprintf(model->visible, sizeof(model->visible), "CUDA_VISIBLE_DEVICES=%s", name);
 }
 
-void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
+static void begin_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
 {
-	if (model->worker->ending)
-		return;
 	model->gpu = gpu;
 	model->transfer_in = transfer;
 	name_gpu(model);
-	if (md_engine_state(model->engine) == MD_ENGINE_READY) {
+	if (md_engine_state(model->engine) == MD_ENGINE_READY)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
+	else
+		start(model);
+}
+
+/* As far as it can now: an engine that serves ends when the scheduler wants its memory there. */
+static void move_on(struct md_model *model)
+{
+	enum md_engine_state state = md_engine_state(model->engine);
+	if (!model->moves || model->transfer_in || model->transfer_out || model->worker->ending)
+		return;
+	if (state == MD_ENGINE_SWAPPED)
+		md_engine_stop(model->engine);
+	if (state != MD_ENGINE_STOPPED)
+		return;
+	model->moves = false;
+	begin_load(model, model->next_gpu, model->next_transfer);
+}
+
+/* A process has its GPU for life: on another one, the model needs another process, after this one has ended. */
+void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer)
+{
+	enum md_engine_state state = md_engine_state(model->engine);
+	if (model->worker->ending)
+		return;
+	if (gpu == model->gpu || (state == MD_ENGINE_STOPPED && !model->transfer_in && !model->transfer_out)) {
+		begin_load(model, gpu, transfer);
 		return;
 	}
-	start(model);
+	model->moves = true;
+	model->next_gpu = gpu;
+	model->next_transfer = transfer;
+	move_on(model);
 }
 
 /* The GPU keeps room for the model, and gives it to others at once. */
@@ -115,7 +141,7 @@ static void leave(struct md_model *model)
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 {
 	enum md_engine_state state = model->engine ? md_engine_state(model->engine) : MD_ENGINE_STOPPED;
-	whole = whole || model->gone;
+	whole = whole || model->gone || md_gpus_is_drained(model->worker->gpus, model->gpu);
 	model->transfer_out = transfer;
 	model->out_whole = whole;
 	model->pretended = false;
@@ -136,9 +162,13 @@ void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 
 static void forward_granted(struct md_model *model)
 {
-	while (model->granted) {
-		struct md_worker_job *job = model->granted;
-		model->granted = job->next;
+	struct md_worker_job *job, **at = &model->granted;
+	while ((job = *at)) {
+		if (job->gpu != model->gpu) { /* for the engine that comes after this one */
+			at = &job->next;
+			continue;
+		}
+		*at = job->next;
 		md_job_forward(job);
 	}
 }
@@ -187,6 +217,7 @@ static void is_away(struct md_model *model)
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
+	move_on(model);
 }
 
 static void on_settled(void *context)
@@ -206,13 +237,13 @@ static void on_settled(void *context)
 	/* else it is where the scheduler believes it to be */
 }
 
-/* Requests that were granted or run end here, or wait for what the scheduler makes of them. */
+/* Requests that were granted to this engine, or run, end here, or wait for what the scheduler makes of them. */
 static void return_jobs(struct md_model *model)
 {
 	size_t count;
 	struct md_worker_job **jobs = md_job_list(model->worker, &count);
 	for (size_t i = 0; i < count; i++)
-		if (jobs[i]->model == model && jobs[i]->stage != MD_JOB_WAITING)
+		if (jobs[i]->model == model && jobs[i]->stage != MD_JOB_WAITING && jobs[i]->gpu == model->gpu)
 			md_job_return(jobs[i]);
 	free(jobs);
 }
@@ -250,6 +281,7 @@ static void on_failed(void *context, const char *why)
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
+	move_on(model);
 }
 
 /* ---- models that the configuration does not have any more ---- */
@@ -281,6 +313,9 @@ static void end_retired(struct md_model *model)
 	if (model->load_waits && model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
 	model->load_waits = false;
+	if (model->moves)
+		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->next_transfer);
+	model->moves = false;
 	if (state != MD_ENGINE_STOPPED && state != MD_ENGINE_STOPPING)
 		md_engine_stop(model->engine);
 	else if (state == MD_ENGINE_STOPPED && !model->transfer_in && !model->transfer_out)

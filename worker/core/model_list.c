@@ -126,7 +126,7 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 	for (uint32_t i = 0; i < env->count; i++)
 		model->environment[i] = env->items[i];
 	model->environment[env->count] = model->mark;
-	if (model->worker->names_gpus)
+	if (md_gpus_visible(model->worker->gpus, 0))
 		model->environment[env->count + 1] = model->visible;
 	return MD_OK;
 }
@@ -233,7 +233,8 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	return (struct medusa_sched_function){
 	    .size = sizeof(struct medusa_sched_function),
 	    .backbone = MEDUSA_SCHED_NONE,
-	    .weight_bytes = own->memory_bytes ? own->memory_bytes : guess_memory(all, config, worker->gpu_bytes),
+	    .weight_bytes =
+		own->memory_bytes ? own->memory_bytes : guess_memory(all, config, md_gpus_bytes(worker->gpus)),
 	    .in_host = 1,
 	    .kv_bytes = own->kv_request_bytes,
 	    .keep_alive_ns = config->ttl_ns,
@@ -263,11 +264,7 @@ static enum md_status add_function(struct md_model *model, struct md_error *err)
 static enum md_status make_scheduler(struct md_worker *worker, struct md_error *err)
 {
 	const struct md_config_node *config = &worker->config->node;
-	struct medusa_sched_gpu *gpus = calloc(config->gpu_count + 1, sizeof(*gpus));
-	struct medusa_sched_node node = {.size = sizeof(node),
-					 .gpus = gpus,
-					 .gpu_count = config->gpu_count ? config->gpu_count : 1,
-					 .host_bytes_per_s = 25e9};
+	struct medusa_sched_node node = {.size = sizeof(node), .host_bytes_per_s = 25e9};
 	struct medusa_sched_options options = {.size = sizeof(options),
 					       .queueing = config->policies.queueing,
 					       .placement = config->policies.placement,
@@ -276,27 +273,11 @@ static enum md_status make_scheduler(struct md_worker *worker, struct md_error *
 					       .preloading =
 						   config->policies.preloading ? config->policies.preloading : "none",
 					       .retries = config->retries};
-	if (!gpus)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of GPUs");
-	if (config->gpu_count > 1) {
-		free(gpus);
-		return md_error_set(
-		    err, MD_ERR_UNSUPPORTED,
-		    "medusa.gpus: %u GPUs are given, and one is supported so far: start a medusa-worker for "
-		    "each, with CUDA_VISIBLE_DEVICES in its environment",
-		    config->gpu_count);
-	}
-	for (uint32_t i = 0; i < node.gpu_count; i++)
-		gpus[i] = (struct medusa_sched_gpu){.size = sizeof(gpus[i]),
-						    .memory_bytes = config->gpu_count && config->gpus[i].memory_bytes
-									? config->gpus[i].memory_bytes
-									: MD_WORKER_GPU_BYTES,
-						    .slots = 1024};
-	worker->names_gpus = config->gpu_count && config->gpus[0].uuid;
-	worker->gpu_bytes = gpus[0].memory_bytes;
-	int code = medusa_sched_create(&node, &options, &worker->sched);
-	free(gpus);
-	return code ? md_error_set(err, MD_ERR_INVALID, "%s", medusa_sched_error(NULL)) : MD_OK;
+	MD_FORWARD(md_gpus_create(config, &worker->gpus, err));
+	node.gpus = md_gpus_list(worker->gpus, &node.gpu_count);
+	if (medusa_sched_create(&node, &options, &worker->sched))
+		return md_error_set(err, MD_ERR_INVALID, "%s", medusa_sched_error(NULL));
+	return MD_OK;
 }
 
 /* A command beside this one, as they are installed; else one in PATH. */
@@ -445,6 +426,7 @@ void md_models_destroy(struct md_worker *worker)
 	for (size_t i = 0; i < worker->model_count; i++)
 		md_models_free(&worker->models[i]);
 	md_tenants_destroy(worker);
+	md_gpus_destroy(worker->gpus);
 	free(worker->models);
 	free(worker->current);
 	free(worker->swap_command);

@@ -89,6 +89,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	md_reload_look(worker->reload);
 	md_unload_look(worker);
 	md_model_keep_look(worker);
+	md_gpus_look(worker);
 	md_clients_look(worker);
 	md_verbs_look(service->verbs);
 	if (md_drain_look(worker->drain))

@@ -11,6 +11,7 @@
 #include "worker/accounting/usage_scan.h"
 #include "worker/config/config.h"
 #include "worker/core/engine_log.h"
+#include "worker/core/gpus.h"
 #include "worker/core/learned.h"
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
@@ -35,6 +36,7 @@ enum md_job_stage { MD_JOB_WAITING, MD_JOB_GRANTED, MD_JOB_RUNNING };
 struct md_worker_job {
 	struct md_model *model;
 	uint64_t id, batch;
+	uint32_t gpu; /* GRANTED, RUNNING: on which it runs */
 	enum md_job_stage stage;
 	struct md_http_exchange *exchange; /* NULL: the client is gone, or has its answer */
 	struct md_http_call *call;
@@ -91,7 +93,7 @@ struct md_model {
 	struct md_engine_settings settings;
 	struct md_log_file *log;
 	uint32_t function;                  /* of the scheduler */
-	uint32_t gpu;                       /* where it is, or was last */
+	uint32_t gpu;                       /* where its engine is, or was last: that of its process */
 	uint32_t concurrency, unfinished;   /* requests: at most, and that have not ended */
 	unsigned connect_s, answer_s;       /* see md_http_call_send */
 	uint64_t weight_bytes;              /* as the scheduler knows them */
@@ -102,12 +104,15 @@ struct md_model {
 	bool load_waits;                    /* for the engine of an earlier configuration to end */
 	struct md_model *successor;         /* of a retired one: has its ID and new requests; NULL: nobody */
 	uint64_t transfer_in, transfer_out; /* 0: none is under way */
-	bool out_whole;                     /* transfer_out wants the process to end */
-	struct md_worker_job *granted;      /* in the order in which they were granted */
-	uint64_t unload_at;                 /* when it is stopped although requests run; 0: it is not to be unloaded */
-	uint64_t last_end;                  /* of a request; ns */
-	uint32_t sharing;                   /* jobs in the engine */
-	uint64_t shared_ns, shared_at;      /* the time that each of them would have had, up to then; ns */
+	bool moves;                         /* to next_gpu, when its engine has ended where it is */
+	uint32_t next_gpu;
+	uint64_t next_transfer;        /* into there */
+	bool out_whole;                /* transfer_out wants the process to end */
+	struct md_worker_job *granted; /* in the order in which they were granted */
+	uint64_t unload_at;            /* when it is stopped although requests run; 0: it is not to be unloaded */
+	uint64_t last_end;             /* of a request; ns */
+	uint32_t sharing;              /* jobs in the engine */
+	uint64_t shared_ns, shared_at; /* the time that each of them would have had, up to then; ns */
 	/* counted */
 	struct md_usage usage;
 	uint64_t starts, failures;
@@ -138,8 +143,7 @@ struct md_worker {
 	size_t model_count;        /* with those that have ended */
 	struct md_model **current; /* by their indexes in config */
 	char *swap_command, *restore_command;
-	bool names_gpus; /* engines are told which GPU to use */
-	uint64_t gpu_bytes;
+	struct md_gpus *gpus;
 	int64_t began;    /* seconds since 1970 */
 	unsigned port;    /* of HTTP; 0: a Unix socket */
 	uint64_t refused; /* requests of which the body was not wanted */
@@ -182,8 +186,8 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
  * else with the reason. NULL: out of memory, `done` is not called.
  */
 struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context);
-void md_job_forget(void *job);                                /* `done` is not called; loading goes on */
-void md_job_grant(struct md_worker_job *job, uint64_t batch); /* the scheduler runs it */
+void md_job_forget(void *job);                                              /* `done` is not called; loading goes on */
+void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu); /* the scheduler runs it */
 /* Ends a job that has not begun to run: its client is told that the daemon takes no more work. */
 void md_job_dismiss(struct md_worker_job *job);
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# One medusa-worker with several GPUs: engines on the GPU that the scheduler has chosen, draining, names of GPUs.
+. tests/e2e/lib.sh
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+section 'several GPUs'
+run several python3 tests/worker/several_gpus.py "$work"
+assert_exit several 0
+grep -A3 FAIL "$work/several.out"
+finish
