@@ -113,3 +113,4 @@ On a machine with other work the 99th percentile is that of waiting for a proces
 TTFT includes the connections: the client's, and the worker's own to the engine, which it makes anew for each request."
 printf '%s\n' "$text"
 [ "${RECORD:-1}" = 0 ] || printf '%s\n' "$text" >bench/results/worker.md
+python3 bench/worker_starts.py

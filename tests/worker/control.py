@@ -223,7 +223,7 @@ connection.close()
 # Two daemons, one socket.
 d = Daemon(f"{folder}/one", config)
 other = Daemon(f"{folder}/two", config, "--control", d.control)
-check("a socket that another daemon has", (True, True), (other.process.wait(PATIENCE) != 0, "another process listens there" in other.stderr()))
+check("a socket that another daemon has", (True, True), (other.process.wait(PATIENCE) != 0, "another daemon has its engines beside it" in other.stderr()))
 env = {"XDG_RUNTIME_DIR": f"{folder}/runtime"}
 os.mkdir(f"{folder}/runtime", 0o700)
 daemons = [subprocess.Popen(["medusa-worker", "--config", f"{folder}/one/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/default{i}"],

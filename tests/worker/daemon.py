@@ -119,8 +119,10 @@ class Daemon:
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.control = f"{folder}/control"
-        with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
+        new = f"{folder}/config.{threading.get_ident()}"  # another daemon may read the old one
+        with open(new, "w", encoding="utf-8") as file:
             file.write(config)
+        os.rename(new, f"{folder}/config.yaml")
         with open(f"{folder}/err", "ab") as err:
             self.process = subprocess.Popen(
                 ["medusa-worker", "--config", f"{folder}/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/state",

@@ -20,6 +20,7 @@
 #include "worker/core/notify.h"
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
+#include "worker/engine/keeper.h"
 
 #define MD_LOG_DOMAIN "worker"
 #include "base/log.h"
@@ -102,8 +103,11 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 static enum md_status open_control(struct service *service, const char *path, struct md_error *err)
 {
 	struct md_error why = {0};
-	if (md_control_create(service->worker.base, path, md_verbs_take, service->verbs, &service->control, &why) ==
-	    MD_OK)
+	const struct md_engine_keeper *keeper = md_engine_processes_keeper(service->worker.processes);
+	if (md_engine_keeper_is_taken(keeper)) /* that daemon has the socket, or will have it */
+		md_error_set(&why, MD_ERR_BUSY, "the control socket: another daemon has its engines beside it");
+	else if (md_control_create(service->worker.base, path, md_verbs_take, service->verbs, &service->control,
+				   &why) == MD_OK)
 		return MD_OK;
 	if (*path)
 		return md_error_set(err, why.status, "%s", why.message);

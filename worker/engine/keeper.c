@@ -31,6 +31,7 @@ struct md_engine_keeper {
 	int line;    /* to the keeper */
 	int place;   /* its folder; -1: none */
 	int lock;    /* in the folder; held by daemon and keeper */
+	bool taken;  /* another daemon has the folder */
 	bool served; /* md_engine_keeper_serves was called */
 };
 
@@ -149,10 +150,11 @@ static void take_folder(struct md_engine_keeper *keeper, const char *path)
 	keeper->place = open_folder(path);
 	if (keeper->place >= 0 && hold_folder(keeper))
 		return;
+	keeper->taken = errno == EWOULDBLOCK;
 	md_warn("engines end with this daemon, and it adopts none: %s: %s", path,
-		errno == EWOULDBLOCK ? "another daemon has its engines there"
-		: errno == EACCES    ? "not a folder that only this user can use"
-				     : strerror(errno));
+		keeper->taken     ? "another daemon has its engines there"
+		: errno == EACCES ? "not a folder that only this user can use"
+				  : strerror(errno));
 	if (keeper->place >= 0)
 		close(keeper->place);
 	keeper->place = -1;
@@ -229,6 +231,11 @@ static bool tell(struct md_engine_keeper *keeper, enum md_keeper_word word, int3
 bool md_engine_keeper_has_place(const struct md_engine_keeper *keeper)
 {
 	return keeper && keeper->place >= 0;
+}
+
+bool md_engine_keeper_is_taken(const struct md_engine_keeper *keeper)
+{
+	return keeper && keeper->taken;
 }
 
 void md_engine_keeper_serves(struct md_engine_keeper *keeper, uint64_t wait_ms)

@@ -27,6 +27,8 @@ void md_engine_keeper_destroy(struct md_engine_keeper *keeper);
 
 /* False: it has no folder, so engines can neither be adopted nor left to the next daemon. NULL is fine. */
 bool md_engine_keeper_has_place(const struct md_engine_keeper *keeper);
+/* No folder, because another daemon has it. NULL is fine. */
+bool md_engine_keeper_is_taken(const struct md_engine_keeper *keeper);
 /* From now on groups wait so long for the next daemon; engines of an earlier daemon that were not added are killed. */
 void md_engine_keeper_serves(struct md_engine_keeper *keeper, uint64_t wait_ms);
 /*
