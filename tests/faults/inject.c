@@ -7,16 +7,21 @@
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/export.h"
@@ -32,12 +37,14 @@
  *                     100 on are closed (below are hostcuda's), and every free number becomes one of INJECT_OWN, a
  *                     file of the engine's. Not before a write: between a look at a descriptor and that, nothing can
  *                     be done within a process.
+ *        net          accept, socket, connect, epoll_ctl, pipe, eventfd, readv, writev, posix_spawn: EMFILE, ENOMEM and their kind
  *        join         No call fails. A thread that has waited for a time, and then unlocks its mutex, goes on only when
  *                     another thread waits for its end.
+ *        With N = 0 none fails, and their number is said at the end.
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
-enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN };
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN, NET };
 
 static enum what what;
 static unsigned long wanted, seen;
@@ -45,20 +52,27 @@ static char sources[512], program[4096];
 
 __attribute__((constructor)) static void read_settings(void)
 {
-	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "stop:", "close:", "join:"};
+	static const char *const names[] = {
+	    "", "memory:", "file:", "short:", "kill:", "stop:", "close:", "join:", "net:"};
 	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
 	if (!setting || !from || (only && strcmp(only, base)))
 		return;
 	snprintf(sources, sizeof(sources), ",%s,", from);
-	for (int i = MEMORY; i <= JOIN; i++) {
+	for (int i = MEMORY; i <= NET; i++) {
 		size_t length = strlen(names[i]);
 		if (!strncmp(setting, names[i], length)) {
 			wanted = strtoul(setting + length, NULL, 10);
 			what = (enum what)i;
 		}
 	}
+}
+
+__attribute__((destructor)) static void say_number(void)
+{
+	if (what != NOTHING && !wanted)
+		dprintf(STDERR_FILENO, "inject: %lu calls\n", seen);
 }
 
 /* Without a lock and without memory: this is asked within the allocator. */
@@ -135,6 +149,11 @@ static bool is_due(enum what kind, const char *call, void *caller)
 #define FAIL_FILE(call, code, result)                                                                                  \
 	(void)(is_due(KILL, call, CALLER) || is_due(STOP, call, CALLER));                                              \
 	if (is_due(FILES, call, CALLER)) {                                                                             \
+		errno = code;                                                                                          \
+		return result;                                                                                         \
+	}
+#define FAIL_NET(call, code, result)                                                                                   \
+	if (is_due(NET, call, CALLER)) {                                                                               \
 		errno = code;                                                                                          \
 		return result;                                                                                         \
 	}
@@ -472,4 +491,73 @@ MD_EXPORT ssize_t readlink(const char *path, char *out, size_t size)
 	REAL(ssize_t, "readlink", const char *, char *, size_t)
 	FAIL_FILE("readlink", EACCES, -1)
 	return real(path, out, size);
+}
+
+/* ---- connections, pipes, processes ---- */
+
+MD_EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
+{
+	REAL(int, "accept4", int, struct sockaddr *, socklen_t *, int)
+	FAIL_NET("accept4", EMFILE, -1)
+	return real(fd, address, size, flags);
+}
+
+MD_EXPORT int socket(int domain, int type, int protocol)
+{
+	REAL(int, "socket", int, int, int)
+	FAIL_NET("socket", EMFILE, -1)
+	return real(domain, type, protocol);
+}
+
+MD_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t size)
+{
+	REAL(int, "connect", int, const struct sockaddr *, socklen_t)
+	FAIL_NET("connect", ENETUNREACH, -1)
+	return real(fd, address, size);
+}
+
+MD_EXPORT int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+	REAL(int, "epoll_ctl", int, int, int, struct epoll_event *)
+	if (operation == EPOLL_CTL_ADD) {
+		FAIL_NET("epoll_ctl", ENOSPC, -1)
+	}
+	return real(epoll, operation, fd, event);
+}
+
+MD_EXPORT int pipe2(int ends[2], int flags)
+{
+	REAL(int, "pipe2", int *, int)
+	FAIL_NET("pipe2", EMFILE, -1)
+	return real(ends, flags);
+}
+
+MD_EXPORT int eventfd(unsigned count, int flags)
+{
+	REAL(int, "eventfd", unsigned, int)
+	FAIL_NET("eventfd", EMFILE, -1)
+	return real(count, flags);
+}
+
+MD_EXPORT ssize_t readv(int fd, const struct iovec *parts, int count)
+{
+	REAL(ssize_t, "readv", int, const struct iovec *, int)
+	FAIL_NET("readv", ECONNRESET, -1)
+	return real(fd, parts, count);
+}
+
+MD_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+	REAL(ssize_t, "writev", int, const struct iovec *, int)
+	FAIL_NET("writev", EPIPE, -1)
+	return real(fd, parts, count);
+}
+
+MD_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+			   const posix_spawnattr_t *attributes, char *const argv[], char *const environment[])
+{
+	REAL(int, "posix_spawnp", pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+	     char *const *, char *const *)
+	FAIL_NET("posix_spawnp", EAGAIN, EAGAIN)
+	return real(pid, file, actions, attributes, argv, environment);
 }

@@ -12,6 +12,8 @@ if [ -n "${SAN:-}" ]; then
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 fi
 [ -z "${TSAN:-}" ] || export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
+# Each call of medusa-worker, but for many of the same place that write a page; sanitizers' allocators are not counted.
+worker_calls() { POINTS=${POINTS:-700} bash tests/e2e/test_worker_injected.sh; }
 soak() { SECONDS_OF_SOAK=${SOAK:-3600} bash tests/e2e/test_worker_soak.sh; }
 if [ "$*" = soak ]; then
 	soak
@@ -25,6 +27,7 @@ fi
 if [ $# = 0 ]; then
 	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1
 fi
+[ $# -gt 0 ] || [ -n "${SAN:-}${TSAN:-}" ] || worker_calls || exit 1
 [ $# -gt 0 ] || [ "${SOAK:-}" = 0 ] || then_soak=1
 python3 tests/faults/torture.py "$@" || exit 1
 [ -z "${then_soak:-}" ] || soak
