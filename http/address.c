@@ -78,7 +78,7 @@ enum md_status md_http_address_clear(const struct md_http_address *address, stru
 	if (lstat(path, &is))
 		return MD_OK;
 	if (!S_ISSOCK(is.st_mode))
-		return md_error_set(err, MD_ERR_INVALID, "%s is there already, and is no socket: remove it", path);
+		return md_error_set(err, MD_ERR_BUSY, "%s is there already, and is no socket: remove it", path);
 	MD_AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && !connect(fd, &address->any, address->size))
 		return md_error_set(err, MD_ERR_BUSY, "%s: another process listens there", path);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "http/reader.h"
 #include "http/text.h"
@@ -84,27 +85,63 @@ static void on_end(void *context)
 
 static const struct md_http_reader_events reading = {.head = on_head, .body = on_body, .end = on_end};
 
-/* The call may be gone on return. */
-static void take(struct md_http_call *call, bool closed)
+/* What has come of the answer so far; its pause is obeyed, unless `all` of it is wanted. */
+static void read_input(struct md_http_call *call, bool all)
 {
 	struct evbuffer *input = bufferevent_get_input(call->wire);
-	const struct md_http_call_events *events = call->events;
-	void *context = call->context;
 	size_t size;
-	while (!call->reader.status && !call->reader.ended && (!call->paused || closed) &&
+	while (!call->reader.status && !call->reader.ended && (!call->paused || all) &&
 	       (size = evbuffer_get_contiguous_space(input)) > 0)
 		evbuffer_drain(input,
 			       md_http_reader_feed(&call->reader, (char *)evbuffer_pullup(input, (ssize_t)size), size));
+}
+
+/* The answer is whole, and the call is gone on return. */
+static void end(struct md_http_call *call)
+{
+	const struct md_http_call_events *events = call->events;
+	void *context = call->context;
+	free_call(call);
+	events->end(context);
+}
+
+/* The call may be gone on return. */
+static void take(struct md_http_call *call, bool closed)
+{
+	read_input(call, closed);
 	if (closed)
 		md_http_reader_close(&call->reader);
-	if (call->reader.ended) {
-		free_call(call);
-		events->end(context);
-	} else if (call->reader.status) {
+	if (call->reader.ended)
+		end(call);
+	else if (call->reader.status)
 		fail(call, call->reader.why);
-	} else if (closed) {
+	else if (closed)
 		fail(call, "the engine closed the connection without an answer");
-	}
+}
+
+/* Of a connection that nobody writes into any more. */
+static void read_socket(struct md_http_call *call)
+{
+	char bytes[AT_ONCE];
+	ssize_t got = 0;
+	while (!call->reader.status && !call->reader.ended &&
+	       (got = recv(bufferevent_getfd(call->wire), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		for (size_t fed = 0; fed < (size_t)got && !call->reader.status && !call->reader.ended;)
+			fed += md_http_reader_feed(&call->reader, bytes + fed, (size_t)got - fed);
+	if (!got && !call->reader.ended && !call->reader.status)
+		md_http_reader_close(&call->reader);
+}
+
+bool md_http_call_take_rest(struct md_http_call *call)
+{
+	if (!call->connected)
+		return false;
+	read_input(call, true);
+	read_socket(call);
+	bool ended = call->reader.ended;
+	if (ended)
+		end(call);
+	return ended;
 }
 
 static void on_read(struct bufferevent *wire, void *context)

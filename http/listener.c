@@ -65,8 +65,11 @@ static enum md_status open_socket(struct md_http_listener *made, struct event_ba
 	made->socket = evconnlistener_new_bind(base, on_accept, made,
 					       LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
 					       BACKLOG, &address.any, (int)address.size);
+	if (!made->socket)
+		return md_error_set(err, errno == EADDRINUSE ? MD_ERR_BUSY : MD_ERR_OUTPUT, "listening on %s: %s",
+				    listen, strerror(errno));
 	/* made so, it says nothing when the loop does not take it, and would never hear anybody */
-	if (!made->socket || evconnlistener_disable(made->socket) || evconnlistener_enable(made->socket))
+	if (evconnlistener_disable(made->socket) || evconnlistener_enable(made->socket))
 		return md_error_set(err, MD_ERR_IO, "listening on %s: %s", listen, strerror(errno));
 	evconnlistener_set_error_cb(made->socket, on_error);
 	made->port = md_http_address_port(evconnlistener_get_fd(made->socket));

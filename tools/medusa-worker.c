@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "http/address.h"
 #include "tools/options.h"
 #include "worker/core/service.h"
 
@@ -35,6 +36,10 @@ static const struct md_command command = {
     .name = "medusa-worker",
     .usage = "--config FILE [--listen ADDRESS:PORT]",
     .summary = "Serves many models on this machine's GPUs behind one address that speaks OpenAI's API.",
+    .exit_codes = "  0  all good, or ended by a signal\n"
+		  "  2  usage\n"
+		  "  3  the configuration is bad or cannot be read\n"
+		  "  4  it cannot serve: the address is taken, a folder cannot be written to\n",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
 };
@@ -103,6 +108,9 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "there are no arguments, only options");
 	if (!config_path && !config_folder)
 		return md_options_usage_error(&command, "--config FILE is missing");
+	struct md_http_address address;
+	if (listen_text && md_http_address_parse(listen_text, &address, &err) != MD_OK)
+		return md_options_usage_error(&command, "--listen: %s", err.message);
 	const struct md_worker_config *config = md_worker_config_create(config_path, config_folder, &err);
 	if (!config)
 		return md_options_report(&command, &err);

@@ -37,6 +37,15 @@ run join python3 tests/worker/join_engines.py "$work"
 assert_exit join 0
 grep -A3 FAIL "$work/join.out"
 
+section 'what engines print'
+run logs python3 tests/worker/engine_logs.py "$work"
+assert_exit logs 0
+grep -A3 FAIL "$work/logs.out"
+section 'small pages, the end of the daemon, and what it leaves'
+run pages python3 tests/worker/small_pages.py "$work"
+assert_exit pages 0
+grep -A3 FAIL "$work/pages.out"
+
 section 'its command line'
 run check medusa-worker --config "$work/requests/config.yaml" --check
 assert_exit check 0

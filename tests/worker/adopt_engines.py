@@ -155,7 +155,7 @@ with socket.create_server(("127.0.0.1", 0)) as taken:
     with open(f"{folder}/twins/fail", "w", encoding="utf-8") as err:
         code = subprocess.run(["medusa-worker", "--config", f"{d.folder}/config.yaml", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--state",
                                f"{d.folder}/state", "--control", d.control], stderr=err, timeout=PATIENCE, check=False).returncode
-check("a daemon that cannot serve", 3, code)
+check("a daemon that cannot serve", 4, code)
 check("leaves engines alone", True, lives(pid))
 twins = []
 

@@ -120,6 +120,25 @@ check("an engine that kills itself", 502, d.chat("a", die=True).status)
 check("is tried again once", 1, count("a")["retries"])
 check("an engine that does not start", (502, 1), (d.chat("dies").status, count("dies")["failed"]))
 check("a load is no request", (502, 1), (d.ask("POST", "/api/models/load/dies").status, count("dies")["total"]))
+# An engine that ends when it has sent its whole answer has served it, whatever of that is seen first.
+def ends():
+    """How often the engine of b has ended."""
+    return next(m["failures"] for m in d.get("/api/status").json["models"] if m["model"] == "b")
+
+
+before = count("b")
+for size in (0, 100000, 2000000):
+    for i in range(8):
+        ended = ends()
+        r = d.chat("b", die_after=True, pad=size)
+        until("its end is seen", lambda: ends() > ended)
+        check(f"an answer of {size} bytes, and then the engine's end", (200, "b", size), (r.status, r.json.get("name"), len(r.json.get("pad", ""))))
+        ended = ends()
+        r = d.chat("b", die_after=True, pad=size // 10, stream=True, max_tokens=10, token=0)
+        until("its end is seen", lambda: ends() > ended)
+        check(f"a stream of {size} bytes, and then the engine's end", (200, 10, True), (r.status, len(r.events), r.body.endswith(b"data: [DONE]\n\n")))
+after = count("b")
+check("all are served, none is tried again", (48, 0, 0), tuple(after[k] - before[k] for k in ("served", "failed", "retries")))
 check("a drain", 0, d.ctl("drain").returncode)
 check("refuses", (503, 1), (d.chat("b").status, count("b")["refused"]))
 for model in ("a", "b", "dies"):

@@ -117,6 +117,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = asked.get("tokens")
         return {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
 
+    def perhaps_die(self, asked):
+        """The whole answer is the system's now."""
+        if asked.get("die_after"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def cut(self, kind, size):
         """An answer that ends too early: within an event, a length, or chunks."""
         event = json.dumps({"choices": [{"index": 0, "delta": {"content": "whole"}}]})
@@ -171,6 +176,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         time.sleep(asked.get("wait", 0))
         while asked.get("until") and not os.path.exists(asked["until"]):
             time.sleep(0.01)
+        for i in range(asked.get("print", 0)):
+            sys.stdout.write(f"line {i + asked.get('print_from', 0)} {'.' * 990}\n")
+        sys.stdout.flush()
         memory = device.count() if device else None
         if asked.get("prove"):
             self.prove(asked, memory is not False)
@@ -184,8 +192,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if not asked.get("stream"):
             self.end()
-            self.answer(asked.get("status", 200), {**self.usage(asked), "name": options.name, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {**self.usage(asked), "pad": "x" * asked.get("pad", 0), "name": options.name, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
+            self.perhaps_die(asked)
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -203,6 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
         self.end()
         self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        self.perhaps_die(asked)
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine prints: a file that it writes by itself, so that it goes on when the worker does not. */
+/* What an engine prints: a log in a file, which is read here and written by a process of its own (log_writer.h). */
 #ifndef MD_WORKER_CORE_ENGINE_LOG_H
 #define MD_WORKER_CORE_ENGINE_LOG_H
 
@@ -7,24 +7,24 @@
 #include <stdint.h>
 
 #include "base/status.h"
-
-#define MD_LOG_FILE_MAX (8u << 20) /* bytes; then the older half goes */
+#include "worker/core/log_writer.h"
 
 struct md_log_file;
 
-/* Opens or makes DIRECTORY/NAME.log, with what a file name can't hold in NAME replaced. */
-enum md_status md_log_file_open(const char *directory, const char *name, struct md_log_file **log,
-				struct md_error *err);
+/*
+ * DIRECTORY/NAME.log, which is made if need be. What a file name can't hold, or could take for something else, is %XX in
+ * it, and a very long name ends with a hash, so that no two models have one file. The writer is borrowed.
+ */
+enum md_status md_log_file_open(struct md_log_writer *writer, const char *directory, const char *name,
+				struct md_log_file **log, struct md_error *err);
 void md_log_file_close(struct md_log_file *log); /* NULL is fine */
 
-int md_log_file_output(const struct md_log_file *log); /* for the engine: everything written is appended */
+int md_log_file_output(struct md_log_file *log); /* for the engine; -1: there is none, and it was said why */
 const char *md_log_file_path(const struct md_log_file *log);
 /*
- * Bytes from *offset on, at most `size`; *offset moves on. Offsets count all that was ever written; one that is no longer
- * there becomes the oldest that is. UINT64_MAX: the end.
+ * Bytes from *offset on, at most `size`; *offset moves on. Offsets count what was written since the log that is there
+ * began; one that is no longer there becomes the oldest that is. UINT64_MAX: the end. Fewer bytes than there are may come.
  */
 size_t md_log_file_read(struct md_log_file *log, uint64_t *offset, char *bytes, size_t size);
-/* Cuts the older half off a file that has become too large; called now and then. */
-void md_log_file_trim(struct md_log_file *log);
 
 #endif

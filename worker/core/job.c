@@ -326,9 +326,14 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 	}
 }
 
-/* The batch has failed with the engine: the scheduler decides whether it is tried again. */
+/*
+ * The batch has failed with the engine: the scheduler decides whether it is tried again. An answer that the engine has
+ * sent whole before it ended is one, although the end of the process was seen before the end of the connection.
+ */
 bool md_job_return(struct md_worker_job *job)
 {
+	if (job->call && md_http_call_take_rest(job->call))
+		return false;
 	bool counts = job->stage == MD_JOB_RUNNING || job->model->fails;
 	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !job->model->hopeless);
 	if (job->head_sent || !again) {

@@ -343,4 +343,11 @@ static void on_changed(void *context)
 	md_info("model %s: %s", model->id, md_engine_state_name(md_engine_state(model->engine)));
 }
 
-const struct md_engine_events md_model_events = {.settled = on_settled, .failed = on_failed, .changed = on_changed};
+static int output(void *context)
+{
+	struct md_model *model = context;
+	return md_log_file_output(model->log);
+}
+
+const struct md_engine_events md_model_events = {
+    .settled = on_settled, .failed = on_failed, .changed = on_changed, .output = output};

@@ -14,6 +14,7 @@
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
 #include "worker/engine/port_owner.h"
+#include "worker/engine/swap_sockets.h"
 
 #define MD_LOG_DOMAIN "worker"
 #include "base/log.h"
@@ -46,7 +47,7 @@ static size_t count(char *const *argv)
 /* Names of engines are letters, digits, dots, dashes and underscores; the number keeps two of them apart. */
 static void name_engine(struct md_model *model)
 {
-	int used = snprintf(model->swap_name, sizeof(model->swap_name), "worker-%d-%zu-", (int)getpid(),
+	int used = snprintf(model->swap_name, sizeof(model->swap_name), MD_SWAP_SOCKETS_PREFIX "%d-%zu-", (int)getpid(),
 			    (size_t)(model - model->worker->models));
 	for (const char *at = model->id; *at && used + 1 < (int)sizeof(model->swap_name); at++)
 		model->swap_name[used++] = isalnum((unsigned char)*at) || strchr("._-", *at) ? *at : '_';
@@ -199,9 +200,9 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	set_limits(model);
 	settings->host = model->host;
 	settings->swap_ms = 30000;
-	MD_FORWARD(md_log_file_open(model->worker->directory, config->id, &model->log, err));
-	model->engine = md_engine_create(model->worker->base, model->worker->processes, settings,
-					 md_log_file_output(model->log), &md_model_events, model);
+	MD_FORWARD(md_log_file_open(model->worker->log_writer, model->worker->directory, config->id, &model->log, err));
+	model->engine =
+	    md_engine_create(model->worker->base, model->worker->processes, settings, &md_model_events, model);
 	return model->engine ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", config->id);
 }
 

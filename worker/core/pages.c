@@ -45,6 +45,28 @@ static void list_models(struct md_worker *worker, struct md_http_exchange *excha
 	md_reply_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
+static void show_model(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
+{
+	const struct md_model *model = md_models_find(worker, name);
+	if (model)
+		md_reply_json(exchange, 200, describe(worker, model, strcmp(name, model->id) ? name : model->id));
+	else
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
+}
+
+/* Whose engines can be reached as /upstream/NAME/. */
+static void list_upstreams(struct md_worker *worker, struct md_http_exchange *exchange)
+{
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
+		if (!model->config->unlisted)
+			json_array_append_new(list, json_pack("{s:s, s:s}", "model", model->id, "state",
+							      md_engine_state_name(md_engine_state(model->engine))));
+	}
+	md_reply_json(exchange, 200, json_pack("{s:o}", "models", list));
+}
+
 /* A model whose engine a later one replaces is not shown beside that one. */
 static bool is_shown(const struct md_model *model)
 {
@@ -80,7 +102,9 @@ static void show_log(struct md_worker *worker, struct md_http_exchange *exchange
 	}
 	md_log_file_read(model->log, &end, text, 0);
 	from = end > HISTORY ? end - HISTORY : 0;
-	size_t size = md_log_file_read(model->log, &from, text, HISTORY);
+	size_t size = 0;
+	for (size_t got; (got = md_log_file_read(model->log, &from, text + size, HISTORY - size));)
+		size += got;
 	text[size] = '\0';
 	md_reply_text(exchange, 200, "text/plain; charset=utf-8", text);
 	free(text);
@@ -97,6 +121,14 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 		return false;
 	if (!strcmp(path, "/v1/models") || !strcmp(path, "/models"))
 		list_models(worker, exchange);
+	else if (!strncmp(path, "/v1/models/", 11))
+		show_model(worker, exchange, path + 11);
+	else if (!strcmp(path, "/upstream"))
+		list_upstreams(worker, exchange);
+	else if (!strcmp(path, "/api/version"))
+		md_reply_json(
+		    exchange, 200,
+		    json_pack("{s:s, s:s, s:s}", "version", MD_VERSION, "commit", "unknown", "build_date", "unknown"));
 	else if (!strcmp(path, "/running"))
 		list_running(worker, exchange);
 	else if (!strcmp(path, "/health") || !strcmp(path, "/wol-health"))

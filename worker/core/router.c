@@ -258,9 +258,9 @@ static void answer_options(struct md_http_exchange *exchange)
 	md_http_answer_end(exchange);
 }
 
-static bool is_open(const char *path)
+static bool is_open(const struct md_http_head *head, const char *path)
 {
-	return md_page_is_open(path) || !strcmp(path, "/health") || !strcmp(path, "/wol-health") ||
+	return md_page_is_open(head, path) || !strcmp(path, "/health") || !strcmp(path, "/wol-health") ||
 	       !strcmp(path, "/favicon.ico");
 }
 
@@ -295,7 +295,7 @@ unsigned md_router_admit(void *context, const struct md_http_head *head, const c
 	unsigned status = check_target(head, path, why);
 	if (status)
 		return status;
-	if (is_open(path) || !strcmp(head->method, "OPTIONS")) {
+	if (is_open(head, path) || !strcmp(head->method, "OPTIONS")) {
 		*why = "a request like this has no body";
 		return head->chunked || head->length > 0 ? 413 : 0;
 	}

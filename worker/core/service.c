@@ -21,11 +21,14 @@
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
 #include "worker/engine/keeper.h"
+#include "worker/engine/swap_sockets.h"
 
 #define MD_LOG_DOMAIN "worker"
 #include "base/log.h"
 
 #define TICK_S 1
+#define SWEEP_TICKS 60u
+#define SWEEP_FIRST 2u  /* engines of a daemon that was killed end soon after it */
 #define DRAIN_MS 30000u /* for requests, when the daemon ends */
 
 /* All that would end the daemon by themselves, without its engines. */
@@ -38,6 +41,7 @@ struct service {
 	struct event *ends[sizeof(ending_signals) / sizeof(*ending_signals)];
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
+	unsigned ticks;
 	bool ending;
 };
 
@@ -82,10 +86,6 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	struct service *service = context;
 	struct md_worker *worker = &service->worker;
 	(void)fd, (void)what;
-	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
-		if (!model->retired)
-			md_log_file_trim(model->log);
-	md_templates_look(worker);
 	md_model_look(worker);
 	md_reload_look(worker->reload);
 	md_unload_look(worker);
@@ -93,6 +93,8 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	md_gpus_look(worker);
 	md_clients_look(worker);
 	md_verbs_look(service->verbs);
+	if (service->ticks++ % SWEEP_TICKS == SWEEP_FIRST)
+		md_swap_sockets_sweep();
 	if (md_drain_look(worker->drain))
 		end_now(service);
 }
@@ -146,6 +148,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->processes = worker->base ? md_engine_processes_create(worker->base, has_place ? place : NULL) : NULL;
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
+	worker->log_writer = md_log_writer_create(worker->base, false);
+	if (!worker->log_writer)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "the process that writes the logs of engines: %s",
+				    strerror(errno));
 	worker->drain = md_drain_create(worker);
 	worker->notify = md_notify_create(worker->base);
 	if (*worker->config->node.state) {
@@ -218,6 +224,7 @@ static void end(struct service *service)
 	free_event(service->hangup);
 	free_event(service->tick);
 	md_engine_processes_destroy(worker->processes);
+	md_log_writer_destroy(worker->log_writer);
 	if (worker->base)
 		event_base_free(worker->base);
 }
@@ -237,7 +244,9 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 			printf("listening on %.*s:%u\n", (int)(colon - options->listen), options->listen, port);
 		else
 			printf("listening on %s\n", options->listen);
-		fflush(stdout);
+		if (fflush(stdout))
+			md_warn("standard output, which says where the daemon listens: %s", strerror(errno));
+		clearerr(stdout); /* it serves all the same */
 		load_first(&service.worker);
 		md_notify_ready(service.worker.notify);
 		event_base_dispatch(service.worker.base);

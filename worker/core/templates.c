@@ -84,7 +84,7 @@ static enum md_status create_one(struct md_worker *worker, struct one *one, cons
 	snprintf(name, sizeof(name), "template-%.120s", config->name);
 	MD_FORWARD(name_socket(one, folder, (uint32_t)(config - worker->config->node.templates), err));
 	MD_FORWARD(name_variables(one, &config->env, err));
-	MD_FORWARD(md_log_file_open(worker->directory, name, &one->log, err));
+	MD_FORWARD(md_log_file_open(worker->log_writer, worker->directory, name, &one->log, err));
 	one->settings = (struct md_engine_template_settings){.name = config->name,
 							     .argv = (char *const *)config->argv,
 							     .environment = one->environment,
@@ -136,11 +136,4 @@ struct md_engine_template *md_templates_find(const struct md_worker *worker, con
 			return one->template;
 	}
 	return NULL;
-}
-
-void md_templates_look(struct md_worker *worker)
-{
-	for (uint32_t i = 0; worker->templates && i < worker->templates->count; i++)
-		if (worker->templates->items[i].log)
-			md_log_file_trim(worker->templates->items[i].log);
 }

@@ -13,6 +13,5 @@ enum md_status md_templates_create(struct md_worker *worker, const char *folder,
 void md_templates_destroy(struct md_worker *worker); /* engines that they have forked go on */
 /* NULL: there is none of this name. */
 struct md_engine_template *md_templates_find(const struct md_worker *worker, const char *name);
-void md_templates_look(struct md_worker *worker); /* now and then: at the size of their logs */
 
 #endif

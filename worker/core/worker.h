@@ -138,7 +138,8 @@ struct md_worker {
 	struct event_base *base;
 	struct md_http_front *front;
 	struct md_engine_processes *processes;
-	const char *directory;     /* for what engines print */
+	const char *directory; /* for what engines print */
+	struct md_log_writer *log_writer;
 	struct md_model *models;   /* by the scheduler's numbers; those without an engine have ended */
 	size_t model_count;        /* with those that have ended */
 	struct md_model **current; /* by their indexes in config */

@@ -12,6 +12,7 @@
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
+#include "worker/engine/swap_sockets.h"
 #include "worker/engine/template_fork.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -29,7 +30,6 @@ struct md_engine {
 	const struct md_engine_settings *settings;
 	const struct md_engine_events *events;
 	void *context;
-	int output;
 	enum md_engine_state state;
 	struct md_engine_process *process, *helper; /* helper: medusa-swap, or the command that stops */
 	struct md_template_fork *fork;              /* a template was asked for its process */
@@ -127,8 +127,10 @@ static bool run_stop_command(struct md_engine *engine)
 {
 	struct md_error err;
 	char **words = expand(engine->settings->stop_argv, md_engine_process_id(engine->process));
-	struct md_engine_command command = {
-	    .argv = words, .extra = engine->settings->environment, .output = engine->output, .helper = true};
+	struct md_engine_command command = {.argv = words,
+					    .extra = engine->settings->environment,
+					    .output = engine->events->output(engine->context),
+					    .helper = true};
 	bool runs = words && words[0] && !engine->helper &&
 		    md_engine_process_start(engine->processes, &command, on_stop_command_ended, engine, &engine->helper,
 					    &err) == MD_OK;
@@ -152,12 +154,20 @@ static void give_up(struct md_engine *engine, const char *why)
 	tell_to_end(engine);
 }
 
+/* A process that was killed, or ends itself at once, leaves its socket behind. */
+static void remove_socket(const struct md_engine *engine)
+{
+	if (engine->settings->swap_name)
+		md_swap_sockets_remove(engine->settings->swap_name);
+}
+
 static void on_ended(void *context, int status)
 {
 	struct md_engine *engine = context;
 	bool stopping = engine->state == MD_ENGINE_STOPPING, unwanted = engine->unwanted, wanted = engine->was_wanted;
 	char why[256], what[96];
 	engine->process = NULL;
+	remove_socket(engine);
 	engine->unwanted = engine->was_wanted = engine->adopting = false;
 	event_del(engine->look);
 	md_engine_process_describe(status, what, sizeof(what));
@@ -233,7 +243,7 @@ static void run_command(struct md_engine *engine)
 {
 	const struct md_engine_settings *settings = engine->settings;
 	struct md_engine_command command = {
-	    .argv = settings->argv, .extra = settings->environment, .output = engine->output};
+	    .argv = settings->argv, .extra = settings->environment, .output = engine->events->output(engine->context)};
 	struct md_error err = {0};
 	if (md_engine_process_start(engine->processes, &command, on_ended, engine, &engine->process, &err) != MD_OK) {
 		fail_start(engine, err.message);
@@ -283,7 +293,7 @@ static void start_process(struct md_engine *engine)
 	static const struct md_template_fork_events events = {.forked = on_forked, .failed = on_not_forked};
 	const struct md_engine_settings *settings = engine->settings;
 	struct md_engine_command command = {
-	    .argv = settings->fork_argv, .extra = settings->fork_environment, .output = engine->output};
+	    .argv = settings->fork_argv, .extra = settings->fork_environment, .output = engine->events->output(engine->context)};
 	char why[256];
 	engine->origin[0] = '\0';
 	if (!settings->template) {
@@ -370,7 +380,8 @@ static bool swap(struct md_engine *engine, const char *verb)
 			      strcmp(verb, "out") ? NULL : (char *)"--deadline",
 			      deadline,
 			      NULL};
-	struct md_engine_command command = {.argv = argv, .output = engine->output, .helper = true};
+	struct md_engine_command command = {
+	    .argv = argv, .output = engine->events->output(engine->context), .helper = true};
 	struct md_error err;
 	return !engine->helper && md_engine_process_start(engine->processes, &command, on_swap_ended, engine,
 							  &engine->helper, &err) == MD_OK;
@@ -468,8 +479,8 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
 /* ---- beginning and end ---- */
 
 struct md_engine *md_engine_create(struct event_base *base, struct md_engine_processes *processes,
-				   const struct md_engine_settings *settings, int output,
-				   const struct md_engine_events *events, void *context)
+				   const struct md_engine_settings *settings, const struct md_engine_events *events,
+				   void *context)
 {
 	struct md_engine *engine = calloc(1, sizeof(*engine));
 	if (!engine)
@@ -479,7 +490,6 @@ struct md_engine *md_engine_create(struct event_base *base, struct md_engine_pro
 				     .settings = settings,
 				     .events = events,
 				     .context = context,
-				     .output = output,
 				     .deadline = evtimer_new(base, on_deadline, engine),
 				     .look = evtimer_new(base, on_look, engine)};
 	if (engine->deadline && engine->look)
@@ -494,8 +504,10 @@ void md_engine_destroy(struct md_engine *engine)
 		return;
 	md_engine_health_stop(engine->health);
 	md_template_fork_cancel(engine->fork);
-	if (engine->process)
+	if (engine->process) {
 		md_engine_process_kill(engine->process);
+		remove_socket(engine);
+	}
 	if (engine->helper)
 		md_engine_process_kill(engine->helper);
 	if (engine->deadline)

@@ -47,12 +47,13 @@ struct md_engine_events {
 	 */
 	void (*failed)(void *context, const char *why);
 	void (*changed)(void *context); /* the state has changed, for whoever shows it */
+	int (*output)(void *context);   /* where what its commands print goes, borrowed; -1: nowhere */
 };
 
-/* output: where the command's output goes; borrowed. NULL: out of memory. */
+/* NULL: out of memory. */
 struct md_engine *md_engine_create(struct event_base *base, struct md_engine_processes *processes,
-				   const struct md_engine_settings *settings, int output,
-				   const struct md_engine_events *events, void *context);
+				   const struct md_engine_settings *settings, const struct md_engine_events *events,
+				   void *context);
 /* Kills the process if it still runs. NULL is fine. */
 void md_engine_destroy(struct md_engine *engine);
 

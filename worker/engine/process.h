@@ -28,7 +28,7 @@ struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
 	const char *const
 	    *extra;  /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
-	int output;  /* gets stdout and stderr; borrowed */
+	int output;  /* gets stdout and stderr; borrowed. -1: /dev/null does */
 	bool helper; /* see md_engine_keeper_add */
 };
 

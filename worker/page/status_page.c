@@ -50,9 +50,36 @@ static void answer_page(struct md_http_exchange *exchange)
 	md_http_answer_end(exchange);
 }
 
-bool md_page_is_open(const char *path)
+static bool is_page(const char *path)
 {
 	return !strcmp(path, "/") || !strcmp(path, "/ui");
+}
+
+/* The page's address, from any address below the same folder, so that a proxy may put a folder before all of them. */
+static void lead_to_page(struct md_http_exchange *exchange, const char *path)
+{
+	char location[64] = "";
+	size_t used = 0;
+	for (const char *at = strchr(path + 1, '/'); at && used + 6 < sizeof(location); at = strchr(at + 1, '/'))
+		used += (size_t)snprintf(location + used, sizeof(location) - used, "../");
+	snprintf(location + used, sizeof(location) - used, "ui");
+	md_http_answer_begin(exchange, 302, 0);
+	md_http_answer_header(exchange, "Location", location);
+	md_http_answer_body(exchange);
+	md_http_answer_end(exchange);
+}
+
+/* Of a browser, which shows the page instead of a list. */
+static bool wants_page(const struct md_http_head *head, const char *path)
+{
+	const char *accepted = md_http_head_find(head, "Accept");
+	bool listed = !strcmp(path, "/upstream") || !strcmp(path, "/logs");
+	return !strncmp(path, "/ui/", 4) || (listed && accepted && strstr(accepted, "text/html"));
+}
+
+bool md_page_is_open(const struct md_http_head *head, const char *path)
+{
+	return is_page(path) || wants_page(head, path);
 }
 
 /* ---- by path ---- */
@@ -64,8 +91,10 @@ bool md_page_take(struct md_worker *worker, struct md_http_exchange *exchange, c
 		return md_page_orders_take(worker, exchange, path);
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return false;
-	if (md_page_is_open(path))
+	if (is_page(path))
 		answer_page(exchange);
+	else if (wants_page(md_http_exchange_head(exchange), path))
+		lead_to_page(exchange, path);
 	else if (!strcmp(path, "/api/events"))
 		md_page_events_take(worker, exchange);
 	else if (!strcmp(path, "/api/status"))

@@ -10,6 +10,6 @@ extern const char md_page_bytes[]; /* ends with a NUL */
 /* True: it is the path of the status page, of events, of a log's stream or of an order; then it was taken. */
 bool md_page_take(struct md_worker *worker, struct md_http_exchange *exchange, const char *path);
 /* Whether the path needs no key: the page holds nothing of the daemon's. */
-bool md_page_is_open(const char *path);
+bool md_page_is_open(const struct md_http_head *head, const char *path);
 
 #endif
