@@ -3,6 +3,7 @@
 
 demo_worker.py FOLDER ENGINE GGUF ARTIFACT LLAMACPP: GGUF, ARTIFACT and LLAMACPP (a folder with xllamacpp) may be empty.
 """
+import glob
 import http.client
 import json
 import os
@@ -11,6 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "worker"))
+from daemon import free_ports  # noqa: E402
 
 folder, engine, gguf, artifact, llamacpp = sys.argv[1:6]
 PROMPT = "Name three colours."
@@ -52,7 +56,7 @@ def models():
 
 
 def configure(found, gpu):
-    lines = [f"startPort: {20000 + os.getpid() % 20000}", "healthCheckTimeout: 60", "medusa:", f"  gpus: [{{memory: {gpu}MB}}]", "models:"]
+    lines = [f"startPort: {free_ports(4)}", "healthCheckTimeout: 60", "medusa:", f"  gpus: [{{memory: {gpu}MB}}]", "models:"]
     for model in found:
         own = ", ".join(x for x in (f"memory: {model.megabytes}MB" if model.megabytes else "", model.more) if x)
         lines += [f"  {model.name}:", f"    cmd: {model.command}", f"    medusa: {{{own}}}"]
@@ -171,6 +175,13 @@ def openai_client(worker, found):
     print(f"  the OpenAI Python client {openai.__version__} got {answer.choices[0].message.content!r} from {found[0].name}")
 
 
+def show_logs():
+    """The ends of what the worker and its engines wrote, with the reason of a failure in them."""
+    for path in sorted(glob.glob(f"{folder}/**/*.log", recursive=True)):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            print(f"  {os.path.basename(path)}:", *file.readlines()[-8:], sep="\n    ", file=sys.stderr)
+
+
 def main():
     found, gpu = models()
     configure(found, gpu)
@@ -186,6 +197,7 @@ def main():
     finally:
         worker.stop()
     if failed:
+        show_logs()
         sys.exit("\n  FAILED: " + "\n  ".join(failed) + f"\n  ({folder}/worker.log)")
 
 

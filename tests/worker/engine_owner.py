@@ -2,6 +2,7 @@
 """Engines belong to one daemon: engine_owner.py FOLDER. They end with it, and nobody else answers for them."""
 import http.server
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -68,6 +69,21 @@ server.shutdown()
 server.server_close()
 check("when it is gone", (200, "a"), (lambda r: (r.status, r.json.get("name")))(d.chat("a")))
 check("the exit code", 0, d.stop())
+
+# A connection that is over has the port for a minute: no server can listen there, whatever its options.
+first = free_ports(8)
+with socket.create_server(("127.0.0.1", 0)) as there:
+    client = socket.socket()
+    client.bind(("127.0.0.1", first))
+    client.connect(there.getsockname())
+    at_server = there.accept()[0]
+    client.close()
+    at_server.close()
+d = Daemon(f"{folder}/connected", f"startPort: {first}\nmodels: {{a: {{cmd: \"{ENGINE} --name a\"}}}}\n")
+r = d.chat("a")
+check("why it can't listen", (502, True), (r.status, f"had a minute ago, a connection from localhost:{first}" in r.json["error"]["message"]))
+check("the exit code", 0, d.stop())
+first = free_ports(8)
 
 # Somebody takes the port after the engine's process has begun, and before it listens.
 go = f"{folder}/go"

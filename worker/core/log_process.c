@@ -172,8 +172,8 @@ void md_log_process_run(int socket, int copy_to)
 	while (process.socket >= 0 || process.count) {
 		if (poll(process.waits, process.waits_count, -1) < 0)
 			continue;
-		for (size_t i = process.count; i > 0;
-		     i--) /* backwards: the last one takes the place of one that ends */
+		/* backwards: the last one takes the place of one that ends */
+		for (size_t i = process.count; i > 0; i--)
 			if (process.waits[i].revents)
 				read_log(&process, i - 1);
 		if (process.waits[0].revents)

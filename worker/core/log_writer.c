@@ -23,8 +23,8 @@ struct md_log_pipe {
 	struct md_log_writer *writer;
 	struct md_log_pipe *next;
 	char *path;
-	int ends
-	    [2]; /* both stay here: an engine whose pipe nobody reads would be killed, now it waits for the next process */
+	/* Both stay open here: an engine whose pipe nobody reads would be killed; so it waits for the next process. */
+	int ends[2];
 };
 
 struct md_log_writer {

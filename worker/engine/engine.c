@@ -292,8 +292,9 @@ static void start_process(struct md_engine *engine)
 {
 	static const struct md_template_fork_events events = {.forked = on_forked, .failed = on_not_forked};
 	const struct md_engine_settings *settings = engine->settings;
-	struct md_engine_command command = {
-	    .argv = settings->fork_argv, .extra = settings->fork_environment, .output = engine->events->output(engine->context)};
+	struct md_engine_command command = {.argv = settings->fork_argv,
+					    .extra = settings->fork_environment,
+					    .output = engine->events->output(engine->context)};
 	char why[256];
 	engine->origin[0] = '\0';
 	if (!settings->template) {
@@ -312,16 +313,19 @@ static void start_process(struct md_engine *engine)
 static void look_at_port(struct md_engine *engine)
 {
 	struct timeval wait = {.tv_usec = PORT_LOOK_MS * 1000};
-	char why[256];
-	if (!engine->settings->mark || !md_port_is_taken(&engine->settings->address)) {
+	enum md_port_use use = engine->settings->mark ? md_port_use(&engine->settings->address) : MD_PORT_FREE;
+	char why[320];
+	if (use == MD_PORT_FREE) {
 		start_process(engine);
 	} else if (engine->looks++ < PORT_LOOKS) {
 		if (engine->state != MD_ENGINE_STARTING)
 			enter(engine, MD_ENGINE_STARTING);
 		event_add(engine->look, &wait);
 	} else {
-		snprintf(why, sizeof(why), "was not started, because another process listens at %.150s",
-			 engine->settings->host);
+		snprintf(why, sizeof(why), "was not started, because another process %s %.150s%s",
+			 use == MD_PORT_LISTENED ? "listens at" : "has, or had a minute ago, a connection from",
+			 engine->settings->host,
+			 use == MD_PORT_LISTENED ? "" : "; choose ports outside of net.ipv4.ip_local_port_range");
 		fail_start(engine, why);
 	}
 }

@@ -4,13 +4,16 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "worker/engine/process_facts.h"
 
 #define LISTENING 0x0Au /* TCP_LISTEN, as the kernel writes it */
@@ -66,9 +69,21 @@ static uint64_t listener(const struct md_http_address *address)
 	return inode || !is_loopback(address) ? inode : find_listener("/proc/net/tcp6", address, port, covers_v6);
 }
 
-bool md_port_is_taken(const struct md_http_address *address)
+/* Also engines that allow their address to be used again, as most servers do, can't have it then. */
+static bool can_bind(const struct md_http_address *address)
 {
-	return listener(address) != 0;
+	int yes = 1;
+	MD_AUTO_FD int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)))
+		return true;
+	return !bind(fd, &address->any, (socklen_t)address->size) || errno != EADDRINUSE;
+}
+
+enum md_port_use md_port_use(const struct md_http_address *address)
+{
+	if (!is_loopback(address))
+		return MD_PORT_FREE;
+	return listener(address) ? MD_PORT_LISTENED : can_bind(address) ? MD_PORT_FREE : MD_PORT_CONNECTED;
 }
 
 /* ---- processes ---- */

@@ -14,8 +14,13 @@
  */
 #define MD_ENGINE_MARK "MEDUSA_WORKER_ENGINE"
 
-/* Whether a process of this machine listens there. False for addresses that are not the loopback's, and if unknown. */
-bool md_port_is_taken(const struct md_http_address *address);
+enum md_port_use {
+	MD_PORT_FREE,
+	MD_PORT_LISTENED,  /* a process of this machine listens there */
+	MD_PORT_CONNECTED, /* a connection has the port, or had it a minute ago, so nobody can listen there */
+};
+/* MD_PORT_FREE for addresses that are not the loopback's, and if it is unknown. */
+enum md_port_use md_port_use(const struct md_http_address *address);
 /*
  * The process that listens there although it can't be this engine: it is in another process group and has another mark, or
  * none and began before the engine. 0: there is none, or it is not known who listens (another user's process).

@@ -161,7 +161,8 @@ static int connect_to(const char *path)
 static bool ask(struct md_template_fork *fork, const struct md_engine_command *command, const char *line)
 {
 	MD_AUTO_FD int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	const int descriptors[3] = {null, command->output < 0 ? null : command->output, command->output < 0 ? null : command->output};
+	const int descriptors[3] = {null, command->output < 0 ? null : command->output,
+				    command->output < 0 ? null : command->output};
 	size_t size = strlen(line);
 	ssize_t sent = null < 0 ? -1 : send_first(bufferevent_getfd(fork->wire), line, size, descriptors);
 	return sent >= 0 && !bufferevent_write(fork->wire, line + sent, size - (size_t)sent);
