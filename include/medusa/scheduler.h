@@ -166,7 +166,8 @@ struct medusa_sched_function {
 	 * It counts as used meanwhile, its backbone and library included. At most max_replicas. 0: none
 	 */
 	uint32_t min_replicas;
-	int pinned; /* likewise it stays on each GPU to which requests or preloading have brought it */
+	int pinned;          /* likewise it stays on each GPU to which requests or preloading have brought it */
+	uint32_t leave_cost; /* what it costs that it leaves, see medusa_sched_set_company; 0: 1 */
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,
@@ -189,6 +190,27 @@ int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sc
  */
 int medusa_sched_change_function(struct medusa_sched *sched, uint32_t function,
 				 const struct medusa_sched_function *changed);
+
+/* Functions that may be on the node's GPUs together with one that is loaded. */
+struct medusa_sched_company {
+	size_t size;               /* sizeof(struct medusa_sched_company) */
+	const uint32_t *functions; /* they need not be there */
+	uint32_t count;
+};
+
+/*
+ * With whom a function may be loaded: before anything of it is loaded on a GPU, all functions leave all GPUs of the node that
+ * are not in one of these companies, the one for which those that leave cost least (leave_cost); of equals, the first one.
+ * What leaves is their own weights and contexts, at once where they are idle. The function waits for runs of them to end, and
+ * nothing that would have to leave is loaded before. What is there takes further requests for 5 s (or max_wait_ns / 16, if
+ * that is less) after the function began to wait, or after it was loaded; then they wait, too. A request of a higher
+ * priority of the same tenant waits for no further ones.
+ * A rule is for one direction: what is loaded later does not have to leave by it, except by a rule of its own. Functions with
+ * min_replicas or pinned stay, whatever a rule says. Nothing is loaded ahead of requests against a rule. Functions that are
+ * added later are in no company. All is copied; what is given replaces what was given before. count 0: with any.
+ */
+int medusa_sched_set_company(struct medusa_sched *sched, uint32_t function,
+			     const struct medusa_sched_company *companies, uint32_t count);
 
 /* ---- tenants ---------------------------------------------------------------------------------------------------- */
 

@@ -213,7 +213,7 @@ static int audit_requests(struct medusa_sched *s)
 		running += s->functions[f].running;
 		const struct md_function *function = &s->functions[f];
 		bool queued = md_priority_has(&s->ready, f) || md_priority_has(&s->holding, f) ||
-			      md_priority_has(&s->joins, f) || function->claim != NONE;
+			      md_priority_has(&s->joins, f) || function->claim != NONE || function->company_waits;
 		bool started = function->batches >= function->spec.max_parallel ||
 			       (function->spec.continuous && function->batches >= s->gpu_count);
 		if (function->claim != NONE && started && !md_joinable(s, f, NONE))

@@ -89,6 +89,7 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	    (s->ready.capacity + s->joins.capacity + s->holding.capacity + s->request_alarms.capacity +
 	     s->transfer_alarms.capacity) *
 		(sizeof(struct md_priority_item) + sizeof(uint32_t)) +
+	    s->company.bytes + s->company.capacity * 2 * sizeof(*s->company.waiting) +
 	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
 	    s->run_request_capacity * sizeof(*s->run_requests) + s->run_transfer_capacity * sizeof(*s->run_transfers);
 	return md_give_struct(stats, &known, sizeof(known));

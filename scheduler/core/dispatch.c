@@ -10,6 +10,7 @@
 #include "scheduler/core/action.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/join.h"
@@ -100,6 +101,8 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 	bool useless = joins ? f->claim != NONE && !md_joinable(s, function, f->claim) : !may_start(s, function);
 	if (!md_waiting(s, function) || useless)
 		md_claim_drop(s, function);
+	if (!md_waiting(s, function))
+		md_company_left(s, function);
 	if (f->gone && !f->batches)
 		md_sweep(s, function);
 	bool idle = !md_waiting(s, function) && !f->batches && f->spec.keep_alive_ns && !f->gone;
@@ -120,7 +123,7 @@ static uint64_t needed_bytes(const struct medusa_sched *s, uint32_t function, ui
 	return md_missing_bytes(s, function, gpu) + (first == NONE ? 0 : s->requests[first].kv_bytes);
 }
 
-static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+bool md_has_place(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint32_t first = md_first_waiting(s, function);
@@ -128,6 +131,23 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 	return md_gpu_open(s, gpu) && md_replica_may(s, function, gpu) &&
 	       (!s->placement->bound || s->functions[function].home == gpu) &&
 	       md_fits_empty(s, function, gpu, kv + g->foreign + md_keep_beside(s, function, gpu));
+}
+
+static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	return md_has_place(s, function, gpu) && (!md_company_ruled(s) || md_company_fits(s, function, gpu));
+}
+
+/*
+ * Whether others have to leave before, or it has to leave for another one: it stands nowhere until company.h tries again.
+ * Nobody leaves for what has no place in any case.
+ */
+static bool is_held(struct medusa_sched *s, uint32_t function)
+{
+	bool place = false;
+	for (uint32_t gpu = 0; md_company_ruled(s) && !place && gpu < s->gpu_count; gpu++)
+		place = md_has_place(s, function, gpu);
+	return place && md_company_waits(s, function);
 }
 
 /* Lets the function claim memory on the GPU: the older its first request, the earlier its turn. */
@@ -236,7 +256,7 @@ static void rank_claims(struct medusa_sched *s, uint32_t gpu)
 
 /* ---- starting a batch ------------------------------------------------------------------------------------------- */
 
-enum outcome { RAN, NO_SLOT, CLAIMED, STUCK };
+enum outcome { RAN, NO_SLOT, CLAIMED, STUCK, HELD };
 
 static bool library_ready(struct medusa_sched *s, uint32_t function)
 {
@@ -305,6 +325,7 @@ static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu,
 	md_action_transfers(s, action);
 	s->stats.runs++;
 	count_start(s, function, gpu);
+	md_company_left(s, function);
 	md_claim_drop(s, function);
 	return RAN;
 }
@@ -391,6 +412,8 @@ static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 	}
 	if (best == NONE)
 		make_way(s, function);
+	if (best == NONE && md_company_ruled(s) && s->functions[function].batches)
+		return NO_SLOT; /* for another replica others would have to leave: its own batch ends, or they do */
 	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
 }
 
@@ -422,6 +445,11 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 	while (g->claim_count) {
 		rank_claims(s, gpu);
 		uint32_t function = g->claims[0];
+		if (is_held(s, function)) {
+			md_claim_drop(s, function);
+			drain_for_first(s, gpu);
+			continue; /* company.h tries it again */
+		}
 		if (!could_fit(s, function, gpu)) {
 			md_claim_drop(s, function);
 			md_function_changed(s, function);
@@ -518,15 +546,19 @@ static void serve_ready(struct medusa_sched *s)
 	while ((s->free_slots || s->continuous) && s->ready.count && passed < limit) {
 		uint32_t function = first_of(s, &s->ready, md_function_ready);
 		md_priority_remove(&s->ready, function);
-		struct md_choice choice = s->placement->choose(s, function);
-		enum outcome outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
-		s->look += choice.gpu != NONE;
+		enum outcome outcome = HELD;
+		if (!is_held(s, function)) {
+			struct md_choice choice = s->placement->choose(s, function);
+			outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
+			s->look += choice.gpu != NONE;
+		}
 		if (outcome == RAN) {
 			md_function_changed(s, function);
 			rank_ready(s, passed);
 		} else if (outcome == NO_SLOT) {
 			s->blocked[passed++] = function;
 		} else if (outcome == STUCK) {
+			md_company_left(s, function); /* others do not wait for it any longer */
 			set_aside(s, function);
 		}
 	}
@@ -552,6 +584,8 @@ void md_dispatch(struct medusa_sched *s)
 	if (s->look_again && s->holding.count)
 		look_at_holding(s);
 	bool waits = false;
+	if (md_company_ruled(s) || s->company.waiting_count)
+		md_company_again(s);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (md_free_bytes(s, gpu) < 0)
 			md_shrink(s, gpu);
@@ -569,6 +603,7 @@ void md_dispatch(struct medusa_sched *s)
 	serve_ready(s);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
 		waits |= s->gpus[gpu].claim_count > 0;
+	waits |= s->company.waiting_count > 0;
 	/* idle copies may become evictable later, and claims that wait long block others */
 	s->retry_at = waits ? s->now + 1000000000u : 0;
 }

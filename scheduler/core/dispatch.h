@@ -15,6 +15,8 @@ void md_function_changed(struct medusa_sched *s, uint32_t function);
 void md_function_ready(struct medusa_sched *s, uint32_t function);
 void md_dispatch(struct medusa_sched *s);
 void md_claim_drop(struct medusa_sched *s, uint32_t function);
+/* Whether the GPU has, or may get, memory for it: for its first request, if one waits. */
+bool md_has_place(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
 {
 	return md_gpu_open(s, gpu) && s->gpus[gpu].running < s->gpus[gpu].slots;

@@ -2,6 +2,7 @@
 /* Makes room on a GPU or in host memory by evicting idle artifacts, and determines whether that would be enough. */
 #include "base/cleanup.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/join.h"
 #include "scheduler/core/replicas.h"
@@ -115,6 +116,8 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	if (!md_gpu_open(s, gpu) || g->grown || !md_replica_may(s, function, gpu))
+		return false;
+	if (md_company_ruled(s) && !md_company_fits(s, function, gpu))
 		return false;
 	struct found found = look(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
@@ -365,6 +368,14 @@ void md_sweep_gpu(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	for (int kind = MEDUSA_SCHED_CLASS_CONTEXT; kind >= MEDUSA_SCHED_CLASS_WEIGHTS; kind--)
 		if (f->artifacts[kind] != NONE)
 			sweep_gpu(s, f->artifacts[kind], gpu);
+}
+
+void md_evict_function(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	const struct md_function *f = &s->functions[function];
+	for (int kind = MEDUSA_SCHED_CLASS_WEIGHTS; kind <= MEDUSA_SCHED_CLASS_CONTEXT; kind++)
+		if (f->artifacts[kind] != NONE && evictable(s, f->artifacts[kind], gpu))
+			evict(s, f->artifacts[kind], gpu, false);
 }
 
 /* ---- host memory ---- */

@@ -20,6 +20,8 @@ void md_undrain(struct medusa_sched *s, uint32_t gpu);
 /* Evicts what belongs only to this function, which is unregistered or not called. */
 void md_sweep(struct medusa_sched *s, uint32_t function);
 void md_sweep_gpu(struct medusa_sched *s, uint32_t function, uint32_t gpu); /* likewise, on this GPU alone */
+/* Evicts what is idle there of its own weights and context; of the context the residue stays. */
+void md_evict_function(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* Evicts idle copies that `keeper` does not need until `bytes` are free. True: they are free now. */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);

@@ -5,6 +5,7 @@
 #include "scheduler/core/action.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
 #include "scheduler/policy/policies.h"
@@ -126,7 +127,7 @@ enum md_join md_join(struct medusa_sched *s, uint32_t function, uint32_t *gpu)
 {
 	uint32_t candidates, batch = choose(s, function, *gpu, &candidates);
 	*gpu = NONE;
-	if (batch == NONE)
+	if (batch == NONE || (md_company_ruled(s) && md_company_yields(s, function)))
 		return MD_JOIN_NOT_NOW;
 	struct md_batch *b = &s->batches[batch];
 	uint32_t most = candidates > 1 ? 1 : s->functions[function].spec.max_batch - b->requests.count;
@@ -138,6 +139,7 @@ enum md_join md_join(struct medusa_sched *s, uint32_t function, uint32_t *gpu)
 	if (!md_action_room(s, 1, count))
 		return MD_JOIN_NOT_NOW;
 	md_batch_take(s, batch, count);
+	md_company_left(s, function);
 	say(s, batch, s->requests[last].next);
 	return MD_JOINED;
 }

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/replicas.h"
@@ -149,9 +150,21 @@ static bool lacks(const struct medusa_sched *s, const struct md_function *f)
 	return !f->gone && f->kept_count < f->spec.min_replicas && f->kept_count < s->gpu_count;
 }
 
+/* Whether an empty GPU would have memory for it, beside what stays there. */
+static bool has_place(const struct medusa_sched *s, uint32_t function)
+{
+	bool place = false;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		place |= md_gpu_open(s, gpu) &&
+			 md_fits_empty(s, function, gpu, s->gpus[gpu].foreign + md_keep_beside(s, function, gpu));
+	return place;
+}
+
 static void send(struct medusa_sched *s, uint32_t function)
 {
 	if (!lacks(s, &s->functions[function]) || is_coming(s, &s->functions[function]))
+		return;
+	if (md_company_ruled(s) && has_place(s, function) && !md_company_clears(s, function))
 		return;
 	uint32_t gpu = gpu_for(s, function);
 	if (gpu != NONE && md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function))

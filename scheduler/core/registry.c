@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
 #include "scheduler/core/lane.h"
@@ -265,6 +266,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	for (uint32_t i = 0; i < s->keeper_count; i++)
 		free(s->functions[s->keepers[i]].kept);
 	free(s->keepers);
+	md_company_destroy(s);
 	md_lanes_destroy(s);
 	free(s->functions);
 	free(s->latencies);
@@ -372,7 +374,8 @@ static bool function_reserve(struct medusa_sched *s)
 	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
 	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
 	    !md_latencies_reserve(s, room) || !md_priority_reserve(&s->holding, room) ||
-	    !md_priority_reserve(&s->joins, room) || !md_priority_reserve(&s->idle, room))
+	    !md_priority_reserve(&s->joins, room) || !md_priority_reserve(&s->idle, room) ||
+	    (md_company_ruled(s) && !md_company_reserve(s, room)))
 		return false;
 	s->function_capacity = room;
 	return true;
@@ -512,5 +515,6 @@ void md_function_gone(struct medusa_sched *s, uint32_t function)
 	}
 	md_claim_drop(s, function);
 	md_keep_changed(s, function);
+	md_company_drop(s, function);
 	md_function_changed(s, function);
 }

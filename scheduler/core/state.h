@@ -102,6 +102,14 @@ struct md_lane {
 
 #define MD_FUNCTION_ARTIFACTS 4 /* by enum medusa_sched_class */
 
+/* With which functions one may be loaded (company.h): one of these sets stays, what is in none of them leaves. */
+struct md_companies {
+	uint32_t count, words;
+	uint32_t chosen; /* of which least has to leave, as of chosen_at */
+	uint64_t chosen_at;
+	uint64_t bits[]; /* words for each set: bit f % 64 of word f / 64 */
+};
+
 struct md_function {
 	struct medusa_sched_function spec;
 	uint32_t artifacts[MD_FUNCTION_ARTIFACTS]; /* NONE: it has none of this class */
@@ -122,6 +130,11 @@ struct md_function {
 	bool high;        /* queueing "torpor": in the high group */
 	bool *kept;       /* owned, by GPU: it stays there (keep.h); NULL: it never was to stay */
 	uint32_t kept_count;
+	struct md_companies *companies; /* owned; NULL: any */
+	bool company_waits;             /* for others to leave, or for one that waits for its leaving */
+	uint64_t company_since;         /* ns: since when */
+	uint64_t company_order;         /* of those that wait, the least began first */
+	uint64_t loaded_at;             /* ns: when something of its own last came to a GPU */
 	struct md_rate rate;
 };
 
@@ -244,6 +257,15 @@ struct medusa_sched {
 	uint64_t next_tick, next_preload, timer; /* timer 0: none is set */
 	uint32_t *keepers;                       /* functions that have `kept` */
 	uint32_t keeper_count, keeper_capacity;
+	struct {
+		uint32_t rules;    /* functions that have `companies` */
+		uint32_t *waiting; /* functions that wait for others to leave, in the order in which they began */
+		uint32_t *there;   /* used while a company is chosen */
+		uint32_t waiting_count, capacity;
+		uint64_t looks; /* dispatches */
+		uint64_t order; /* the last company_order */
+		uint64_t bytes; /* of all companies */
+	} company;
 	uint64_t keep_after; /* ns: no replica is sent for before */
 	uint64_t retry_at;   /* when something that waits may go on; 0: nothing waits */
 	uint64_t dispatches;

@@ -218,6 +218,8 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 	copy->draining &= !t->late && !t->failing;
 	copy->used = s->now;
 	a->copies++;
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE)
+		s->functions[a->owner].loaded_at = s->now;
 	md_held_changed(s, t->artifact, t->gpu, was);
 	md_copy_enter(s, t->artifact, t->gpu);
 }

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/company.h"
 #include "scheduler/core/replicas.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -318,7 +319,7 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 		return false;
 	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
 		return true;
-	if (!md_replica_may(s, a->owner, gpu))
+	if (!md_replica_may(s, a->owner, gpu) || (md_company_ruled(s) && !md_company_fits(s, a->owner, gpu)))
 		return false;
 	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE];
 	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
