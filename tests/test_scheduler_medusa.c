@@ -144,3 +144,31 @@ Test(scheduler_medusa, preloads_many_functions_a_few_at_a_time)
 	cr_assert_eq(there, 20, "only %u of 20 adapters are loaded: %s", there, n.log);
 	script_end(&n);
 }
+
+/* What fails each time is tried ahead of requests ever more rarely, while others come and go; a served request ends that. */
+Test(scheduler_medusa, preloads_what_fails_ever_more_rarely)
+{
+	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = "medusa"}});
+	script_add(&n, script_model(10));
+	script_add(&n, script_model(10));
+	for (uint64_t i = 0; i < 10; i++)
+		script_serve(&n, 1 + i, (uint32_t)i % 2);
+	script_step(&n,
+		    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED, .gpu = 0, .function = 1});
+	uint32_t seen = n.transfer_count, tries = 0;
+	for (uint64_t i = 0; i < 400; i++) {
+		script_serve(&n, 100 + i, 0);
+		script_wait(&n, 2 * SECOND);
+		for (; seen < n.transfer_count; tries++)
+			script_transfer(&n,
+					strstr(n.log, "evict") ? MEDUSA_SCHED_EVENT_EVICTED
+							       : MEDUSA_SCHED_EVENT_TRANSFER_FAILED,
+					++seen);
+		script_forget(&n);
+	}
+	cr_assert(tries >= 4 && tries <= 12, "%u tries in 800 s", tries);
+	cr_assert(n.sched->functions[1].failures >= 4, "%u failures", n.sched->functions[1].failures);
+	script_serve(&n, 2000, 1);
+	cr_assert_eq(n.sched->functions[1].failures, 0);
+	script_end(&n);
+}

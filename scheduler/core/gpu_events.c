@@ -51,6 +51,23 @@ void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer)
 	ended_for(s, artifact);
 }
 
+#define SET_BACK_NS 1000000000ull /* after the first failure; twice as long after each further one */
+#define SET_BACK_TIMES 9u         /* is doubled so often: 512 s */
+
+/* What fails again and again is not loaded ahead again and again. A request that wants it has it tried at once. */
+static void set_back(struct medusa_sched *s, uint32_t function)
+{
+	struct md_function *f = &s->functions[function];
+	f->preload_after = s->now + (SET_BACK_NS << (f->failures < SET_BACK_TIMES ? f->failures : SET_BACK_TIMES));
+	f->failures++;
+}
+
+static void set_users_back(struct medusa_sched *s, uint32_t backbone)
+{
+	for (uint32_t f = s->backbones[backbone].first_user; f != NONE; f = s->functions[f].next_user)
+		set_back(s, f);
+}
+
 /* The artifact will not arrive: fails the batches that need it there (of a library: on all GPUs). */
 void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 {
@@ -64,6 +81,10 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 	ended_for(s, t.artifact);
 	if (t.direction == MD_OUT)
 		return;
+	if (!t.failing && s->artifacts[t.artifact].kind == MEDUSA_SCHED_CLASS_BACKBONE)
+		set_users_back(s, s->artifacts[t.artifact].owner);
+	else if (!t.failing)
+		set_back(s, s->artifacts[t.artifact].owner);
 	bool host = t.gpu == NONE && s->artifacts[t.artifact].kind == MEDUSA_SCHED_CLASS_LIBRARY;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (t.gpu == gpu || host)
@@ -191,6 +212,7 @@ int md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 	if (!ends_room(s, gpu, &artifact, 1, true))
 		return no_room(s);
 	end_copies(s, gpu, artifact, true);
+	set_users_back(s, backbone);
 	md_keep_drop(s, gpu, artifact, NONE);
 	fail_batches(s, gpu, artifact, NONE, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);
 	leave_behind(s, gpu, artifact);
@@ -207,6 +229,7 @@ int md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function)
 		return no_room(s);
 	for (uint32_t i = 0; i < count; i++)
 		end_copies(s, gpu, own[i], true);
+	set_back(s, function);
 	md_keep_drop(s, gpu, NONE, function);
 	/* all of them, also if all that they use is a backbone */
 	fail_batches(s, gpu, NONE, function, MEDUSA_SCHED_REASON_FAILED, MD_BLAME_NODE);

@@ -190,6 +190,8 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	uint64_t started = s->batches[r->batch].started;
 	f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
 	f->served++;
+	f->failures = 0;
+	f->preload_after = 0;
 	s->stats.served++;
 	s->tenants[r->tenant].served++;
 	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);

@@ -135,6 +135,8 @@ struct md_function {
 	uint64_t company_since;         /* ns: since when */
 	uint64_t company_order;         /* of those that wait, the least began first */
 	uint64_t loaded_at;             /* ns: when something of its own last came to a GPU */
+	uint32_t failures;              /* of loads, and of its process, since a request of its was last served */
+	uint64_t preload_after;         /* ns: after a failure nothing of it is loaded ahead of requests before */
 	struct md_rate rate;
 };
 

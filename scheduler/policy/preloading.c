@@ -58,6 +58,13 @@ static bool problem_init(const struct medusa_sched *s, struct problem *p)
 	return p->places && p->functions && p->artifacts && p->held && p->chosen && p->ours && p->backbones;
 }
 
+/* Calls a second, as far as they count: 0 of a function that is gone, or that failed a short while ago. */
+static double wanted(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	return f->gone || s->now < f->preload_after ? 0 : md_rate_per_s(&f->rate, s->now);
+}
+
 struct called {
 	double rate;
 	uint32_t function;
@@ -79,7 +86,7 @@ static bool choose_functions(struct medusa_sched *s, struct problem *p)
 	if (!called)
 		return false;
 	for (uint32_t f = 0; f < s->function_count; f++) {
-		double rate = s->functions[f].gone ? 0 : md_rate_per_s(&s->functions[f].rate, s->now);
+		double rate = wanted(s, f);
 		if (rate > 0)
 			called[count++] = (struct called){rate, f};
 	}
@@ -309,7 +316,8 @@ static void xlora_plan(struct medusa_sched *s)
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE &&
+	    (s->functions[a->owner].gone || s->now < s->functions[a->owner].preload_after))
 		return false;
 	if (gpu == NONE)
 		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
@@ -387,8 +395,7 @@ static void plan_some(struct medusa_sched *s)
 	struct wish wishes[BEST] = {{0}};
 	for (uint32_t i = 0; i < LOOK && i < s->function_count; i++) {
 		uint32_t function = s->preload.next++ % s->function_count;
-		const struct md_function *f = &s->functions[function];
-		double rate = f->gone ? 0 : md_rate_per_s(&f->rate, s->now);
+		double rate = wanted(s, function);
 		uint64_t missing = 0;
 		uint32_t gpu = rate > 0 ? cheapest_gpu(s, function, &missing) : NONE;
 		if (gpu == NONE)
@@ -460,7 +467,7 @@ static bool anything_fits(const struct medusa_sched *s)
 {
 	for (uint32_t f = 0; f < s->function_count; f++) {
 		const struct md_function *function = &s->functions[f];
-		if (function->gone || md_rate_per_s(&function->rate, s->now) <= 0)
+		if (wanted(s, f) <= 0)
 			continue;
 		for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++)
 			if (function->artifacts[kind] != NONE && artifact_fits(s, function->artifacts[kind]))
