@@ -87,4 +87,5 @@ def main():
     os.rename(f"{path}.part", path)
 
 
-main()
+if __name__ == "__main__":
+    main()

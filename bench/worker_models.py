@@ -154,6 +154,12 @@ class Worker:
         connection.close()
         return [i for i in range(count) if f"model{i}" not in ready]
 
+    def unload(self, model):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection.request("POST", f"/api/models/unload/{model}")
+        connection.getresponse().read()
+        connection.close()
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE)
@@ -298,4 +304,5 @@ def main():
     print(table(options, requests, results))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -172,3 +172,26 @@ Test(scheduler_medusa, preloads_what_fails_ever_more_rarely)
 	cr_assert_eq(n.sched->functions[1].failures, 0);
 	script_end(&n);
 }
+
+/* A function that left because nobody called it for keep_alive_ns is not loaded ahead again, until somebody does. */
+Test(scheduler_medusa, does_not_preload_what_was_let_go)
+{
+	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = "medusa"}});
+	struct medusa_sched_function f = script_model(10);
+	f.keep_alive_ns = 3 * SECOND;
+	script_add(&n, f);
+	script_add(&n, script_model(10));
+	for (uint64_t i = 0; i < 6; i++)
+		script_serve(&n, 1 + i, (uint32_t)i % 2);
+	uint32_t loads = n.transfer_count;
+	for (uint64_t i = 0; i < 20; i++) {
+		script_serve(&n, 100 + i, 1);
+		script_wait(&n, SECOND);
+	}
+	cr_assert_null(strstr(n.log, "preload"), "loaded again: %s", n.log);
+	cr_assert_eq(script_books(&n, 0).artifact_bytes, 10000000000u, "it did not leave");
+	cr_assert_eq(n.transfer_count, loads, "%u loads", n.transfer_count - loads);
+	script_serve(&n, 200, 0);
+	cr_assert_eq(script_books(&n, 0).artifact_bytes, 20000000000u);
+	script_end(&n);
+}

@@ -452,6 +452,10 @@ void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t cou
 	if (!tensor_block(tensor->type, &per_block, &block_bytes))
 		return;
 	const uint8_t *data = tensor->data + first / per_block * block_bytes;
+	if (tensor->type == GGUF_TENSOR_BF16) {
+		memcpy(out, data, count * sizeof(*out));
+		return;
+	}
 	for (uint64_t i = 0; i < count; i += per_block, data += block_bytes, out += per_block) {
 		float single;
 		switch (tensor->type) {
@@ -461,9 +465,6 @@ void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t cou
 			break;
 		case GGUF_TENSOR_F16:
 			*out = gguf_bf16_from_float(gguf_float_from_half(get_u16(data)));
-			break;
-		case GGUF_TENSOR_BF16:
-			*out = get_u16(data);
 			break;
 		default:
 			unpack_block(tensor->type, data, out);

@@ -97,6 +97,7 @@ MD_EXPORT int medusa_sched_change_function(struct medusa_sched *s, uint32_t func
 	sort_anew(s, function);
 	heed_anew(s, function);
 	md_keep_changed(s, function);
+	s->functions[function].let_go = false;
 	md_priority_remove(&s->idle, function); /* keep_alive_ns counts from now */
 	md_function_changed(s, function);
 	return MEDUSA_SCHED_OK;

@@ -52,6 +52,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	struct md_function *f = &s->functions[e->function];
 	uint64_t kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
 	md_rate_arrival(&f->rate, s->now);
+	f->let_go = false;
 	if (!md_fits_somewhere(s, e->function, kv_bytes))
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_NEVER_FITS);
 	if (e->deadline && e->deadline <= s->now)

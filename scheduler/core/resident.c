@@ -200,6 +200,7 @@ int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *
 	md_batch_add(s, batch, request, 0);
 	md_tenant_hold_back(s, e->tenant);
 	md_rate_arrival(&f->rate, s->now);
+	f->let_go = false;
 	s->stats.arrivals++;
 	s->stats.runs++;
 	say_run(s, request);

@@ -124,6 +124,7 @@ struct md_function {
 	uint64_t claimed_at;
 	uint32_t home; /* of placement "early": its GPU */
 	bool gone, heavy;
+	bool let_go; /* it was not called for keep_alive_ns: nothing of it is loaded before it is called again */
 	uint64_t ended, met, rejected; /* requests with an SLO: all that ended, those served in time, those rejected */
 	uint64_t served;
 	double service_s; /* sum of the times from start to end of served requests */

@@ -198,6 +198,7 @@ static void ticks(struct medusa_sched *s)
 	while (s->idle.count && s->idle.items[0].key.minor <= s->now) {
 		uint32_t function = s->idle.items[0].index;
 		md_priority_remove(&s->idle, function);
+		s->functions[function].let_go = true;
 		md_sweep(s, function);
 	}
 	plan_preloads(s);

@@ -58,11 +58,17 @@ static bool problem_init(const struct medusa_sched *s, struct problem *p)
 	return p->places && p->functions && p->artifacts && p->held && p->chosen && p->ours && p->backbones;
 }
 
-/* Calls a second, as far as they count: 0 of a function that is gone, or that failed a short while ago. */
-static double wanted(const struct medusa_sched *s, uint32_t function)
+/* Nothing is loaded ahead of a function that is gone, was not called for keep_alive_ns, or failed a short while ago. */
+static bool left_alone(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	return f->gone || s->now < f->preload_after ? 0 : md_rate_per_s(&f->rate, s->now);
+	return f->gone || f->let_go || s->now < f->preload_after;
+}
+
+/* Calls a second, as far as they count. */
+static double wanted(const struct medusa_sched *s, uint32_t function)
+{
+	return left_alone(s, function) ? 0 : md_rate_per_s(&s->functions[function].rate, s->now);
 }
 
 struct called {
@@ -316,8 +322,7 @@ static void xlora_plan(struct medusa_sched *s)
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE &&
-	    (s->functions[a->owner].gone || s->now < s->functions[a->owner].preload_after))
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && left_alone(s, a->owner))
 		return false;
 	if (gpu == NONE)
 		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""From a request to its first token when no engine runs: worker_from_nothing.py FOLDER --recipe FILE [--rounds N].
+
+The reference engine, with weights made on the device and with weights from a file, live and with its graphs restored; and a small engine on
+PyTorch, by its command and by a warm template (medusa-template(7)). All through medusa-worker, process start included. The weights' file is in
+the page cache. h200-worker.sh runs it.
+"""
+import argparse
+import os
+import statistics
+import sys
+import time
+import types
+
+import worker_models
+from worker_models import BUILD, FIRST, ROOT, Worker, ask
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    parser.add_argument("--recipe", required=True)
+    parser.add_argument("--engine", default="")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-torch", action="store_true")
+    options = parser.parse_args()
+    options.folder = folder = os.path.abspath(options.folder)
+    os.makedirs(folder, exist_ok=True)
+    options.weights = options.models = 1
+    options.files = True
+    worker_models.make_files(options)
+    made = types.SimpleNamespace(**{**vars(options), "files": False})
+    worker_models.capture(options)
+    engine, port = worker_models.engine, "--serve 127.0.0.1:${PORT}"
+    torch = f"{sys.executable} {HERE}/worker_torch_engine.py ${{PORT}} {ROOT}/{options.recipe} {folder}/weights1.gguf"
+    rows = [("the reference engine, weights made on the device", f"{engine(made, 1)} {port}", {}),
+            ("the reference engine, weights from a file", f"{engine(options, 1)} {port}", {}),
+            ("the same, graphs restored", f"{engine(options, 1)} {port}", {"artifact": f"{folder}/engine1.medusa"})]
+    if not options.no_torch:
+        rows += [("PyTorch, by its command", torch, {}), ("PyTorch, from a warm template", torch, {"template": "torch"})]
+    config = "startPort: 21000\nhealthCheckTimeout: 120\nmedusa:\n  policies: {preloading: none}\n"
+    if not options.no_torch:
+        config += f"  templates: {{torch: {{cmd: '{sys.executable} -m medusa.template torch torch.nn.functional http.server gguf_weights'}}}}\n"
+    config += "models:\n" + "".join(f"  model{i}: {{cmd: '{command}', useModelName: reference, medusa: {worker_models.json.dumps({'swap': 'off', **own})}}}\n"
+                                    for i, (_, command, own) in enumerate(rows))
+    os.environ["PYTHONPATH"] = f"{ROOT}/models/torch:{HERE}"
+    worker = Worker(folder, config)
+    while not options.no_torch and "ready:" not in read(f"{folder}/state/template-torch.log"):
+        time.sleep(0.1)
+    times = [[] for _ in rows]
+    for turn in range(options.rounds):
+        for i in range(len(rows)):
+            answer = ask(worker.port, i, *FIRST)
+            if isinstance(answer, str):
+                worker.stop()
+                sys.exit(f"{rows[i][0]}: {answer}; see {folder}/err and {folder}/state")
+            times[i].append(answer[0])
+            worker.unload(f"model{i}")
+    worker.stop()
+    print(f"{options.recipe}, from a request to its first token, {options.rounds} starts each, in turns\n\n| | median | shortest | longest |\n|---|---|---|---|")
+    for (what, _, _), seconds in zip(rows, times):
+        print(f"| {what} | {statistics.median(seconds):.3f} s | {min(seconds):.3f} s | {max(seconds):.3f} s |")
+    if "does not fork its engine" in read(f"{folder}/err"):
+        print("\nAn engine was not forked: the row of the template is none.")
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+main()
