@@ -286,6 +286,11 @@ $(BUILD)/tests/subjects/setuid_subject: $(BUILD)/obj/tests/subjects/setuid_subje
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
+# It makes what medusa-swap run is handed.
+$(BUILD)/tests/subjects/pool_subject: $(call objects,tests/subjects/pool_subject.c swap/pool.c swap/pool_file.c) $(CORE_LIB)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)

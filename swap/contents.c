@@ -150,7 +150,8 @@ static enum md_status refuse(const struct md_swap_contents *contents, struct md_
 		missing += contents->blocks[i] == MD_SWAP_NOT_TAKEN ? MD_SWAP_BLOCK : 0;
 	return md_error_set(err, MD_ERR_NO_MEMORY,
 			    "the pool is too small: it has %" PRIu64 " bytes, and %" PRIu64
-			    " more are needed (medusa-swap run --pool-bytes)",
+			    " more are needed (medusa-swap run --pool-bytes, or the size of the pool that engines "
+			    "share)",
 			    md_swap_pool_count(pool).blocks * (uint64_t)MD_SWAP_BLOCK, missing);
 }
 

@@ -109,15 +109,30 @@ void md_swap_pool_drop_all(struct md_swap_pool *pool)
 
 /* ---- after a death ---- */
 
-static void count_held(struct md_swap_pool *pool, uint32_t index)
+/* Rows of places that nobody has hold nothing, and are not touched: that would give them memory. */
+static void count_held(struct md_swap_pool *pool)
+{
+	for (uint32_t i = 0; i < pool->layout.blocks; i++)
+		pool->blocks[i].held = 0;
+	for (uint32_t owner = 0; owner < MD_SWAP_POOL_OWNERS; owner++) {
+		const uint32_t *refs = refs_of(pool, owner);
+		for (uint32_t i = 0; pool->head->owners[owner].used && i < pool->layout.blocks; i++)
+			pool->blocks[i].held += refs[i];
+	}
+}
+
+static bool is_filled_by(struct md_swap_pool *pool, uint32_t index, uint32_t owner)
+{
+	return owner < MD_SWAP_POOL_OWNERS && pool->head->owners[owner].used && refs_of(pool, owner)[index];
+}
+
+/* What nobody fills any more is free. */
+static void drop_unfilled(struct md_swap_pool *pool, uint32_t index)
 {
 	struct md_swap_pool_block *block = &pool->blocks[index];
-	block->held = 0;
-	for (uint32_t owner = 0; owner < MD_SWAP_POOL_OWNERS; owner++)
-		block->held += refs_of(pool, owner)[index];
-	if (block->state == MD_SWAP_BLOCK_FRESH && !refs_of(pool, block->filler)[index])
+	if (block->state == MD_SWAP_BLOCK_FRESH && !is_filled_by(pool, index, block->filler))
 		block->state = MD_SWAP_BLOCK_FREE;
-	if (block->state > MD_SWAP_BLOCK_FILLED || block->filler >= MD_SWAP_POOL_OWNERS)
+	if (block->state > MD_SWAP_BLOCK_FILLED)
 		block->state = MD_SWAP_BLOCK_FREE;
 }
 
@@ -126,8 +141,9 @@ static void make_anew(struct md_swap_pool *pool)
 {
 	memset(pool->buckets, 0, pool->layout.buckets * sizeof(*pool->buckets));
 	pool->head->free = pool->head->cached = 0;
+	count_held(pool);
 	for (uint32_t i = 0; i < pool->layout.blocks; i++) {
-		count_held(pool, i);
+		drop_unfilled(pool, i);
 		if (pool->blocks[i].state == MD_SWAP_BLOCK_FREE) {
 			pool->head->free++;
 			continue;
@@ -150,14 +166,16 @@ void md_swap_pool_unlock(struct md_swap_pool *pool)
 	pthread_mutex_unlock(&pool->head->lock);
 }
 
-void md_swap_pool_bury(struct md_swap_pool *pool)
+/* Frees what these owners held, if they are still the same. The lock is held. */
+static void bury(struct md_swap_pool *pool, const struct md_swap_pool_owner dead[MD_SWAP_POOL_OWNERS])
 {
 	bool any = false;
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
 		struct md_swap_pool_owner *owner = &pool->head->owners[i];
-		if (!owner->used || md_swap_pool_owner_lives(pool, owner))
+		if (!dead[i].used || !owner->used || owner->pid != dead[i].pid || owner->started != dead[i].started)
 			continue;
 		memset(refs_of(pool, i), 0, pool->layout.blocks * sizeof(*pool->refs));
+		atomic_signal_fence(memory_order_seq_cst); /* a process that is killed here leaves the place used */
 		owner->used = false;
 		any = true;
 	}
@@ -177,10 +195,23 @@ bool md_swap_pool_forget(struct md_swap_pool *pool)
 	return true;
 }
 
+/* Looks at processes without the lock, since that takes long for many of them. */
 void md_swap_pool_sweep(struct md_swap_pool *pool)
 {
+	struct md_swap_pool_owner owners[MD_SWAP_POOL_OWNERS];
+	bool any = false;
 	md_swap_pool_lock(pool);
-	md_swap_pool_bury(pool);
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
+		owners[i] = pool->head->owners[i];
+	md_swap_pool_unlock(pool);
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
+		owners[i].used = owners[i].used && !md_swap_pool_owner_lives(pool, &owners[i]);
+		any = any || owners[i].used;
+	}
+	if (!any)
+		return;
+	md_swap_pool_lock(pool);
+	bury(pool, owners);
 	md_swap_pool_unlock(pool);
 }
 
@@ -235,7 +266,7 @@ static enum md_status take_fresh(struct md_swap_pool *pool, const struct md_hash
 	struct md_swap_pool_block *block = &pool->blocks[*index];
 	set_state(block, MD_SWAP_BLOCK_FREE); /* until all else is there */
 	block->hash = *hash;
-	block->filler = (uint8_t)pool->owner;
+	block->filler = (uint16_t)pool->owner;
 	block->held = 0;
 	refs_of(pool, pool->owner)[*index] = 0;
 	set_state(block, MD_SWAP_BLOCK_FRESH);
@@ -254,8 +285,8 @@ bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, ui
 	return found;
 }
 
-enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
-				 struct md_error *err)
+static enum md_status find_or_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
+				   struct md_error *err)
 {
 	enum md_status status = MD_OK;
 	uint32_t index = 0;
@@ -271,6 +302,16 @@ enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash
 		*fresh = !found;
 	}
 	return status;
+}
+
+enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
+				 struct md_error *err)
+{
+	struct md_error full;
+	if (find_or_take(pool, hash, block, fresh, &full) == MD_OK)
+		return MD_OK;
+	md_swap_pool_sweep(pool); /* whoever should have done that may have died as well */
+	return find_or_take(pool, hash, block, fresh, err);
 }
 
 void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block)

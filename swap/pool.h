@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory that holds blocks of device memory by their hash: one memfd, mapped by all processes of an engine. */
+/* Host memory that holds blocks of device memory by their hash: one memfd, mapped by all processes of an engine, or of several. */
 #ifndef MD_SWAP_POOL_H
 #define MD_SWAP_POOL_H
 
@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 #define MD_SWAP_BLOCK (2ull << 20)     /* bytes of a block */
-#define MD_SWAP_POOL_OWNERS 32u        /* processes that map a pool at a time */
+#define MD_SWAP_POOL_OWNERS 256u       /* processes that map a pool at a time */
 #define MD_SWAP_POOL_BLOCKS (1u << 20) /* of the largest pool: 2 TiB */
 
 /*
@@ -33,9 +33,15 @@ struct md_swap_pool_counts {
  */
 enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err);
 /*
- * Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_BUSY: too many owners.
+ * Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_VERSION, MD_ERR_INVALID: it
+ * is no pool, or could be made smaller; MD_ERR_BUSY: too many owners.
  */
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err);
+/*
+ * What the pool's header says, without becoming an owner and without the lock, which a process that is stopped may hold:
+ * numbers of a moment. owners is 0. Fails as md_swap_pool_open does.
+ */
+enum md_status md_swap_pool_look(int fd, struct md_swap_pool_counts *counts, struct md_error *err);
 /* Gives back all that this owner holds. NULL is allowed. */
 void md_swap_pool_close(struct md_swap_pool *pool);
 
@@ -44,8 +50,8 @@ bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, ui
 /*
  * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh blocks
  * that are taken one after the other lie side by side if there is room. Blocks that have memory are preferred to free
- * blocks without memory; for that, cached blocks that were given back long ago are evicted. MD_ERR_NO_MEMORY: all blocks
- * are held.
+ * blocks without memory; for that, cached blocks that were given back long ago are evicted. Before it fails, the references
+ * of owners that have died are dropped. MD_ERR_NO_MEMORY: all blocks are held.
  */
 enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
 				 struct md_error *err);
@@ -59,9 +65,13 @@ struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool);
 /* Drops the references of owners that have died. */
 void md_swap_pool_sweep(struct md_swap_pool *pool);
 
+/* States how many blocks this owner would like to have memory. */
+void md_swap_pool_want(struct md_swap_pool *pool, uint32_t blocks);
+/* What all owners would like, and never more than the pool has. */
+uint32_t md_swap_pool_wanted(const struct md_swap_pool *pool);
 /*
  * Gives the first `blocks` of the pool memory, with several threads, so that locking their pages later is quick. Stops
- * early when *stop is set. One caller at a time.
+ * early when *stop is set, and does nothing while another caller, in any process, is at it.
  */
 void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop);
 /*

@@ -98,6 +98,7 @@ static void init_head(struct md_swap_pool_head *head, uint32_t blocks)
 	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&head->lock, &kind);
+	pthread_mutex_init(&head->populating, &kind);
 	pthread_mutexattr_destroy(&kind);
 	head->blocks = head->free = blocks;
 	head->version = MD_SWAP_POOL_VERSION;
@@ -194,7 +195,8 @@ static enum md_status read_layout(int fd, struct md_swap_pool *pool, struct md_e
 		return md_error_set(err, MD_ERR_CORRUPT,
 				    "the pool's header says %u blocks, but its file has %" PRIu64 " bytes", head.blocks,
 				    (uint64_t)info.st_size);
-	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+	int seals = fcntl(fd, F_GET_SEALS); /* -1, which has all bits, of a file that cannot be sealed */
+	if (seals < 0 || (seals & SEALS) != SEALS)
 		return md_error_set(err, MD_ERR_INVALID, "the pool's file is not sealed against being made smaller");
 	pool->layout = layout_of(head.blocks);
 	pool->inode = info.st_ino;
@@ -207,8 +209,8 @@ static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *e
 	enum md_status status = MD_ERR_BUSY;
 	if (!owner_here(&here))
 		return md_error_set(err, MD_ERR_IO, "/proc/self/stat cannot be read");
+	md_swap_pool_sweep(pool);
 	md_swap_pool_lock(pool);
-	md_swap_pool_bury(pool);
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS && status != MD_OK; i++)
 		if (!pool->head->owners[i].used) {
 			pool->head->owners[i] = here;
@@ -237,6 +239,20 @@ enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_e
 		return status;
 	}
 	*pool = made;
+	return MD_OK;
+}
+
+enum md_status md_swap_pool_look(int fd, struct md_swap_pool_counts *counts, struct md_error *err)
+{
+	struct md_swap_pool pool = {0};
+	struct md_swap_pool_head head;
+	MD_FORWARD(read_layout(fd, &pool, err));
+	if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head))
+		return md_error_set(err, MD_ERR_IO, "the pool's header: %s", strerror(errno));
+	uint32_t blocks = pool.layout.blocks, free_blocks = head.free < blocks ? head.free : blocks;
+	uint32_t cached = head.cached < blocks - free_blocks ? head.cached : blocks - free_blocks;
+	*counts = (struct md_swap_pool_counts){
+	    .blocks = blocks, .free = free_blocks, .cached = cached, .held = blocks - free_blocks - cached};
 	return MD_OK;
 }
 
@@ -290,23 +306,49 @@ static bool populate_step(uint8_t *at, uint32_t blocks, unsigned threads)
 	return done;
 }
 
+void md_swap_pool_want(struct md_swap_pool *pool, uint32_t blocks)
+{
+	atomic_store(&pool->head->owners[pool->owner].wants, blocks);
+}
+
+uint32_t md_swap_pool_wanted(const struct md_swap_pool *pool)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
+		if (pool->head->owners[i].used)
+			sum += atomic_load(&pool->head->owners[i].wants);
+	return sum < pool->layout.blocks ? (uint32_t)sum : pool->layout.blocks;
+}
+
+/* False: another thread or process gives blocks memory. One that has died has left no half of a change. */
+static bool may_populate(struct md_swap_pool *pool)
+{
+	int failure = pthread_mutex_trylock(&pool->head->populating);
+	if (failure == EOWNERDEAD)
+		failure = pthread_mutex_consistent(&pool->head->populating);
+	return !failure;
+}
+
 void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop)
 {
 	uint32_t most = blocks < pool->layout.blocks ? blocks : pool->layout.blocks;
 	unsigned count = threads < 1 ? 1 : threads > POPULATE_THREADS ? POPULATE_THREADS : threads;
+	if (atomic_load(&pool->head->populated) >= most || !may_populate(pool))
+		return;
 	for (uint32_t at = atomic_load(&pool->head->populated); at < most && !atomic_load(stop);) {
 		uint32_t step = most - at < POPULATE_STEP * count ? most - at : POPULATE_STEP * count;
 		if (!populate_step(pool->bytes + at * MD_SWAP_BLOCK, step, count))
-			return;
+			break;
 		at += step;
 		atomic_store(&pool->head->populated, at);
 	}
+	pthread_mutex_unlock(&pool->head->populating);
 }
 
 bool md_swap_pool_empty(struct md_swap_pool *pool)
 {
+	md_swap_pool_sweep(pool);
 	md_swap_pool_lock(pool);
-	md_swap_pool_bury(pool);
 	bool alone = md_swap_pool_forget(pool);
 	if (alone) {
 		atomic_store(&pool->head->populated, 0);

@@ -11,7 +11,7 @@
 #include "swap/pool.h"
 
 #define MD_SWAP_POOL_MAGIC 0x6c6f6f704d53u
-#define MD_SWAP_POOL_VERSION 1u
+#define MD_SWAP_POOL_VERSION 2u
 
 enum md_swap_block_state {
 	MD_SWAP_BLOCK_FREE,
@@ -24,14 +24,15 @@ struct md_swap_pool_block {
 	uint32_t next; /* in the chain of its bucket: index + 1, or 0 */
 	uint32_t held; /* references of all owners */
 	uint8_t state; /* enum md_swap_block_state; written after hash and filler */
-	uint8_t filler;
-	bool recent; /* it was given back since the clock's hand last passed */
+	bool recent;   /* it was given back since the clock's hand last passed */
+	uint16_t filler;
 };
 
 struct md_swap_pool_owner {
 	bool used;
 	pid_t pid;
-	uint64_t started; /* distinguishes the process from a later one with the same id */
+	uint64_t started;  /* distinguishes the process from a later one with the same id */
+	atomic_uint wants; /* blocks that are to have memory */
 };
 
 /* At the beginning of the memory; behind it come blocks, buckets, references by owner, and the bytes. */
@@ -39,6 +40,7 @@ struct md_swap_pool_head {
 	uint64_t magic;
 	uint32_t version, blocks;
 	atomic_uint populated;
+	pthread_mutex_t populating; /* held by whoever gives blocks memory; free when that process dies */
 	/*
 	 * Guards all that follows, and the tables. A process that finds the lock's holder dead makes the tables anew.
 	 */
@@ -70,8 +72,6 @@ bool md_swap_pool_owner_lives(const struct md_swap_pool *pool, const struct md_s
 /* For pool_file.c. The lock is held from lock to unlock. */
 void md_swap_pool_lock(struct md_swap_pool *pool);
 void md_swap_pool_unlock(struct md_swap_pool *pool);
-/* Frees what dead owners held. The lock is held. */
-void md_swap_pool_bury(struct md_swap_pool *pool);
 void md_swap_pool_drop_all(struct md_swap_pool *pool);
 /* Makes all blocks free, if this process is the only owner. The lock is held. */
 bool md_swap_pool_forget(struct md_swap_pool *pool);

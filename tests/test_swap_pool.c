@@ -217,6 +217,75 @@ Test(swap_pool, a_block_that_another_fills_is_not_shared)
 	md_swap_pool_close(pool);
 }
 
+Test(swap_pool, a_full_pool_is_freed_of_what_the_dead_hold)
+{
+	int fd = make(5);
+	struct md_swap_pool *pool = open_pool(fd);
+	fill(pool, 10);
+	in_child(fd, fill_three);
+	assert_counts(pool, 5, 0, 0);
+	assert_holds(pool, fill(pool, 11), 11);
+	for (uint32_t i = 12; i < 15; i++)
+		fill(pool, i);
+	assert_full(pool, 15);
+	md_swap_pool_close(pool);
+}
+
+/* Dies while it has memory for the pool under way, perhaps. */
+static void populate_for_ever(struct md_swap_pool *pool)
+{
+	static atomic_bool stop;
+	for (;;) {
+		md_swap_pool_populate(pool, 256, 1, &stop);
+		md_swap_pool_empty(pool);
+	}
+}
+
+Test(swap_pool, owners_say_how_much_memory_they_want_and_any_may_see_to_it)
+{
+	int fd = make(300);
+	struct md_swap_pool *pool = open_pool(fd), *other = open_pool(fd);
+	atomic_bool stop = false;
+	md_swap_pool_want(pool, 100);
+	md_swap_pool_want(other, 150);
+	cr_assert_eq(md_swap_pool_wanted(pool), 250, "%u", md_swap_pool_wanted(pool));
+	md_swap_pool_want(other, UINT32_MAX);
+	cr_assert_eq(md_swap_pool_wanted(pool), 300, "what there is");
+	md_swap_pool_close(other);
+	cr_assert_eq(md_swap_pool_wanted(pool), 100, "who has left wants nothing");
+	md_swap_pool_close(pool);
+	for (uint32_t round = 0; round < 5; round++) {
+		pid_t child = fork();
+		if (!child)
+			populate_for_ever(open_pool(fd));
+		usleep(20000 + 7000 * round);
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+	}
+	pool = open_pool(fd);
+	cr_assert_eq(md_swap_pool_wanted(pool), 0, "nor does who has died");
+	md_swap_pool_populate(pool, 300, 2, &stop);
+	uint32_t populated = md_swap_pool_populated(pool);
+	cr_assert(populated == 300 || populated == 0 /* an old kernel */, "%u", populated);
+	md_swap_pool_close(pool);
+}
+
+Test(swap_pool, whoever_has_the_descriptor_sees_how_full_it_is)
+{
+	int fd = make(8);
+	struct md_swap_pool *pool = open_pool(fd);
+	struct md_swap_pool_counts counts;
+	struct md_error err = {0};
+	fill(pool, 1);
+	md_swap_pool_give(pool, fill(pool, 2));
+	cr_assert_eq(md_swap_pool_look(fd, &counts, &err), MD_OK, "%s", err.message);
+	cr_assert(counts.blocks == 8 && counts.held == 1 && counts.cached == 1 && counts.free == 6, "held %u cached %u",
+		  counts.held, counts.cached);
+	cr_assert_eq(md_swap_pool_count(pool).owners, 1, "looking makes no owner");
+	md_swap_pool_close(pool);
+	cr_assert_eq(md_swap_pool_look(-1, &counts, &err), MD_ERR_CORRUPT, "no pool");
+}
+
 static void fill_all(struct md_swap_pool *pool)
 {
 	for (uint32_t i = 0; i < 8; i++)
@@ -242,7 +311,7 @@ Test(swap_pool, should_fail_too_many_owners)
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
 		pools[i] = open_pool(fd);
 	cr_assert_eq(md_swap_pool_open(fd, &more, &err), MD_ERR_BUSY, "one too many");
-	cr_assert(strstr(err.message, "32 processes use the pool"), "%s", err.message);
+	cr_assert(strstr(err.message, "256 processes use the pool"), "%s", err.message);
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
 		md_swap_pool_close(pools[i]);
 }

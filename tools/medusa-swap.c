@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-swap: starts an engine whose device memory can be taken away and given back, and does both. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 
 #define DEADLINE_S "10"
 
-static const char *name, *pool_size, *artifact, *device, *method, *gpu, *deadline;
+static const char *name, *pool_size, *pool_fd, *artifact, *device, *method, *gpu, *deadline;
 static bool verify, overlap, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
@@ -29,6 +30,10 @@ static const struct md_option options[] = {
      .argument = "BYTES",
      .value = &pool_size,
      .help = "run: host memory for what goes out, such as 64G; default: half of what is available."},
+    {.name = "pool-fd",
+     .argument = "N",
+     .value = &pool_fd,
+     .help = "run: use the pool that this descriptor has, which several engines share."},
     {.name = "artifact",
      .argument = "X.medusa",
      .value = &artifact,
@@ -66,7 +71,7 @@ static const struct md_command command = {
     .exit_notes = "run: once CMD has been started, the exit code is its own.\n"
 		  "out, in, release: 0 also if the memory is there already; 1 means refused, and nothing has changed; "
 		  "3 means that "
-		  "there is no such engine to ask.\n",
+		  "there is no such engine to ask; 6 (out): refused, because the pool has too little room.\n",
 };
 
 /* ---- which option belongs to which verb ---- */
@@ -78,6 +83,7 @@ static const struct {
 } uses[] = {
     {"name", "run", ""},
     {"pool-bytes", "run", ""},
+    {"pool-fd", "run", ""},
     {"artifact", "run", ""},
     {"deadline", "out", "out"},
     {"verify", "in", ""},
@@ -190,9 +196,35 @@ static const char *name_of(const char *program)
 	return made;
 }
 
+/* The engine does not inherit the descriptor: its processes get the pool when they ask for it. -1 to go on, else an exit code. */
+static int take_pool(struct md_swap_serve_pool *pool)
+{
+	char *end;
+	if (!pool_fd)
+		return -1;
+	errno = 0;
+	long fd = strtol(pool_fd, &end, 10);
+	if (errno || end == pool_fd || *end || fd < 0 || fd > INT_MAX)
+		return md_options_usage_error(&command, "--pool-fd: \"%s\" is not a number of a descriptor", pool_fd);
+	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC)) {
+		md_options_say(&command, "--pool-fd %s: no such descriptor is open", pool_fd);
+		return MD_EXIT_INPUT;
+	}
+	pool->fd = (int)fd;
+	return -1;
+}
+
+static int report_start(struct md_error *err)
+{
+	bool bad = err->status == MD_ERR_CORRUPT || err->status == MD_ERR_VERSION || err->status == MD_ERR_INVALID;
+	if (pool_fd && bad)
+		md_error_prefix(err, "--pool-fd %s", pool_fd);
+	return md_options_report(&command, err);
+}
+
 static int start_engine(char *const argv[])
 {
-	uint64_t bytes = pool_size ? parse_bytes(pool_size) : half_of_free();
+	struct md_swap_serve_pool pool = {.fd = -1, .populated = pool_size != NULL};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;
@@ -202,16 +234,20 @@ static int start_engine(char *const argv[])
 		return result;
 	if (!argv || !argv[0])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
-	if (!bytes)
+	if (pool_size && pool_fd)
+		return md_options_usage_error(&command, "--pool-bytes and --pool-fd: choose one");
+	pool.bytes = pool_size ? parse_bytes(pool_size) : half_of_free();
+	if (!pool.bytes)
 		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is not a number of bytes, such as 64G",
 					      pool_size);
-	result = md_device_choose(&command, device);
+	result = take_pool(&pool);
+	if (result < 0)
+		result = md_device_choose(&command, device);
 	if (result >= 0)
 		return result;
 	bool mine = md_stop_watch();
-	if (md_swap_serve_start(name ? name : name_of(argv[0]), bytes, pool_size != NULL, &server, &path, &err) !=
-	    MD_OK)
-		return md_options_report(&command, &err);
+	if (md_swap_serve_start(name ? name : name_of(argv[0]), &pool, &server, &path, &err) != MD_OK)
+		return report_start(&err);
 	result = run_engine(argv, server, path);
 	md_swap_serve_stop(server);
 	if (mine)
@@ -238,6 +274,8 @@ static int report(const struct md_error *err)
 	if (json)
 		print_refusal(err);
 	switch (err->status) {
+	case MD_ERR_NO_MEMORY:
+		return MD_EXIT_ROOM;
 	case MD_ERR_NOT_FOUND:
 	case MD_ERR_INVALID:
 		return MD_EXIT_INPUT;

@@ -17,6 +17,7 @@ enum md_exit {
 	MD_EXIT_INPUT = 3,   /* an input file is bad or cannot be read */
 	MD_EXIT_COMMAND = 4, /* the command could not be run, or failed itself */
 	MD_EXIT_EMPTY = 5,   /* nothing to do: no graphs */
+	MD_EXIT_ROOM = 6,    /* refused, because there is too little room */
 };
 
 /* An option has a value (argument names it in the help) or is a flag; exactly one of value, flag and list is set. */

@@ -147,9 +147,9 @@ static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client
 		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\", not engine or command", role);
 	if (s->released)
 		return md_error_set(err, MD_ERR_INVALID, "engine %s was released", s->name);
-	if (md_swap_serve_engines(s, 0, NULL) + 1 == MD_SWAP_POOL_OWNERS)
+	if (md_swap_serve_engines(s, 0, NULL) == MD_SWAP_ENGINE_PROCESSES)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%u processes of engine %s are managed, and no more can be",
-				    MD_SWAP_POOL_OWNERS - 1, s->name);
+				    MD_SWAP_ENGINE_PROCESSES, s->name);
 	md_swap_pool_sweep(s->pool); /* the process may hold blocks of a program that it was before */
 	client->role = MD_SWAP_ENGINE;
 	client->pid = (pid_t)(md_swap_message_number(message, "pid") & 0x7fffffff);

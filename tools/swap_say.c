@@ -68,6 +68,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "pool_held", pool.held * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_cached", pool.cached * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_free", pool.free * (uint64_t)MD_SWAP_BLOCK);
+	md_json_bool(json, "pool_shared", s->shares);
 	md_json_number(json, "outs", s->outs);
 	md_json_number(json, "ins", s->ins);
 }

@@ -151,17 +151,19 @@ static void note_wanted(struct md_swap_server *s)
 		atomic_store(&s->wanted, (uint32_t)wanted);
 }
 
+/* A shared pool gets as much memory as all engines want, from one of those that have it. */
 static void *populate(void *argument)
 {
 	struct md_swap_server *s = argument;
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	while (!atomic_load(&s->stop)) {
 		bool useless = atomic_load(&s->useless);
-		if (useless && md_swap_pool_empty(s->pool))
+		md_swap_pool_want(s->pool, useless ? 0 : atomic_load(&s->wanted));
+		if (useless && !s->shares && md_swap_pool_empty(s->pool))
 			return NULL;
 		if (!useless)
-			md_swap_pool_populate(s->pool, atomic_load(&s->wanted), cores > 2 ? (unsigned)cores / 2 : 1,
-					      &s->stop);
+			md_swap_pool_populate(s->pool, md_swap_pool_wanted(s->pool),
+					      cores > 2 ? (unsigned)cores / 2 : 1, &s->stop);
 		usleep(POPULATE_TICK_US);
 	}
 	return NULL;
@@ -228,11 +230,19 @@ static void finish(struct md_swap_server *s)
 	free(s);
 }
 
-static enum md_status open_all(struct md_swap_server *s, uint64_t pool_bytes, struct md_error *err)
+static enum md_status open_pool(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
+{
+	s->shares = pool->fd >= 0;
+	s->pool_fd = pool->fd;
+	if (!s->shares)
+		MD_FORWARD(md_swap_pool_create(pool->bytes, &s->pool_fd, err));
+	return md_swap_pool_open(s->pool_fd, &s->pool, err);
+}
+
+static enum md_status open_all(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
 {
 	char path[PATH_MAX];
-	MD_FORWARD(md_swap_pool_create(pool_bytes, &s->pool_fd, err));
-	MD_FORWARD(md_swap_pool_open(s->pool_fd, &s->pool, err));
+	MD_FORWARD(open_pool(s, pool, err));
 	s->wake = eventfd(0, EFD_CLOEXEC);
 	if (s->wake < 0)
 		return md_error_set(err, MD_ERR_IO, "eventfd: %s", strerror(errno));
@@ -256,7 +266,7 @@ static enum md_status start_threads(struct md_swap_server *s, struct md_error *e
 	return MD_OK;
 }
 
-enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool populated,
+enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_pool *pool,
 				   struct md_swap_server **server, const char **path, struct md_error *err)
 {
 	struct md_swap_server *made = calloc(1, sizeof(*made));
@@ -264,8 +274,8 @@ enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool p
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
 	made->name = name;
 	made->listening = made->wake = made->pool_fd = -1;
-	enum md_status status = open_all(made, pool_bytes, err);
-	atomic_store(&made->wanted, populated ? UINT32_MAX : 0);
+	enum md_status status = open_all(made, pool, err);
+	atomic_store(&made->wanted, pool->populated ? UINT32_MAX : 0);
 	if (status == MD_OK)
 		status = start_threads(made, err);
 	if (status != MD_OK) {

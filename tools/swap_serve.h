@@ -11,11 +11,18 @@
 
 struct md_swap_server;
 
+/* Which pool the engine uses. */
+struct md_swap_serve_pool {
+	int fd;         /* of one that several engines share, taken over; -1: one of its own is made */
+	uint64_t bytes; /* of its own */
+	bool populated; /* its own: all pages get memory at once. Else twice as many as the engine has */
+};
+
 /*
- * Makes the pool, and listens under the name; *path, the socket, belongs to the server. From then on a thread serves, and
- * another one gives the pool's pages memory: all pages (populated), or twice as many as the engine has.
+ * Makes or opens the pool, and listens under the name; *path, the socket, belongs to the server. From then on a thread
+ * serves, and another one gives the pool's pages memory.
  */
-enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool populated,
+enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_pool *pool,
 				   struct md_swap_server **server, const char **path, struct md_error *err);
 /* True while a process of the engine is connected; *pid is one of them. */
 bool md_swap_serve_has_engine(struct md_swap_server *server, pid_t *pid);

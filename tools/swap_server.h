@@ -103,6 +103,7 @@ struct md_swap_client {
 };
 
 #define MD_SWAP_CLIENTS 64u
+#define MD_SWAP_ENGINE_PROCESSES 31u /* that use a GPU */
 #define MD_SWAP_CONNECTIONS                                                                                            \
 	(MD_SWAP_CLIENTS - 2) /* two places are for the process that asks the driver, and the next one */
 
@@ -111,6 +112,7 @@ struct md_swap_server {
 	char *path;
 	int listening, wake, pool_fd;
 	struct md_swap_pool *pool;
+	bool shares; /* the pool, with other engines */
 	pthread_t thread, populator;
 	bool populates;
 	atomic_uint wanted; /* blocks that are to have memory */

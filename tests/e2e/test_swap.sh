@@ -104,7 +104,7 @@ expected 'work 3' 'work 2' 'work 1' 'alloc 32' 'work 4'
 section 'refusals: nothing has changed'
 begin tight --pool-bytes 4M -- 0
 swap small out
-assert_exit small 1
+assert_exit small 6
 assert_contains "$work/small.err" 'the pool is too small: it has 4194304 bytes, and '
 assert_equal state in "$(state state)"
 swap twice in
@@ -364,7 +364,7 @@ for asked in 'out none' 'in none' 'status none' 'release none' 'status 4194305';
 done
 begin said --pool-bytes 4M -- 0
 run refused medusa-swap out said --json
-assert_exit refused 1
+assert_exit refused 6
 valid "$work/refused.out" 'said["ok"] is False and said["status"] == "out of memory" and "the pool is too small" in said["message"]'
 run right medusa-swap status said --json
 valid "$work/right.out" 'said["ok"] is True and said["status"] == "ok"'
