@@ -260,14 +260,47 @@ Test(sim_tenants, in_engines_that_batch_by_themselves, .timeout = 120)
 	assert_shares(GPUS, 1, model, 3);
 }
 
-/* ---- where shares do not hold, as docs/scheduler.md says ---------------------------------------------------------- */
+/* ---- functions of each tenant's own ------------------------------------------------------------------------------ */
 
-/* Each tenant has two functions of its own. */
+/* Each tenant has half of the functions. */
 static void part(struct crowd *crowd)
 {
+	uint32_t half = crowd->all.count / 2;
 	for (uint32_t i = 0; i < REQUESTS; i++)
-		crowd->requests[i].function = i / 2 % 2 + (crowd->requests[i].tenant == WEB ? 0 : 2);
+		crowd->requests[i].function = i / 2 % half + (crowd->requests[i].tenant == WEB ? 0 : half);
 }
+
+/* Engines of two tenants want the same slots, or the same memory: whose requests join them goes by what each tenant has had. */
+static void assert_engines_take_turns(uint32_t gpus, uint32_t functions, uint64_t memory, double points)
+{
+	struct crowd crowd;
+	struct medusa_sched_function model = model_of(16);
+	size_t count;
+	const struct md_sim_policy *policies = md_sim_policies(&count);
+	model.continuous = 1;
+	gather(&crowd, gpus, functions, model);
+	part(&crowd);
+	for (uint32_t i = 0; i < gpus; i++)
+		crowd.gpus[i].memory_bytes = memory;
+	for (size_t p = 0; p < count; p++) {
+		double off = shares(&policies[p], gpus) ? deviation(&crowd, &policies[p]) : 0;
+		cr_expect_leq(off, points, "%s, %u GPUs, %u functions: %.2f points off", policies[p].name, gpus,
+			      functions, off);
+	}
+}
+
+Test(sim_tenants, engines_of_each_take_turns_on_slots, .timeout = 120)
+{
+	assert_engines_take_turns(1, 2, 80 * GB, 4);
+	assert_engines_take_turns(GPUS, 2, 80 * GB, 8.5);
+}
+
+Test(sim_tenants, engines_of_each_take_turns_in_memory, .timeout = 120)
+{
+	assert_engines_take_turns(1, FUNCTIONS, GB + GB / 2, 7.5);
+}
+
+/* ---- where shares do not hold, as docs/scheduler.md says ---------------------------------------------------------- */
 
 static double had_of(const struct crowd *crowd, const char *policy)
 {

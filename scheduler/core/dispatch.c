@@ -204,7 +204,9 @@ static uint32_t foremost_claim(struct medusa_sched *s, uint32_t gpu)
 	for (uint32_t i = 0; i < g->claim_count; i++) {
 		md_sort_waiting(s, g->claims[i]);
 		double turn = md_tenant_turn(s, g->claims[i]);
-		struct md_key key = s->queueing->key(s, g->claims[i]);
+		struct md_key key = {0};
+		if (s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS)
+			key = s->queueing->key(s, g->claims[i]);
 		bool first = !i || turn < soonest || (turn <= soonest && md_key_less(key, least));
 		if (!first)
 			continue;
@@ -240,7 +242,7 @@ static void rank_claims(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
 	uint32_t front = g->claims[0], next = 0;
-	if (!(s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS))
+	if (!(s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS) && !md_has_tenants(s))
 		return;
 	bool ages = g->starts >= MD_OLDEST_TURN && (s->queueing->traits & MD_QUEUEING_AGES_CLAIMS);
 	if (ages) {
@@ -349,6 +351,17 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 	return claim(s, function, choice.gpu) ? CLAIMED : STUCK;
 }
 
+/* Whether a function of the same tenant claims the GPU already. */
+static bool has_claimed(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t tenant = md_first_tenant(s, function);
+	bool claimed = false;
+	for (uint32_t i = 0; i < g->claim_count && !claimed; i++)
+		claimed = md_first_tenant(s, g->claims[i]) == tenant;
+	return claimed;
+}
+
 /*
  * A GPU that has memory for the function and no slot, because all are taken by engines that requests may join for ever.
  * NONE: there is none, or the function need not wait for that, or another one has claimed it already.
@@ -361,7 +374,9 @@ static uint32_t slot_to_claim(struct medusa_sched *s, uint32_t function)
 			continue;
 		if (md_slot_free(s, gpu))
 			return NONE; /* it waits for its turn there */
-		bool endless = !s->gpus[gpu].claim_count;
+		if (md_has_tenants(s) && md_join_batch(s, function, gpu) != NONE)
+			continue; /* its engine has a slot there already */
+		bool endless = !has_claimed(s, function, gpu);
 		for (uint32_t b = s->gpus[gpu].first_batch; endless && b != NONE; b = s->batches[b].newer)
 			endless = s->functions[s->batches[b].function].spec.continuous;
 		best = endless && best == NONE ? gpu : best;
@@ -519,6 +534,16 @@ static void rank_ready(struct medusa_sched *s, uint32_t from)
 		md_function_ready(s, functions[i]);
 }
 
+/* A function whose engines are full again claims a slot as before, and does so before others join theirs. */
+static void claim_again(struct medusa_sched *s, uint32_t function)
+{
+	if (!md_has_tenants(s) || !md_priority_has(&s->ready, function) || md_joinable(s, function, NONE))
+		return;
+	uint32_t gpu = slot_to_claim(s, function);
+	if (gpu != NONE)
+		claim(s, function, gpu);
+}
+
 /* Requests join engines that run, which needs no slot. */
 static void serve_joins(struct medusa_sched *s)
 {
@@ -527,10 +552,12 @@ static void serve_joins(struct medusa_sched *s)
 		uint32_t function = first_of(s, &s->joins, put_joining), gpu = NONE;
 		md_priority_remove(&s->joins, function);
 		enum md_join joined = md_join(s, function, &gpu);
-		if (joined == MD_JOINED)
+		if (joined == MD_JOINED) {
 			md_function_changed(s, function);
-		else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) || !claim(s, function, gpu))
+			claim_again(s, function);
+		} else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) || !claim(s, function, gpu)) {
 			s->blocked[passed++] = function;
+		}
 	}
 	while (passed > 0)
 		put_joining(s, s->blocked[--passed]);

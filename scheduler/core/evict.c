@@ -65,13 +65,22 @@ static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t 
 	return bytes;
 }
 
-bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu)
+uint64_t md_patience(const struct medusa_sched *s)
 {
-	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
+	return s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
+}
+
+uint64_t md_claim_age(const struct medusa_sched *s, uint32_t gpu)
+{
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint64_t since = s->functions[g->claims[0]].claimed_at;
 	since = g->served_at > since ? g->served_at : since; /* what another one has just loaded is used for a while */
-	return s->now - since >= patience;
+	return s->now - since;
+}
+
+bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu)
+{
+	return md_claim_age(s, gpu) >= md_patience(s);
 }
 
 /*

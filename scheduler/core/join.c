@@ -2,13 +2,18 @@
 /* Decides whether waiting requests may join a batch that runs, and which batch. */
 #include "scheduler/core/join.h"
 
+#include <math.h>
+
 #include "scheduler/core/action.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/tenant.h"
 #include "scheduler/policy/policies.h"
+
+#define MOST_AGES 6 /* a claim so many times as old as an old one ends joins of other tenants, whatever they are due */
 
 /* ---- which batches may take another request ---------------------------------------------------------------------- */
 
@@ -68,11 +73,26 @@ static bool drains(const struct medusa_sched *s, const struct md_batch *b)
 	return draining;
 }
 
+/*
+ * Of two tenants that claim each other's slots, each has requests join its engine until it is ahead by so much virtual time.
+ * Turns are as long as claims take to grow old for the one of less weight, and in proportion for the other one.
+ */
+static double most_ahead(const struct medusa_sched *s, uint32_t tenant, uint32_t other)
+{
+	return (double)md_patience(s) / 2 / fmin(s->tenants[tenant].weight, s->tenants[other].weight);
+}
+
 /* A batch that requests join need never end: when others have waited long enough for its GPU, nobody joins it. */
 static bool has_turn(const struct medusa_sched *s, const struct md_batch *b)
 {
 	const struct md_gpu *g = &s->gpus[b->gpu];
-	return !g->claim_count || g->claims[0] == b->function || !md_claim_is_old(s, b->gpu);
+	if (!g->claim_count || g->claims[0] == b->function)
+		return true;
+	uint32_t own = md_first_tenant(s, b->function), other = md_first_tenant(s, g->claims[0]);
+	if (own == other)
+		return !md_claim_is_old(s, b->gpu);
+	bool ahead = s->tenants[own].turn > s->tenants[other].turn + most_ahead(s, own, other);
+	return !ahead && md_claim_age(s, b->gpu) < MOST_AGES * md_patience(s);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */

@@ -28,6 +28,11 @@ double md_tenant_turn(const struct medusa_sched *s, uint32_t function)
 	return first == NONE ? 0 : s->tenants[s->requests[first].tenant].turn;
 }
 
+uint32_t md_first_tenant(const struct medusa_sched *s, uint32_t function)
+{
+	return s->requests[md_first_waiting(s, function)].tenant;
+}
+
 /* What a request of the function will take of a GPU's time, in a batch of `count`. */
 static double expected_ns(const struct medusa_sched *s, uint32_t request, uint32_t count)
 {

@@ -14,6 +14,8 @@ static inline bool md_has_tenants(const struct medusa_sched *s)
 bool md_tenants_create(struct medusa_sched *s); /* the default tenant; false: out of memory */
 /* Of the function's first request: the least goes first. */
 double md_tenant_turn(const struct medusa_sched *s, uint32_t function);
+uint32_t md_first_tenant(const struct medusa_sched *s,
+			 uint32_t function); /* of its first request, which there must be */
 /* Puts the waiting requests that are next in front, one of the tenant whose turn it is first. */
 void md_tenants_arrange(struct medusa_sched *s, uint32_t function);
 /* A request begins to wait. True: its tenant has as many in queues and batches as may run, and it is held back. */
