@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens a simulation's HTML in a browser, as on a phone and on wide screens: exit 1 and a line for each fault, 77 without a browser.
 
-sim_report_pages.py PAGE [FOLDER]: screenshots go to the folder."""
+sim_report_pages.py PAGE [FOLDER]: screenshots go to the folder. TENANTS=JSON: its table of tenants has the numbers of this report."""
+import json
+import os
 import sys
 
 import browser
@@ -72,6 +74,62 @@ def check_sorting(view):
     expect(names[0] < names[-1], f"names: {names[0]} ... {names[-1]}")
 
 
+TENANTS = "document.querySelector('[aria-label=Tenants]')"
+# For each row, for each cell: its text, whether it is cut off, and the size of its letters once the box has been scrolled to it.
+TENANT_CELLS = """(() => {
+    const box = %s;
+    return Array.from(box.querySelectorAll('tr'), row => Array.from(row.cells, cell => {
+        cell.scrollIntoView({block: 'nearest', inline: 'center'});
+        const at = cell.getBoundingClientRect(), around = box.getBoundingClientRect();
+        const left = Math.max(around.left, 0) - 1, right = Math.min(around.right, innerWidth) + 1;
+        const seen = document.elementFromPoint((at.left + at.right) / 2, (at.top + at.bottom) / 2);
+        return {text: cell.textContent, size: parseFloat(getComputedStyle(cell).fontSize),
+                shown: at.left >= left && at.right <= right && (cell === seen || cell.contains(seen)) && cell.scrollWidth <= cell.clientWidth + 1};
+    }));
+})()""" % TENANTS
+
+
+def tenant_rows(report):
+    """What the table has to say: tenant, policy and numbers, as the JSON has them."""
+    rows = []
+    for weight, name in ((t["weight"], t["name"]) for t in report["functions"]["tenants"]):
+        for policy in report["policies"]:
+            made = next(t for t in policy["tenants"] if t["name"] == name)
+            if name == "default" and not made["requests"]:
+                continue
+            all_s, contended = sum(t["gpu_s"] for t in policy["tenants"]), made["contended"]
+            refused = sum(made["rejected"].values())
+            had = "-" if contended["s"] <= 0 else "%.1f s: %.1f %%, %.1f %%" % (
+                contended["s"], 100 * contended["gpu_s"] / contended["all_s"], 100 * contended["due_s"] / contended["all_s"])
+            rows.append({"tenant": name, "policy": policy["name"], "weight": f"{weight:g}", "requests": str(made["requests"]),
+                         "served": str(made["served"]), "most waiting": str(made["waiting_most"]), "GPU-s": f"{made['gpu_s']:.1f}",
+                         "share": f"{100 * made['gpu_s'] / all_s:.1f} %", "contended: had, due": had, "rejected": refused})
+    return rows
+
+
+def check_tenants(view, report):
+    view.open(page)
+    for width in (360, 1200):
+        view.resize(width, 640)
+        if not view.evaluate(f"{TENANTS} !== null"):
+            expect(False, f"{width} px: there is no table of tenants")
+            return
+        expect(view.evaluate(f"getComputedStyle({TENANTS}).overflowX") == "auto", f"{width} px: the table of tenants scrolls")
+        head, *rows = view.evaluate(TENANT_CELLS)
+        hidden = [cell["text"] for row in rows for cell in row if not cell["shown"]]
+        expect(not hidden, f"{width} px: cells of tenants that cannot be scrolled to: {hidden[:5]}")
+        smallest = min(cell["size"] for row in [head] + rows for cell in row)
+        expect(smallest >= 11, f"{width} px: letters of {smallest} px in the table of tenants")
+        wanted, titles = tenant_rows(report), [cell["text"] for cell in head]
+        expect(len(rows) == len(wanted), f"{len(rows)} rows of tenants and policies, not {len(wanted)}")
+        for row, want in zip(rows, wanted):
+            found = dict(zip(titles, (cell["text"] for cell in row)))
+            refused = found.get("rejected", "").split(":")[0]
+            for title, value in want.items():
+                is_there = refused == str(value) if title == "rejected" else found.get(title) == value
+                expect(is_there, f"{want['tenant']}, {want['policy']}: {title} is {found.get(title)}, not {value}")
+
+
 def check_without_scripts(view, rows):
     view.scripts(False)
     view.open(page)
@@ -87,6 +145,9 @@ with browser.Browser() as view:
     expect(not view.complaints(), f"the page: {view.complaints()}")
     check_widths(view)
     check_sorting(view)
+    if "TENANTS" in os.environ:
+        with open(os.environ["TENANTS"], encoding="utf-8") as file:
+            check_tenants(view, json.load(file))
     check_without_scripts(view, view.evaluate("document.querySelector('table.sortable').tBodies[0].rows.length"))
 print("\n".join(faults + [f"{checks} checks"]))
 sys.exit(bool(faults))

@@ -34,4 +34,16 @@ sed "s|{name: DenseNet-169|{name: \"$long\"|; s|{name: ResNet-50|{name: \"</th><
 assert_contains "$work/odd.yaml" averylongname
 assert_contains "$work/odd.yaml" "<img"
 page odd --node simulator/nodes/torpor-v100.yaml --functions "$work/odd.yaml" --trace torpor --count 64 --duration 30s --policy torpor
+
+section "tenants, with the numbers of the JSON"
+sed 's/^models:/tenants: [{name: web, weight: 3}, {name: few, max_waiting: 5}, {name: night-and-weekend-batches, weight: 0.5}]\n&/' \
+	simulator/functions/azure-32.yaml >"$work/tenants.yaml"
+{
+	echo seconds,function,context,generated,tenant
+	for ((row = 0; row < 300; row++)); do echo "0.$((row / 100)),$((row % 32)),500,50,$([ $((row % 3)) = 0 ] && echo web || { [ $((row % 3)) = 1 ] && echo few || echo night-and-weekend-batches; })"; done
+} >"$work/tenants.csv"
+export TENANTS=$work/tenants.json
+page tenants --node simulator/nodes/h200.yaml --functions "$work/tenants.yaml" --trace "$work/tenants.csv" --policy medusa,torpor \
+	--json "$TENANTS"
+unset TENANTS
 finish
