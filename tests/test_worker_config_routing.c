@@ -67,6 +67,64 @@ Test(worker_config_routing, groups_say_who_is_evicted)
 	md_worker_config_destroy(config);
 }
 
+/* Memory of models that state none is divided among those that may be there at once. */
+Test(worker_config_routing, how_many_may_be_there)
+{
+	const struct {
+		const char *rules;
+		uint32_t most[5]; /* of a to e */
+		bool ruled;
+	} cases[] = {
+	    {"", {1, 1, 1, 1, 1}, false},
+	    {"groups: {g: {members: [a, b]}}", {1, 1, 1, 1, 1}, true},
+	    {"groups: {g: {swap: false, members: [a, b]}}", {2, 2, 1, 1, 1}, true},
+	    {"groups: {g: {members: [a, b, c, d, e]}}", {1, 1, 1, 1, 1}, true},
+	    {"groups: {g: {exclusive: false, members: [a, b]}}", {2, 2, 2, 2, 2}, true},
+	    {"groups: {g: {swap: false, persistent: true, members: [a, b]}, h: {members: [c]}}", {4, 4, 3, 3, 3}, true},
+	    {"matrix: {sets: {s: a & b & c, t: a & d}}", {3, 3, 3, 2, 1}, true},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char text[1024];
+		snprintf(text, sizeof(text), "%s%s\n", MODELS, cases[i].rules);
+		const struct md_worker_config *config = read_config(text);
+		cr_assert_eq(md_config_is_ruled(config), cases[i].ruled, "%s", cases[i].rules);
+		for (uint32_t model = 0; model < 5; model++)
+			cr_assert_eq(md_config_most_together(config, model), cases[i].most[model], "%s: %s has %u",
+				     cases[i].rules, config->models[model].id, md_config_most_together(config, model));
+		md_worker_config_destroy(config);
+	}
+}
+
+/* What is kept ends for nobody: it is said where that contradicts groups or the matrix. */
+Test(worker_config_routing, kept_models_and_rules)
+{
+	const struct {
+		const char *rules;
+		const char *note; /* NULL: none */
+	} cases[] = {
+	    {"", NULL},
+	    {"groups: {g: {members: [k, a]}}", "its group would end it for the model a; it stays all the same"},
+	    {"groups: {g: {members: [k], persistent: true}}", NULL},
+	    {"groups: {g: {members: [k], exclusive: false}}", "its group would end it for the model a"},
+	    {"matrix: {sets: {s: k & a, t: k & b}}", NULL},
+	    {"matrix: {sets: {s: k & a, t: b}}", "the matrix would end it for the model b; it stays all the same"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char text[1024];
+		snprintf(text, sizeof(text),
+			 "models:\n  a: {cmd: x, proxy: \"http://h\"}\n  b: {cmd: x, proxy: \"http://i\"}\n"
+			 "  k: {cmd: x, proxy: \"http://j\", medusa: {%s}}\n%s\n",
+			 i % 2 ? "pin: true" : "min_replicas: 1", cases[i].rules);
+		const struct md_worker_config *config = read_config(text);
+		cr_assert_eq(config->note_count, cases[i].note != NULL, "%s: %u notes", cases[i].rules,
+			     config->note_count);
+		if (cases[i].note)
+			cr_assert(strstr(config->notes[0].text, cases[i].note), "%s: %s", cases[i].rules,
+				  config->notes[0].text);
+		md_worker_config_destroy(config);
+	}
+}
+
 Test(worker_config_routing, older_and_newer_keys_mean_the_same)
 {
 	assert_text_evicts(MODELS "groups: {g: {swap: false, members: [a, b]}}\n", "a", "bc", "c");

@@ -216,10 +216,12 @@ static void put_tenants(FILE *out, const json_t *tenants)
 
 static void put_functions(FILE *out, struct export *all)
 {
-	fputs(
+	bool ruled = json_is_true(json_object_get(all->answer, "ruled"));
+	fprintf(
+	    out,
 	    "source: recorded by medusa-worker; medians of streamed requests, and the times that its scheduler counts "
-	    "on\ndefaults: {continuous: true, sequence_share: 0, max_parallel: 1, max_replicas: 1, tail: 1}\n",
-	    out);
+	    "on%s\ndefaults: {continuous: true, sequence_share: 0, max_parallel: 1, max_replicas: 1, tail: 1}\n",
+	    ruled ? "; groups and matrix of the daemon are not in here" : "");
 	put_tenants(out, json_object_get(all->answer, "tenants"));
 	fputs("models:\n", out);
 	for (size_t i = 0; i < all->count; i++)

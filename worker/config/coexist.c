@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which models must stop so that another one may run, by groups or by the matrix. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/config/config.h"
 
@@ -20,6 +21,12 @@ static bool has_member(const struct md_config_members *members, uint32_t model)
 }
 
 /* ---- groups ---- */
+
+bool md_config_is_ruled(const struct md_worker_config *config)
+{
+	return config->matrix || config->group_count > 1 ||
+	       (config->group_count == 1 && strcmp(config->groups[0].name, MD_CONFIG_DEFAULT_GROUP) != 0);
+}
 
 static bool group_evicts(const struct md_worker_config *config, uint32_t target, uint32_t other)
 {
@@ -78,6 +85,34 @@ uint32_t md_config_evict(const struct md_worker_config *config, uint32_t target,
 		count += evict[i];
 	}
 	return count;
+}
+
+/* Members of the model's group, and of those that one of both does not end, whichever is there first. */
+static uint32_t most_in_groups(const struct md_worker_config *config, uint32_t model)
+{
+	const struct md_config_group *own = &config->groups[config->models[model].group];
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < config->group_count; i++) {
+		const struct md_config_group *group = &config->groups[i];
+		bool meet =
+		    group == own || !(own->exclusive && !group->persistent) || !(group->exclusive && !own->persistent);
+		if (meet)
+			most += group->swap && group->members.count ? 1 : group->members.count;
+	}
+	return most;
+}
+
+uint32_t md_config_most_together(const struct md_worker_config *config, uint32_t model)
+{
+	uint32_t most = 1;
+	if (!config->matrix)
+		return most_in_groups(config, model);
+	for (uint32_t i = 0; i < config->matrix->combination_count; i++) {
+		const struct md_config_members *members = &config->matrix->combinations[i].members;
+		if (members->count > most && has_member(members, model))
+			most = members->count;
+	}
+	return most;
 }
 
 static bool share_group(const struct md_worker_config *config, const uint32_t *models, uint32_t count)

@@ -19,6 +19,7 @@
 
 #define MD_CONFIG_NONE UINT32_MAX /* no model, group, peer ... */
 #define MD_CONFIG_MODELS_MAX 10000u
+#define MD_CONFIG_DEFAULT_GROUP "(default)"
 #define MD_CONFIG_CONCURRENCY 10u /* concurrencyLimit of a model that has none */
 
 struct md_config_texts {
@@ -307,6 +308,10 @@ const struct md_config_pin *md_config_find_pin(const struct md_config_profile *p
 /* Whether a path behind /upstream/NAME must not start an engine. */
 bool md_config_ignores_path(const struct md_worker_config *config, const char *path);
 
+/* Whether the files say which models run together, by groups or a matrix. If not, memory decides. */
+bool md_config_is_ruled(const struct md_worker_config *config);
+/* How many models may be there at once at most, if this one is. */
+uint32_t md_config_most_together(const struct md_worker_config *config, uint32_t model);
 /*
  * What must stop so that `target` may run: evict[i] is set for such models. running and evict have an element for each
  * model. Returns how many they are.

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models that stay loaded (min_replicas, pin): what they make useless or impossible is noted. */
+#include <stdlib.h>
+
 #include "worker/config/parts.h"
 
 static enum md_status note_model(struct md_config_build *build, const struct md_tree *node,
@@ -49,9 +51,48 @@ static enum md_status note_memory(struct md_config_build *build, const struct md
 	return MD_OK;
 }
 
+/* A model whose start would end the one that is kept; MD_CONFIG_NONE: there is none. */
+static uint32_t find_rival(const struct md_worker_config *config, uint32_t kept, const bool *running, bool *ends)
+{
+	for (uint32_t i = 0; i < config->model_count; i++) {
+		const uint32_t both[] = {i, kept};
+		if (i == kept)
+			continue;
+		if (!config->matrix)
+			md_config_evict(config, i, running, ends);
+		if (config->matrix ? !md_config_together(config, both, 2) : ends[kept])
+			return i;
+	}
+	return MD_CONFIG_NONE;
+}
+
+/* What is kept ends for nobody, whatever groups and matrix say. */
+static enum md_status note_rivals(struct md_config_build *build, const struct md_config_sections *sections)
+{
+	const struct md_worker_config *config = build->config;
+	bool *running = md_config_take(build, config->model_count, sizeof(*running));
+	bool *ends = md_config_take(build, config->model_count, sizeof(*ends));
+	if (!running || !ends)
+		return MD_ERR_NO_MEMORY;
+	for (uint32_t i = 0; i < config->model_count; i++)
+		running[i] = true;
+	for (uint32_t i = 0; md_config_is_ruled(config) && i < config->model_count; i++) {
+		const struct md_config_own *own = &config->models[i].own;
+		uint32_t rival = own->min_replicas || own->pin ? find_rival(config, i, running, ends) : MD_CONFIG_NONE;
+		if (rival != MD_CONFIG_NONE)
+			MD_FORWARD(
+			    md_config_note(build, sections->model_nodes[i],
+					   "%s would end it for the model %.100s; it stays all the same, because of "
+					   "medusa.min_replicas or medusa.pin",
+					   config->matrix ? "the matrix" : "its group", config->models[rival].id));
+	}
+	return MD_OK;
+}
+
 enum md_status md_config_note_kept(struct md_config_build *build, const struct md_config_sections *sections)
 {
 	for (uint32_t i = 0; i < build->config->model_count; i++)
 		MD_FORWARD(note_model(build, sections->model_nodes[i], &build->config->models[i]));
+	MD_FORWARD(note_rivals(build, sections));
 	return note_memory(build, sections);
 }

@@ -5,7 +5,6 @@
 
 #include "worker/config/parts.h"
 
-#define DEFAULT_GROUP "(default)"
 #define GROUPS_MAX 10000u
 
 struct router {
@@ -60,10 +59,8 @@ struct group_source {
 
 static const struct md_config_key group_keys[] = {
     MD_KEY("swap", MD_KEY_FLAG, offsetof(struct group_source, group.swap), "true"),
-    MD_KEY("exclusive", MD_KEY_FLAG, offsetof(struct group_source, group.exclusive), "true",
-	   .note = "medusa-worker does not obey it yet: models run together as far as their memory fits"),
-    MD_KEY("persistent", MD_KEY_FLAG, offsetof(struct group_source, group.persistent), "false",
-	   .note = "medusa-worker does not obey it yet: models run together as far as their memory fits"),
+    MD_KEY("exclusive", MD_KEY_FLAG, offsetof(struct group_source, group.exclusive), "true"),
+    MD_KEY("persistent", MD_KEY_FLAG, offsetof(struct group_source, group.persistent), "false"),
     MD_KEY("members", MD_KEY_NODE, offsetof(struct group_source, members), NULL),
 };
 const struct md_config_keys md_config_group_keys = MD_KEYS("groups.*.", group_keys);
@@ -131,7 +128,7 @@ static enum md_status add_default_group(struct md_config_build *build, struct md
 	uint32_t *items = md_config_take(build, build->config->model_count, sizeof(*items));
 	if (!items)
 		return MD_ERR_NO_MEMORY;
-	*group = (struct md_config_group){.name = DEFAULT_GROUP, .swap = true, .exclusive = true};
+	*group = (struct md_config_group){.name = MD_CONFIG_DEFAULT_GROUP, .swap = true, .exclusive = true};
 	for (uint32_t i = 0; i < build->config->model_count; i++) {
 		if (models_of(build)[i].group != MD_CONFIG_NONE)
 			continue;
@@ -154,7 +151,7 @@ static enum md_status read_groups(struct md_config_build *build, struct md_tree 
 	if (!groups)
 		return MD_ERR_NO_MEMORY;
 	for (struct md_tree *at = mapping ? mapping->first : NULL; at; at = at->next) {
-		if (!strcmp(at->key, DEFAULT_GROUP))
+		if (!strcmp(at->key, MD_CONFIG_DEFAULT_GROUP))
 			MD_FORWARD(md_config_note(build, at,
 						  "(default) is the group of all models that are in no other; "
 						  "this one has no effect"));

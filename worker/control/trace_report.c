@@ -68,7 +68,8 @@ json_t *md_trace_report(const struct md_worker *worker)
 	json_t *models = json_array();
 	for (uint32_t i = 0; i < worker->config->model_count; i++)
 		json_array_append_new(models, describe_model(worker->current[i]));
-	return json_pack("{s:s, s:o, s:o, s:I, s:o, s:o}", "state", path ? path : node->state, "gpus",
+	return json_pack("{s:s, s:o, s:o, s:I, s:b, s:o, s:o}", "state", path ? path : node->state, "gpus",
 			 describe_gpus(worker), "policies", describe_policies(&node->policies), "retries",
-			 (json_int_t)node->retries, "tenants", describe_tenants(worker), "models", models);
+			 (json_int_t)node->retries, "ruled", md_config_is_ruled(worker->config), "tenants",
+			 describe_tenants(worker), "models", models);
 }

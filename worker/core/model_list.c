@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "worker/core/templates.h"
+#include "worker/core/model_rules.h"
 #include "worker/core/worker.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/swap_sockets.h"
@@ -209,13 +210,13 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 /* ---- the scheduler's view ---- */
 
 /*
- * Device memory of a model that states none: a group tells which models run together, so a member that runs alone takes
- * a whole GPU, and members that run together share one.
+ * Device memory of a model that states none: groups and matrix tell which models run together, so one that runs alone takes
+ * a whole GPU, and those that run together share one.
  */
 static uint64_t guess_memory(const struct md_worker_config *config, const struct md_config_model *model, uint64_t gpu)
 {
-	const struct md_config_group *group = model->group < config->group_count ? &config->groups[model->group] : NULL;
-	return group && !group->swap && group->members.count ? gpu / group->members.count : gpu;
+	uint32_t most = md_config_most_together(config, (uint32_t)(model - config->models));
+	return most ? gpu / most : gpu;
 }
 
 /* Requests that its engine is given at one time. */
@@ -246,6 +247,7 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	    .max_replicas = 1, /* a model is one engine */
 	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
 	    .slo_goal = own->goal,
+	    .leave_cost = all->matrix ? all->matrix->costs[config - all->models] : 0,
 	};
 }
 
@@ -419,7 +421,7 @@ enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u models", config->model_count);
 	for (uint32_t i = 0; i < config->model_count; i++)
 		MD_FORWARD(md_models_add(worker, config, i, &urls[i], &worker->current[i], err));
-	return MD_OK;
+	return md_model_rules_tell(worker, config, worker->current, err);
 }
 
 void md_models_destroy(struct md_worker *worker)

@@ -9,6 +9,7 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/loop_thread.h"
 #include "worker/core/notify.h"
+#include "worker/core/model_rules.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "worker"
@@ -109,6 +110,7 @@ static void take_back(struct plan *plan, size_t model_count)
 		if (plan->models[i] < &worker->models[model_count])
 			md_models_promise(plan->models[i], worker->config, index_in(worker->config, plan->models[i]),
 					  &ignored);
+	md_model_rules_tell(worker, worker->config, worker->current, &ignored);
 	for (size_t i = model_count; i < worker->model_count; i++) {
 		struct md_model *model = &worker->models[i];
 		md_models_free(model);
@@ -129,6 +131,8 @@ static enum md_status prepare(struct plan *plan, const struct md_engine_url *url
 		status = prepare_model(plan, plan->done, &urls[plan->done], err);
 		plan->done += status == MD_OK;
 	}
+	if (status == MD_OK)
+		status = md_model_rules_tell(plan->worker, plan->config, plan->models, err);
 	if (status != MD_OK)
 		take_back(plan, before);
 	return status;

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/model_rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "worker/core/worker.h"
+
+/* Functions of the scheduler by the model that they are, and what is made for one of them. */
+struct rules {
+	struct md_worker *worker;
+	const struct md_worker_config *config;
+	struct md_model **models;
+	uint32_t *first, *functions; /* those of model i: functions[first[i]] up to first[i + 1] */
+	bool *running, *ends;
+	struct medusa_sched_company *companies;
+	uint32_t *members;
+	size_t company_count, company_room, member_count, member_room;
+};
+
+static uint32_t index_of(const struct md_worker_config *config, const char *id)
+{
+	const struct md_config_model *found = md_config_find_model(config, id);
+	return found && !strcmp(found->id, id) ? (uint32_t)(found - config->models) : MD_CONFIG_NONE;
+}
+
+/* Sorts all functions that the scheduler may still hold by their models; those of no model are in no list. */
+static bool sort_functions(struct rules *rules)
+{
+	const struct md_worker_config *config = rules->config;
+	size_t count = rules->worker->model_count;
+	uint32_t *indexes = calloc(count + 1, sizeof(*indexes));
+	rules->first = calloc((size_t)config->model_count + 2, sizeof(*rules->first));
+	rules->functions = calloc(count + 1, sizeof(*rules->functions));
+	rules->running = malloc(config->model_count + 1);
+	rules->ends = malloc(config->model_count + 1);
+	bool done = indexes && rules->first && rules->functions && rules->running && rules->ends;
+	for (const struct md_model *model = NULL; done && (model = md_models_next(rules->worker, model));) {
+		uint32_t index = index_of(config, model->id);
+		indexes[model - rules->worker->models] = index + 1; /* 0: of no model, or it has ended */
+		if (index != MD_CONFIG_NONE)
+			rules->first[index + 2]++;
+	}
+	for (uint32_t i = 2; done && i < config->model_count + 2; i++)
+		rules->first[i] += rules->first[i - 1];
+	for (size_t i = 0; done && i < count; i++)
+		if (indexes[i])
+			rules->functions[rules->first[indexes[i]]++] = rules->worker->models[i].function;
+	for (uint32_t i = 0; done && i < config->model_count; i++)
+		rules->running[i] = true;
+	free(indexes);
+	return done;
+}
+
+/* ---- one model ---- */
+
+static bool begin_company(struct rules *rules)
+{
+	if (!MD_ARRAY_GROW(rules->companies, rules->company_count, rules->company_room))
+		return false;
+	rules->companies[rules->company_count++] =
+	    (struct medusa_sched_company){.size = sizeof(struct medusa_sched_company)};
+	return true;
+}
+
+/* All functions of the model, into the last company; where they are is known when there are no more. */
+static bool add_model(struct rules *rules, uint32_t model)
+{
+	for (uint32_t i = rules->first[model]; i < rules->first[model + 1]; i++) {
+		if (!MD_ARRAY_GROW(rules->members, rules->member_count, rules->member_room))
+			return false;
+		rules->members[rules->member_count++] = rules->functions[i];
+		rules->companies[rules->company_count - 1].count++;
+	}
+	return true;
+}
+
+static bool read_groups(struct rules *rules, uint32_t model)
+{
+	const struct md_worker_config *config = rules->config;
+	bool done = begin_company(rules);
+	md_config_evict(config, model, rules->running, rules->ends);
+	for (uint32_t i = 0; done && i < config->model_count; i++)
+		done = i == model || rules->ends[i] || add_model(rules, i);
+	return done;
+}
+
+static bool has_model(const struct md_config_members *members, uint32_t model)
+{
+	for (uint32_t i = 0; i < members->count; i++)
+		if (members->items[i] == model)
+			return true;
+	return false;
+}
+
+/* A model in no combination ends all others. */
+static bool read_matrix(struct rules *rules, uint32_t model)
+{
+	const struct md_config_matrix *matrix = rules->config->matrix;
+	bool done = true;
+	for (uint32_t i = 0; done && i < matrix->combination_count; i++) {
+		const struct md_config_members *members = &matrix->combinations[i].members;
+		if (!has_model(members, model))
+			continue;
+		done = begin_company(rules);
+		for (uint32_t j = 0; done && j < members->count; j++)
+			done = members->items[j] == model || add_model(rules, members->items[j]);
+	}
+	return done && (rules->company_count || begin_company(rules));
+}
+
+static enum md_status tell_model(struct rules *rules, uint32_t model, struct md_error *err)
+{
+	struct medusa_sched *sched = rules->worker->sched;
+	uint32_t function = rules->models[model]->function;
+	size_t at = 0;
+	rules->company_count = rules->member_count = 0;
+	if (md_config_is_ruled(rules->config) &&
+	    !(rules->config->matrix ? read_matrix(rules, model) : read_groups(rules, model)))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for groups or matrix");
+	for (size_t i = 0; i < rules->company_count; i++) {
+		rules->companies[i].functions = rules->members + at;
+		at += rules->companies[i].count;
+	}
+	if (medusa_sched_set_company(sched, function, rules->companies, (uint32_t)rules->company_count))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "models.%.100s: %s", rules->config->models[model].id,
+				    medusa_sched_error(sched));
+	return MD_OK;
+}
+
+/* ---- all of them ---- */
+
+enum md_status md_model_rules_tell(struct md_worker *worker, const struct md_worker_config *config,
+				   struct md_model **models, struct md_error *err)
+{
+	struct rules rules = {.worker = worker, .config = config, .models = models};
+	enum md_status status = MD_OK;
+	if (!sort_functions(&rules))
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for groups or matrix");
+	for (uint32_t i = 0; status == MD_OK && i < config->model_count; i++)
+		status = tell_model(&rules, i, err);
+	free(rules.first);
+	free(rules.functions);
+	free(rules.running);
+	free(rules.ends);
+	free(rules.companies);
+	free(rules.members);
+	return status;
+}
