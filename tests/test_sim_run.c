@@ -402,6 +402,28 @@ Test(sim_run, every_policy_ends_every_request_with_backbones)
 	assert_every_policy(true);
 }
 
+/* Years without requests, in which the node would report its memory 10^12 times: a wrong time in a trace is like that. */
+Test(sim_run, an_idle_node_reports_no_more_after_a_while, .timeout = 120)
+{
+	struct scene scene;
+	size_t count;
+	const struct md_sim_policy *policies = md_sim_policies(&count);
+	scene_init(&scene, 2, 10000000000);
+	scene.node.report_every_ns = MS;
+	scene.node.report_lag_ns = 250 * MS;
+	add_function(&scene, 4000000000, 20 * MS)->spec.keep_alive_ns = 5000 * MS;
+	add_function(&scene, 4000000000, 20 * MS);
+	for (uint32_t i = 0; i < 6; i++)
+		add_request(&scene, (i < 3 ? 0 : 2000000000ull * 1000 * MS) + i * 30 * MS, i % 2);
+	for (size_t i = 0; i < count; i++) {
+		struct md_sim_result result = run_as(&scene, &policies[i]);
+		cr_assert_eq(result.served, 6, "%s", policies[i].name);
+		cr_assert(result.end_s > 2e9, "%s ends at %g s", policies[i].name, result.end_s);
+		md_sim_result_finish(&result);
+	}
+	scene_finish(&scene);
+}
+
 #define FAULTS 400
 
 /* Things go wrong ten times a second, of all kinds; all GPUs are back in the end. */

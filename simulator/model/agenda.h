@@ -24,6 +24,8 @@ bool md_sim_agenda_add(struct md_sim_agenda *agenda, uint64_t at, uint32_t kind,
 		       uint32_t generation);                                        /* false: out of memory */
 const struct md_sim_entry *md_sim_agenda_first(const struct md_sim_agenda *agenda); /* NULL: empty */
 void md_sim_agenda_pop(struct md_sim_agenda *agenda);                               /* must not be called when empty */
+/* Entries of these kinds (bit k: kind k) happen later by that much; others stay. */
+void md_sim_agenda_delay(struct md_sim_agenda *agenda, uint32_t kinds, uint64_t by);
 void md_sim_agenda_finish(struct md_sim_agenda *agenda);
 
 #endif

@@ -189,3 +189,11 @@ void md_sim_model_report(struct md_sim_model *model)
 	event->bytes = report.bytes;
 	event->as_of = report.as_of;
 }
+
+void md_sim_model_delay_reports(struct md_sim_model *model, uint64_t by)
+{
+	md_sim_agenda_delay(&model->agenda, 1u << AGENDA_MEASURE | 1u << AGENDA_REPORT, by);
+	for (size_t i = 0; i < model->report_count; i++)
+		model->reports[(model->report_head + i) % model->report_capacity].as_of += by;
+	model->reported += by;
+}

@@ -174,5 +174,7 @@ void md_sim_model_transfer_failed(struct md_sim_model *model, uint32_t transfer)
 void md_sim_model_fault(struct md_sim_model *model, uint32_t index);
 void md_sim_model_measure(struct md_sim_model *model);
 void md_sim_model_report(struct md_sim_model *model);
+/* Rounds of reports from now on come later by that much. */
+void md_sim_model_delay_reports(struct md_sim_model *model, uint64_t by);
 
 #endif

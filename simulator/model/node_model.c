@@ -245,6 +245,26 @@ bool md_sim_model_works(const struct md_sim_model *model)
 	return false;
 }
 
+static bool is_report(const struct md_sim_entry *entry)
+{
+	return entry->kind == AGENDA_MEASURE || entry->kind == AGENDA_REPORT;
+}
+
+void md_sim_model_leave_out(struct md_sim_model *model, uint64_t until)
+{
+	const struct md_sim_entry *first = first_entry(model);
+	uint64_t step = MD_SIM_ROUNDS_LEFT_OUT * model->node->report_every_ns;
+	if (!first || !is_report(first) || !step || model->event_head < model->event_count || md_sim_model_works(model))
+		return;
+	for (size_t i = 0; i < model->agenda.count; i++) {
+		const struct md_sim_entry *entry = &model->agenda.entries[i];
+		if (!is_report(entry) && !stale(model, entry) && entry->at < until)
+			until = entry->at;
+	}
+	if (until > first->at && until - first->at >= step)
+		md_sim_model_delay_reports(model, (until - first->at) / step * step);
+}
+
 uint64_t md_sim_model_ended(const struct md_sim_model *model)
 {
 	return model->ended;

@@ -86,6 +86,13 @@ bool md_sim_model_due(struct md_sim_model *model, uint64_t *at);
  * nothing is done.
  */
 bool md_sim_model_works(const struct md_sim_model *model);
+/*
+ * Leaves out memory reports up to `until`, if nothing but them would happen before, and no copy or batch is under way:
+ * then each says what the one before it said. What is left out is a multiple of MD_SIM_ROUNDS_LEFT_OUT rounds of them,
+ * so that whoever does something at every few reports (up to 12 of them) goes on at the same one.
+ */
+#define MD_SIM_ROUNDS_LEFT_OUT UINT64_C(55440)
+void md_sim_model_leave_out(struct md_sim_model *model, uint64_t until);
 /* Stages of copies and batches that have ended so far. */
 uint64_t md_sim_model_ended(const struct md_sim_model *model);
 /* Moves to that time. Events that follow, if any, are then taken one by one. */

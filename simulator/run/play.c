@@ -19,6 +19,11 @@
  */
 #define PATIENCE_NS (UINT64_C(1800) * 1000000000)
 #define COPIES_IN_VAIN 1000000u
+/*
+ * After so many rounds of memory reports to an idle node that nobody acted on, further ones are left out: a wrong time in
+ * a trace would keep the simulation busy for hours with them. Shorter gaps are simulated to the last report.
+ */
+#define ROUNDS_IN_VAIN 100000u
 
 struct run {
 	const struct md_sim_node *node;
@@ -37,6 +42,7 @@ struct run {
 	size_t fault_count;
 	size_t arrived;
 	uint64_t now, timer;
+	uint64_t acted;           /* when anything but a memory report happened last, or an action followed from one */
 	uint64_t ended_at_last;   /* md_sim_model_ended() when a request ended last */
 	uint64_t began, reported; /* real time */
 };
@@ -208,6 +214,8 @@ static enum md_status step(struct run *run, const struct medusa_sched_event *eve
 	MD_FORWARD(decide(run, event, &actions, &count, err));
 	if (!md_sim_measure_actions(&run->measure, event->now, actions, count))
 		return no_memory(err);
+	if (count || event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT)
+		run->acted = event->now;
 	for (size_t i = 0; i < count; i++)
 		if (actions[i]->type == MEDUSA_SCHED_ACTION_SET_TIMER)
 			run->timer = actions[i]->at;
@@ -304,6 +312,16 @@ static bool is_over(const struct run *run, uint64_t arrival, uint64_t next)
 	return !md_sim_model_works(run->model) || md_sim_model_ended(run->model) - run->ended_at_last > COPIES_IN_VAIN;
 }
 
+/* Goes over to the next event of another kind when a node that has nothing to do has only reported for long. */
+static void leave_out_reports(struct run *run, uint64_t arrival)
+{
+	uint64_t every = run->node->report_every_ns, next = least(arrival, run->timer);
+	if (run->arrived != run->measure.ended_count || next == NEVER || !every ||
+	    run->now - run->acted < ROUNDS_IN_VAIN * every || next - run->now < MD_SIM_ROUNDS_LEFT_OUT * every)
+		return;
+	md_sim_model_leave_out(run->model, next);
+}
+
 /* At equal times, ends come before arrivals, and arrivals before timers. */
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
@@ -311,6 +329,7 @@ static enum md_status play(struct run *run, const struct md_sim_progress *progre
 	for (uint64_t turns = 0; run->measure.ended_count < workload->count; turns++) {
 		size_t ended = run->measure.ended_count;
 		uint64_t due, arrival = run->arrived < workload->count ? workload->requests[run->arrived].at : NEVER;
+		leave_out_reports(run, arrival);
 		if (!md_sim_model_due(run->model, &due))
 			due = NEVER;
 		uint64_t next = least(due, least(arrival, run->timer));
