@@ -163,7 +163,8 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 	    {"? [a, b]\n: c\n", "node.yaml:1: a key that is not a plain word"},
 	    {"name: \"a\\0b\"\n", "node.yaml:1: a text with a zero byte"},
 	    {"name: [\n", "node.yaml:2: did not find expected"},
-	    {"name: \xff\xfe\n", "node.yaml: byte 6: "},
+	    {"name: \xff\xfe\n", "node.yaml:1: byte 6 of the file: "},
+	    {"name: x\nsource: \xff\n", "node.yaml:2: byte 16 of the file: "},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_node_refused(cases[i].text, cases[i].message);
@@ -363,7 +364,8 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	    {FUNCTIONS "functions: 480\n", "functions: a list of at least one"},
 	    {FUNCTIONS "functions:\n- {name: x, model: b}\n",
 	     "functions.yaml:5: functions[0].model: there is no model 'b'"},
-	    {FUNCTIONS "functions:\n- {name: x, model: a}\n- {name: x, model: a}\n", "two are called 'x'"},
+	    {FUNCTIONS "functions:\n- {name: x, model: a}\n- {name: y, model: a}\n- {name: x, model: a}\n",
+	     "functions.yaml:7: functions: two are called 'x'"},
 	    {FUNCTIONS "  - {name: b, weights: 1GB, execution: 5ms, count: 100000}\n", "more than 100000 functions"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -91,6 +91,9 @@ Test(sim_workload, columns_by_name_in_any_order_with_quotes_and_blanks)
 		assert_request(&workload, 1, 1000 * MS, 2, 0, 0);
 		md_sim_workload_finish(&workload);
 	}
+	struct md_sim_workload points = parse("seconds\n.05\n5.\n", 3, (struct md_sim_workload_options){0});
+	assert_request(&points, 1, 4950 * MS, 1, 0, 0);
+	md_sim_workload_finish(&points);
 	struct md_sim_workload times = parse("seconds\n1\n3\n", 3, (struct md_sim_workload_options){0});
 	assert_request(&times, 1, 2000 * MS, 1, 0, 0);
 	md_sim_workload_finish(&times);
@@ -161,6 +164,12 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	    {AZURE "2023-11-16 18:17:03,1,2\n\n2023-11-16 18:17,1,2\n",
 	     "trace:4: TIMESTAMP: '2023-11-16 18:17': a time such as"},
 	    {AZURE "2023-13-16 18:17:03,1,2\n", "TIMESTAMP"},
+	    {AZURE "2023-02-29 18:17:03,1,2\n", "trace:2: TIMESTAMP: '2023-02-29 18:17:03': a time such as"},
+	    {AZURE "2024-02-30 18:17:03,1,2\n", "TIMESTAMP"},
+	    {AZURE "2023-04-31 18:17:03,1,2\n", "TIMESTAMP"},
+	    {OWN ".,f-0,1,1\n", "trace:2: seconds: '.': seconds such as"},
+	    {OWN ",f-0,1,1\n", "trace:2: seconds: '': seconds such as"},
+	    {OWN "1..,f-0,1,1\n", "trace:2: seconds: '1..': seconds such as"},
 	    {AZURE "0000-00-00 18:17:03,1,2\n", "TIMESTAMP"},
 	    {AZURE "2023-11-16 18:17:03+02:00,1,2\n", "TIMESTAMP"},
 	    {AZURE "2023-11-16 18:17:03.,1,2\n", "TIMESTAMP"},
@@ -188,6 +197,10 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	    {"{\"timestamp\": 0, \"input_length\": 1}\n", "trace:1: output_length: it is missing"},
 	    {"{\"timestamp\": -1, \"input_length\": 1, \"output_length\": 1}\n",
 	     "trace:1: timestamp: '-1': milliseconds"},
+	    {"{\"timestamp\": 1e999, \"input_length\": 1, \"output_length\": 1}\n",
+	     "trace:1: timestamp: '1e999': milliseconds are expected, up to 3000000000000, without an exponent"},
+	    {"{\"timestamp\": 1, \"input_length\": 1e2, \"output_length\": 1}\n",
+	     "trace:1: input_length: '1e2': a number of tokens"},
 	    {"{\"timestamp\": 1, \"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\n", "it is given twice"},
 	    {"{\"timestamp\": 1, \"input_length\": \"x\", \"output_length\": 1}\n",
 	     "trace:1: input_length: '\"x\"': a number"},

@@ -203,10 +203,16 @@ static enum md_status check_functions(const struct md_sim_functions_config *conf
 	for (uint32_t i = 0; i < out->count; i++)
 		names[i] = (struct md_sim_named){out->functions[i].name, i};
 	const struct md_sim_named *twice = md_sim_config_double(names, out->count);
-	if (twice)
-		return md_sim_fields_refuse(config->yaml, config->functions ? config->functions : config->models,
-					    "functions", NULL, err, "two are called '%.60s'", twice->name);
-	return MD_OK;
+	if (!twice)
+		return MD_OK;
+	/* of a list, the second one has a line of its own; those that are made of models have none */
+	uint32_t node = config->functions ? config->functions : config->models;
+	if (config->functions && config->yaml->nodes[node].kind == MD_SIM_SEQUENCE) {
+		node = config->yaml->nodes[node].first;
+		for (uint32_t i = 0; i < twice->at; i++)
+			node = config->yaml->nodes[node].next;
+	}
+	return md_sim_fields_refuse(config->yaml, node, "functions", NULL, err, "two are called '%.60s'", twice->name);
 }
 
 /* ---- the file ---- */

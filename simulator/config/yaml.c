@@ -15,6 +15,8 @@ struct reader {
 	bool held; /* event must be deleted */
 	struct md_sim_yaml *yaml;
 	struct md_error *err;
+	const char *text; /* from where libyaml counts bytes */
+	size_t bytes;
 };
 
 static uint32_t line_of(const struct reader *reader)
@@ -32,6 +34,16 @@ static enum md_status out_of_memory(const struct reader *reader)
 	return md_error_set(reader->err, MD_ERR_NO_MEMORY, "%s: out of memory for its nodes", reader->yaml->name);
 }
 
+/* For bytes that are not text, libyaml reports an offset and no line. */
+static enum md_status refuse_byte(const struct reader *reader)
+{
+	size_t offset = reader->parser.problem_offset, line = 1;
+	for (size_t i = 0; i < offset && i < reader->bytes; i++)
+		line += reader->text[i] == '\n';
+	return md_error_set(reader->err, MD_ERR_CORRUPT, "%s:%zu: byte %zu of the file: %s", reader->yaml->name, line,
+			    offset, reader->parser.problem ? reader->parser.problem : "not text");
+}
+
 static enum md_status read_event(struct reader *reader)
 {
 	const yaml_parser_t *parser = &reader->parser;
@@ -44,10 +56,8 @@ static enum md_status read_event(struct reader *reader)
 	}
 	if (parser->error == YAML_MEMORY_ERROR)
 		return out_of_memory(reader);
-	/* for bytes that are not text, libyaml reports an offset and no line */
 	if (parser->error == YAML_READER_ERROR)
-		return md_error_set(reader->err, MD_ERR_CORRUPT, "%s: byte %zu: %s", reader->yaml->name,
-				    parser->problem_offset, parser->problem ? parser->problem : "not text");
+		return refuse_byte(reader);
 	return md_error_set(reader->err, MD_ERR_CORRUPT, "%s:%zu: %s", reader->yaml->name,
 			    parser->problem_mark.line + 1, parser->problem ? parser->problem : "not YAML");
 }
@@ -181,6 +191,8 @@ enum md_status md_sim_yaml_parse(const char *name, const char *text, size_t byte
 		text += 3;
 		bytes -= 3;
 	}
+	reader.text = text;
+	reader.bytes = bytes;
 	yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);
 	yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
 	status = read_document(&reader);

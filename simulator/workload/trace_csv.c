@@ -115,11 +115,18 @@ bool md_sim_csv_begin(struct md_sim_csv *csv, const char *line, size_t bytes, st
 
 /* ---- values ---- */
 
+/* "12", "12.5", ".5" or "12." */
 static bool parse_seconds(struct md_sim_text text, uint64_t *ns)
 {
-	uint64_t seconds, fraction;
-	if (!md_sim_text_digits(&text, MD_SIM_SECONDS_MAX, &seconds) ||
-	    !md_sim_text_fraction(&text, NS_PER_S, &fraction) || text.at != text.end)
+	uint64_t seconds = 0, fraction;
+	bool whole = text.at < text.end && *text.at != '.';
+	if (text.at == text.end)
+		return false;
+	if (whole && !md_sim_text_digits(&text, MD_SIM_SECONDS_MAX, &seconds))
+		return false;
+	if (whole && text.end - text.at == 1 && *text.at == '.')
+		text.at = text.end;
+	if (!md_sim_text_fraction(&text, NS_PER_S, &fraction) || text.at != text.end)
 		return false;
 	*ns = seconds * NS_PER_S + fraction;
 	return true;
@@ -133,6 +140,11 @@ static uint64_t days_of(uint64_t year, uint64_t month, uint64_t day)
 	return shifted * 365 + shifted / 4 - shifted / 100 + shifted / 400 + of_year - 719468;
 }
 
+static uint64_t days_of_month(uint64_t year, uint64_t month)
+{
+	return month == 12 ? 31 : days_of(year, month + 1, 1) - days_of(year, month, 1);
+}
+
 /* "2023-11-16 18:17:03.9799600", perhaps with "+00:00" */
 static bool parse_timestamp(struct md_sim_text text, uint64_t *ns)
 {
@@ -142,7 +154,8 @@ static bool parse_timestamp(struct md_sim_text text, uint64_t *ns)
 	for (int i = 0; i < 6; i++)
 		if (!md_sim_text_digits(&text, most[i], &part[i]) || (i < 5 && !md_sim_text_byte(&text, after[i])))
 			return false;
-	if (part[0] < 1970 || !part[1] || !part[2] || !md_sim_text_fraction(&text, NS_PER_S, &fraction))
+	if (part[0] < 1970 || !part[1] || !part[2] || part[2] > days_of_month(part[0], part[1]) ||
+	    !md_sim_text_fraction(&text, NS_PER_S, &fraction))
 		return false;
 	if (text.at != text.end && ((size_t)(text.end - text.at) != 6 || memcmp(text.at, "+00:00", 6)))
 		return false;

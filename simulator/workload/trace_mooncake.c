@@ -58,6 +58,12 @@ static struct md_sim_text value_at(const struct md_sim_text *text)
 	return value;
 }
 
+/* A number that is written with an exponent, or is followed by what ends no value. */
+static bool goes_on(const struct md_sim_text *text)
+{
+	return text->at < text->end && !strchr(",} \t", *text->at);
+}
+
 static bool take_member(struct md_sim_text *text, int field, struct md_sim_row *row, struct md_sim_row_error *error)
 {
 	const struct md_sim_text whole = value_at(text);
@@ -66,12 +72,13 @@ static bool take_member(struct md_sim_text *text, int field, struct md_sim_row *
 		return skip_value(text) || md_sim_row_wrong(error, "line", NULL, "a value is expected");
 	if (field == MOONCAKE_TIME) {
 		if (!md_sim_text_digits(text, MD_SIM_SECONDS_MAX * UINT64_C(1000), &value) ||
-		    !md_sim_text_fraction(text, 1000000, &fraction))
-			return md_sim_row_wrong(error, mooncake_fields[field], &whole, "milliseconds are expected");
+		    !md_sim_text_fraction(text, 1000000, &fraction) || goes_on(text))
+			return md_sim_row_wrong(error, mooncake_fields[field], &whole,
+						"milliseconds are expected, up to 3000000000000, without an exponent");
 		row->at = value * 1000000 + fraction;
 		return true;
 	}
-	if (!md_sim_text_digits(text, MD_SIM_TOKENS_MAX, &value))
+	if (!md_sim_text_digits(text, MD_SIM_TOKENS_MAX, &value) || goes_on(text))
 		return md_sim_row_wrong(error, mooncake_fields[field], &whole, MD_SIM_TOKENS_WANTED);
 	*(field == MOONCAKE_INPUT ? &row->context : &row->generated) = (uint32_t)value;
 	return true;
