@@ -119,6 +119,8 @@ struct md_sim_request {
 	uint32_t tenant;                           /* 0: the default one */
 };
 
+#define MD_SIM_GAP_NS (UINT64_C(30) * 86400 * 1000000000)
+
 struct md_sim_workload {
 	char *source;
 	struct md_sim_request *requests; /* by time */
@@ -136,6 +138,13 @@ struct md_sim_workload {
 	size_t fault_count;
 	size_t mapped;  /* requests that the trace gave to no function, so that the mapping did */
 	bool reordered; /* the trace was not sorted by time, and is now */
+	/*
+	 * The longest time of a trace between two requests, if it is more than MD_SIM_GAP_NS, before speed and duration
+	 * are applied; and the lines of the two, that on the side with fewer requests first: its time is wrong most
+	 * likely. 0: none.
+	 */
+	uint64_t gap_ns;
+	uint32_t gap_lines[2];
 };
 
 /* The end of a combination's name if its contexts are captured at each cold start. */

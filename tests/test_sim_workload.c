@@ -150,6 +150,29 @@ Test(sim_workload, a_byte_order_mark_and_any_order_are_taken)
 	md_sim_workload_finish(&workload);
 }
 
+Test(sim_workload, a_long_gap_is_noted_with_the_lines_at_it)
+{
+	static const struct {
+		const char *text;
+		uint64_t days;
+		uint32_t lines[2];
+	} cases[] = {
+	    {OWN "0,f-0,,\n2592000,f-0,,\n", 0, {0, 0}},
+	    {OWN "86400,f-0,,\n\n5184000,f-0,,\n5184001,f-0,,\n", 59, {2, 4}},
+	    {OWN "86400000,f-0,,\n1,f-0,,\n0,f-0,,\n1,f-0,,\n", 999, {2, 3}},
+	    {OWN "0,f-0,,\n86400000,f-0,,\n259200000,f-0,,\n", 2000, {4, 3}},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct md_sim_workload workload =
+		    parse(cases[i].text, 3, (struct md_sim_workload_options){.speed = 2, .duration_ns = MS});
+		cr_assert_eq(workload.gap_ns / (86400000 * MS), cases[i].days, "%s", cases[i].text);
+		for (int side = 0; side < 2; side++)
+			cr_assert_eq(workload.gap_lines[side], cases[i].lines[side], "%s: line %u", cases[i].text,
+				     workload.gap_lines[side]);
+		md_sim_workload_finish(&workload);
+	}
+}
+
 Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 {
 	static const struct {

@@ -149,6 +149,12 @@ void md_simulate_remark(const struct md_simulate *run)
 	const struct md_sim_workload *workload = &run->workload;
 	if (workload->reordered)
 		md_options_say(given->command, "%s: not sorted by time; its requests were sorted", given->trace);
+	if (workload->gap_ns)
+		md_options_say(given->command,
+			       "%s:%u: %.0f days without a request lie between this one and that of line %u; is its "
+			       "time right?",
+			       given->trace, workload->gap_lines[0], (double)workload->gap_ns / 86400e9,
+			       workload->gap_lines[1]);
 	if (run->count && run->from_trace)
 		md_options_say(given->command, "--count has no effect: %s says which functions there are",
 			       given->trace);

@@ -97,14 +97,48 @@ static enum md_status speed_of(struct md_sim_builder *builder, double *speed)
 	return MD_OK;
 }
 
+/* The first line with a request at that time; the text has been read without an error. */
+static uint32_t line_at(const char *text, size_t bytes, uint64_t at)
+{
+	struct md_sim_rows rows;
+	struct md_sim_row row;
+	struct md_sim_row_error wrong;
+	md_sim_rows_init(&rows, text, bytes);
+	while (md_sim_rows_next(&rows, &row, &wrong) == MD_SIM_ROWS_ROW)
+		if (row.at == at)
+			return rows.line;
+	return 0;
+}
+
+/* Requests keep no lines, so those at a long gap are looked up again. */
+static void note_gap(struct md_sim_builder *builder, const char *text, size_t bytes)
+{
+	struct md_sim_workload *out = &builder->out;
+	const struct md_sim_request *requests = out->requests;
+	size_t behind = 0;
+	for (size_t i = 1; i < out->count; i++) {
+		uint64_t gap = requests[i].at - requests[i - 1].at;
+		if (gap <= MD_SIM_GAP_NS || gap <= out->gap_ns)
+			continue;
+		out->gap_ns = gap;
+		behind = i;
+	}
+	if (!behind)
+		return;
+	bool few_before = behind <= out->count - behind;
+	out->gap_lines[0] = line_at(text, bytes, requests[few_before ? behind - 1 : behind].at);
+	out->gap_lines[1] = line_at(text, bytes, requests[few_before ? behind : behind - 1].at);
+}
+
 /* Sorts the requests, and moves the first one to time 0, and all to the wanted speed or load and to the wanted end. */
-static enum md_status finish_requests(struct md_sim_builder *builder)
+static enum md_status finish_requests(struct md_sim_builder *builder, const char *text, size_t bytes)
 {
 	struct md_sim_workload *out = &builder->out;
 	double speed;
 	out->reordered = !builder->sorted;
 	out->mapped = builder->mapped;
 	md_sim_builder_sort(builder);
+	note_gap(builder, text, bytes);
 	uint64_t first = out->requests[0].at;
 	for (size_t i = 0; i < out->count; i++)
 		out->requests[i].at -= first;
@@ -201,6 +235,6 @@ enum md_status md_sim_trace_parse(struct md_sim_builder *builder, const char *te
 	MD_FORWARD(read_rows(builder, &rows));
 	if (!builder->out.count)
 		return md_error_set(builder->err, MD_ERR_CORRUPT, "%s:1: there are no requests in it", builder->name);
-	MD_FORWARD(finish_requests(builder));
+	MD_FORWARD(finish_requests(builder, text, bytes));
 	return describe_trace(builder, rows.form);
 }

@@ -154,6 +154,13 @@ assert_exit unsorted 0
 assert_contains "$work/unsorted.err" "$work/unsorted.csv: not sorted by time; its requests were sorted"
 assert_contains "$work/unsorted.err" "mapping has no effect: $work/unsorted.csv says whose each request is"
 
+section "a time far from the others is named, and takes no time to pass"
+printf 'seconds,function\n1700000000,a-0\n0,a-0\n1700000001,a-0\n' >"$work/far.csv"
+printf 'source: made up\nmodels: [{name: a, weights: 10GB, in_host: true, execution: 100ms, slo: 500ms}]\n' >"$work/far.yaml"
+run far timeout 60 medusa-simulate --node h200 --functions "$work/far.yaml" --trace "$work/far.csv"
+assert_exit far 0
+assert_contains "$work/far.err" "$work/far.csv:3: 19676 days without a request lie between this one and that of line 2; is its time right?"
+
 section "policies"
 run list medusa-simulate --list
 assert_exit list 0
