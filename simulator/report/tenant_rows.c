@@ -22,7 +22,8 @@ const char md_sim_tenant_legend[] = "Share: the tenant's part of all GPU time. C
 				    "tenant, other than those that its own "
 				    "limit holds back, and such requests of another tenant waited at the same time. "
 				    "Had: its part of the GPU time that all "
-				    "tenants with such requests had meanwhile. Due: its part of it by weight.";
+				    "tenants with such requests had meanwhile. Due: its part of it by weight. A "
+				    "tenant that asks for less than its share may have less than was due.";
 
 static uint64_t rejected_of(const struct md_sim_tenant_result *tenant)
 {

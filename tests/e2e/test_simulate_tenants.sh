@@ -121,6 +121,15 @@ assert_exit page 0
 checked page
 assert_equal "the manual page's file, with a law" "True" "$(of page 't["shop"]["requests"] > 8000 and t["research"]["requests"] > 5000 and not t["default"]["requests"]')"
 
+section "a load at which tenants have what is due to them: the manual page, step by step"
+fenced docs/man/medusa-simulate.1 file tenants.sh >"$work/tenants.sh"
+(cd "$work" && run shares bash -c "$(cat tenants.sh) --policy medusa --no-real --json shares.json --html shares.html"
+echo $code >shares.code)
+assert_equal "exit code" 0 "$(cat "$work/shares.code")"
+checked shares
+assert_equal "what the tenants had, per cent" "75 25" "$(of shares '"%.0f %.0f" % tuple(100 * t[n]["contended"]["gpu_s"] / t[n]["contended"]["all_s"] for n in ("shop", "research"))')"
+assert_contains "$work/shares.html" "A tenant that asks for less than its share"
+
 section "more tenants than are shown"
 { printf 'source: made up\ntenants:\n'; printf -- '  - {name: t%d}\n' {1..70}; sed '1,/- {name: slow/d; s/, tenant: web//' "$work/functions.yaml"; } >"$work/many.yaml"
 printf 'seconds,function,tenant\n0,any-0,t1\n0,any-0,t70\n' >"$work/many.csv"
