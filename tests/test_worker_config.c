@@ -262,6 +262,24 @@ Test(worker_config, paths_are_ignored_by_pattern)
 
 /* ---- our own keys ---- */
 
+Test(worker_config, each_way_of_swapping_has_its_word)
+{
+	static const struct {
+		const char *word;
+		enum md_config_swap swap;
+	} ways[] = {{"auto", MD_CONFIG_SWAP_AUTO},
+		    {"off", MD_CONFIG_SWAP_OFF},
+		    {"on", MD_CONFIG_SWAP_ON},
+		    {"checkpoint", MD_CONFIG_SWAP_CHECKPOINT}};
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		char text[128];
+		snprintf(text, sizeof(text), "models: {a: {cmd: 's ${PORT}', medusa: {swap: %s}}}\n", ways[i].word);
+		const struct md_worker_config *config = read_config(text);
+		cr_assert_eq(model_of(config, "a")->own.swap, ways[i].swap, "%s", ways[i].word);
+		md_worker_config_destroy(config);
+	}
+}
+
 Test(worker_config, own_keys_are_read)
 {
 	const struct md_worker_config *config = read_config(

@@ -278,4 +278,9 @@ d = Daemon(f"{folder}/thread", config({"a": f'cmd: "{PYTHON} {HERE}/engine.py --
 until("why", lambda: "with_thread cannot be in a template: after its import threads are running" in log_of(d))
 check("swap", True, "models.a.medusa.template has no effect" in d.stderr())
 check("the exit code", 0, d.stop())
+d = Daemon(f"{folder}/checkpoint", config({"a": f'cmd: "{PYTHON} {HERE}/engine.py --port ${{PORT}}", medusa: {{template: t, swap: checkpoint, memory: 1MB}}'},
+                                          {"t": f'cmd: "{TEMPLATE} json"'}))
+check("checkpoint", True, "models.a.medusa.template has no effect" in d.stderr())
+check("its engine is started by its command", 200, d.chat("a").status)
+check("the exit code", 0, d.stop())
 finish()

@@ -73,7 +73,7 @@ struct md_config_capabilities {
 	uint64_t context; /* tokens; 0: not given */
 };
 
-enum md_config_swap { MD_CONFIG_SWAP_AUTO, MD_CONFIG_SWAP_OFF, MD_CONFIG_SWAP_ON };
+enum md_config_swap { MD_CONFIG_SWAP_AUTO, MD_CONFIG_SWAP_OFF, MD_CONFIG_SWAP_ON, MD_CONFIG_SWAP_CHECKPOINT };
 enum md_config_share { MD_CONFIG_SHARE_AUTO, MD_CONFIG_SHARE_OFF };
 
 /* models.*.medusa; 0 and NULL: not given, so it is measured or the default of the daemon holds. */

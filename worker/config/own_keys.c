@@ -98,7 +98,7 @@ struct own_source {
 #define OWN(member) offsetof(struct own_source, own.member)
 
 static const char *const goals[] = {"completion", "first_token", NULL}; /* as enum medusa_sched_goal */
-static const char *const swaps[] = {"auto", "off", "on", NULL};
+static const char *const swaps[] = {"auto", "off", "on", "checkpoint", NULL};
 static const char *const shares[] = {"auto", "off", NULL};
 
 static const struct md_config_key own_keys[] = {

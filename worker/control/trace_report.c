@@ -17,7 +17,7 @@ static json_t *describe_model(const struct md_model *model)
 	const struct medusa_sched_function *told = &model->told;
 	const struct md_config_own *own = &model->config->own;
 	struct medusa_sched_function loads = *told, starts = *told;
-	bool swaps = model->settings.swap_name != NULL;
+	bool swaps = model->settings.swapping != MD_ENGINE_SWAP_NEVER;
 	md_learned_times(&model->learned, own, swaps, &loads);
 	md_learned_times(&model->learned, own, false, &starts);
 	return json_pack("{s:s, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b}", "model", model->id,

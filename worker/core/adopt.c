@@ -102,6 +102,8 @@ static void add_text(struct md_hash_stream *hash, const char *text)
 /* Of all that another engine would be started for if it changed. False: out of memory. */
 static bool hash_command(const struct md_model *model, char text[MD_HASH_TEXT_BYTES])
 {
+	static const char *const words[] = {
+	    [MD_ENGINE_SWAP_NEVER] = NULL, [MD_ENGINE_SWAP_RUN] = "swap", [MD_ENGINE_SWAP_CHECKPOINT] = "checkpoint"};
 	const struct md_config_model *config = model->config;
 	struct md_hash_stream *stream = md_hash_stream_begin();
 	struct md_hash hash;
@@ -115,7 +117,7 @@ static bool hash_command(const struct md_model *model, char text[MD_HASH_TEXT_BY
 	add_text(stream, NULL);
 	add_text(stream, config->proxy);
 	add_text(stream, config->own.artifact);
-	add_text(stream, model->settings.swap_name ? "swap" : NULL);
+	add_text(stream, words[model->settings.swapping]);
 	md_hash_stream_finish(stream, &hash);
 	md_hash_format(&hash, text);
 	return true;
@@ -156,7 +158,7 @@ static const char *misfit(const struct md_model *model, const struct md_adopt_re
 		return "the model has an engine already";
 	if (!hash_command(model, command) || strcmp(command, record->command) != 0 ||
 	    !model->settings.swap_name != !*record->swap_name)
-		return "the model's command, variables, proxy or artifact are others now";
+		return "the model's command, variables, proxy, artifact or way of swapping are others now";
 	if (!find_gpu(model->worker, record, gpu))
 		return "the configuration does not have its GPU";
 	if (!strcmp(record->state, md_engine_state_name(MD_ENGINE_STOPPING)))
@@ -166,10 +168,12 @@ static const char *misfit(const struct md_model *model, const struct md_adopt_re
 
 /* ---- adopting ---- */
 
-static bool is_out(const struct md_adopt_record *record)
+/* The hash of the command says that the record's engine is swapped as the model's. */
+static bool is_out(const struct md_model *model, const struct md_adopt_record *record)
 {
-	return *record->swap_name && (!strcmp(record->state, md_engine_state_name(MD_ENGINE_SWAPPED)) ||
-				      !strcmp(record->state, md_engine_state_name(MD_ENGINE_LEAVING)));
+	return model->settings.swapping != MD_ENGINE_SWAP_NEVER &&
+	       (!strcmp(record->state, md_engine_state_name(MD_ENGINE_SWAPPED)) ||
+		!strcmp(record->state, md_engine_state_name(MD_ENGINE_LEAVING)));
 }
 
 static void take_names(struct md_model *model, const struct md_adopt_record *record)
@@ -187,14 +191,15 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 	take_names(model, record);
 	model->gpu = gpu;
 	model->adopting = true;
-	if (!is_out(record)) /* what is in host memory needs no word: the scheduler believes all models to be there */
+	if (!is_out(model,
+		    record)) /* what is in host memory needs no word: the scheduler believes all models to be there */
 		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
 								      .artifact = MEDUSA_SCHED_CLASS_WEIGHTS,
 								      .gpu = gpu,
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);
-	if (md_engine_adopt(model->engine, record->pid, pidfd, is_out(record), record->template, &err) == MD_OK)
+	if (md_engine_adopt(model->engine, record->pid, pidfd, is_out(model, record), record->template, &err) == MD_OK)
 		return;
 	close(pidfd);
 	md_engine_stop(model->engine);

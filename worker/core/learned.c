@@ -76,8 +76,8 @@ static bool differs(uint64_t told, uint64_t now)
 static bool is_resting(const struct md_model *model)
 {
 	enum md_engine_state state = md_engine_state(model->engine);
-	return model->settings.swap_name && state != MD_ENGINE_STOPPED && state != MD_ENGINE_STARTING &&
-	       state != MD_ENGINE_STOPPING;
+	return model->settings.swapping != MD_ENGINE_SWAP_NEVER && state != MD_ENGINE_STOPPED &&
+	       state != MD_ENGINE_STARTING && state != MD_ENGINE_STOPPING;
 }
 
 static void tell(struct md_model *model)

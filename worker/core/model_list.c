@@ -22,6 +22,9 @@
 
 #define MS 1000000u
 #define SLO_MS 30000u
+#define SWAP_MS 30000u
+#define CHECKPOINT_GB_MS 10000u /* drivers have taken a tenth of that */
+#define GB 1000000000u
 
 /* ---- the engine ---- */
 
@@ -30,11 +33,14 @@ static uint64_t ms(uint64_t ns)
 	return ns / MS;
 }
 
-/* An engine whose memory is taken away and given back by medusa-swap, or that starts from an artifact. */
-static bool wants_swap(const struct md_config_own *own)
+/* Unless it is said, an engine is swapped if what it has is known, or if it starts from an artifact. */
+static enum md_engine_swapping swapping_of(const struct md_config_own *own)
 {
-	return own->swap == MD_CONFIG_SWAP_ON ||
-	       (own->swap == MD_CONFIG_SWAP_AUTO && (own->artifact || own->memory_bytes));
+	if (own->swap == MD_CONFIG_SWAP_CHECKPOINT)
+		return MD_ENGINE_SWAP_CHECKPOINT;
+	bool runs =
+	    own->swap == MD_CONFIG_SWAP_AUTO ? own->artifact || own->memory_bytes : own->swap == MD_CONFIG_SWAP_ON;
+	return runs ? MD_ENGINE_SWAP_RUN : MD_ENGINE_SWAP_NEVER;
 }
 
 static size_t count(char *const *argv)
@@ -64,7 +70,8 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	char **made = calloc(words + 8, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
-	if (wants_swap(own)) {
+	model->settings.swapping = swapping_of(own);
+	if (model->settings.swapping == MD_ENGINE_SWAP_RUN) {
 		name_engine(model);
 		model->settings.swap_name = model->swap_name;
 		made[used++] = model->worker->swap_command;
@@ -135,7 +142,8 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 
 /*
  * A template knows nothing of an engine yet, so all that the engine gets is in its environment. The pool of medusa-swap
- * is of a process that stands above the engine, which a fork does not have.
+ * is of a process that stands above the engine, which a fork does not have. Whether the driver can checkpoint a process
+ * that was forked by another one is not known.
  */
 static enum md_status make_fork(struct md_model *model, struct md_error *err)
 {
@@ -143,7 +151,7 @@ static enum md_status make_fork(struct md_model *model, struct md_error *err)
 	size_t used = 0;
 	if (own->template == MD_CONFIG_NONE)
 		return MD_OK;
-	if (wants_swap(own)) {
+	if (model->settings.swapping != MD_ENGINE_SWAP_NEVER) {
 		md_warn(
 		    "models.%s.medusa.template has no effect, because the engine's memory is swapped: say swap: off",
 		    model->id);
@@ -200,7 +208,8 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	MD_FORWARD(make_fork(model, err));
 	set_limits(model);
 	settings->host = model->host;
-	settings->swap_ms = 30000;
+	settings->swap_ms = SWAP_MS;
+	settings->checkpoint_ms = 2 * SWAP_MS + model->weight_bytes / GB * CHECKPOINT_GB_MS;
 	MD_FORWARD(md_log_file_open(model->worker->log_writer, model->worker->directory, config->id, &model->log, err));
 	model->engine =
 	    md_engine_create(model->worker->base, model->worker->processes, settings, &md_model_events, model);
@@ -374,7 +383,7 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 	return describe_function(model->worker, config, new).weight_bytes == model->weight_bytes &&
 	       same_texts(old->argv, new->argv) && same_environment(&old->env, &new->env) &&
 	       !strcmp(old->proxy, new->proxy) && same_text(old->own.artifact, new->own.artifact) &&
-	       wants_swap(&old->own) == wants_swap(&new->own);
+	       swapping_of(&old->own) == swapping_of(&new->own);
 }
 
 enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,

@@ -12,6 +12,7 @@
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
+#include "worker/engine/swap_order.h"
 #include "worker/engine/swap_sockets.h"
 #include "worker/engine/template_fork.h"
 
@@ -23,6 +24,7 @@
 #define PORT_LOOK_MS 20u
 #define ADOPT_ASKS 60u /* medusa-swap is asked where the memory is: a swap that was under way may take its time */
 #define ADOPT_ASK_MS 500u
+#define SWAP_EXIT_NONE 3 /* of medusa-swap: there is no such engine or process */
 
 struct md_engine {
 	struct event_base *base;
@@ -40,9 +42,11 @@ struct md_engine {
 	unsigned looks;
 	bool adopting;   /* what an earlier daemon has left is checked */
 	unsigned asked;  /* of its memory, while it is adopted */
+	int answer;      /* of the helper that swaps by checkpoints; -1: none */
+	bool late;       /* that helper was killed, because its time was over */
 	bool unwanted;   /* it failed, and is being stopped for that reason */
 	bool was_wanted; /* `settled` is expected when it has stopped */
-	char why[256];   /* of a failure that is told once it has stopped */
+	char why[640];   /* of a failure that is told once it has stopped */
 };
 
 static const char *const names[] = {"stopped", "starting", "ready", "leaving", "swapped", "returning", "stopping"};
@@ -138,8 +142,23 @@ static bool run_stop_command(struct md_engine *engine)
 	return runs;
 }
 
+/*
+ * Whether it has lost its device memory to a checkpoint of the driver, so that a call of CUDA on its way out would wait for
+ * ever. No request runs in it then, and nobody waits for its words.
+ */
+static bool cannot_end(const struct md_engine *engine)
+{
+	return engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT && !engine->settings->stop_argv &&
+	       (engine->state == MD_ENGINE_SWAPPED || engine->state == MD_ENGINE_RETURNING);
+}
+
 static void tell_to_end(struct md_engine *engine)
 {
+	if (cannot_end(engine)) {
+		enter(engine, MD_ENGINE_STOPPING);
+		md_engine_process_signal(engine->process, SIGKILL);
+		return;
+	}
 	enter(engine, MD_ENGINE_STOPPING);
 	if (!engine->settings->stop_argv || !run_stop_command(engine))
 		md_engine_process_signal(engine->process, SIGTERM);
@@ -165,7 +184,7 @@ static void on_ended(void *context, int status)
 {
 	struct md_engine *engine = context;
 	bool stopping = engine->state == MD_ENGINE_STOPPING, unwanted = engine->unwanted, wanted = engine->was_wanted;
-	char why[256], what[96];
+	char why[640], what[96];
 	engine->process = NULL;
 	remove_socket(engine);
 	engine->unwanted = engine->was_wanted = engine->adopting = false;
@@ -346,49 +365,90 @@ static void on_look(evutil_socket_t fd, short what, void *context)
 
 static void on_asked(struct md_engine *engine, bool done);
 
+/* medusa-swap has found no process that a checkpoint could be of: an engine that is still being started. */
+static bool uses_no_gpu(const struct md_engine *engine, int status)
+{
+	return engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == SWAP_EXIT_NONE;
+}
+
+/* Why medusa-swap has failed; it has ended. */
+static void describe_failure(struct md_engine *engine, const char *verb, int status, char *why, size_t size)
+{
+	const struct md_engine_settings *settings = engine->settings;
+	char what[96], said[400] = "";
+	bool unsupported =
+	    md_swap_order_read(engine->answer, engine->events->output(engine->context), said, sizeof(said));
+	engine->answer = -1;
+	md_engine_process_describe(status, what, sizeof(what));
+	if (engine->late)
+		snprintf(why, size, "medusa-swap %s took longer than %" PRIu64 " ms", verb, settings->checkpoint_ms);
+	else if (unsupported)
+		snprintf(
+		    why, size,
+		    "cannot be swapped, because this CUDA driver cannot checkpoint it: set models.%.100s.medusa.swap "
+		    "to on or off (medusa-swap %s: %s)",
+		    settings->name, verb, said);
+	else
+		snprintf(why, size, "medusa-swap %s %s%s%s", verb, what, *said ? ": " : "", said);
+}
+
 static void on_swap_ended(void *context, int status)
 {
 	struct md_engine *engine = context;
-	bool leaving = engine->state == MD_ENGINE_LEAVING;
-	char what[96], why[160];
+	bool leaving = engine->state == MD_ENGINE_LEAVING, done = WIFEXITED(status) && !WEXITSTATUS(status);
+	char why[640];
 	engine->helper = NULL;
+	describe_failure(engine, leaving ? "out" : "in", status, why, sizeof(why));
+	engine->late = false;
 	if (!leaving && engine->state != MD_ENGINE_RETURNING)
 		return;
+	event_del(engine->deadline);
 	if (engine->adopting) {
-		on_asked(engine, WIFEXITED(status) && !WEXITSTATUS(status));
-		return;
-	}
-	if (WIFEXITED(status) && !WEXITSTATUS(status)) {
+		on_asked(engine, done || (!leaving && uses_no_gpu(engine, status)));
+	} else if (done) {
 		settle(engine, leaving ? MD_ENGINE_SWAPPED : MD_ENGINE_READY);
-		return;
-	}
-	md_engine_process_describe(status, what, sizeof(what));
-	snprintf(why, sizeof(why), "medusa-swap %s %s", leaving ? "out" : "in", what);
-	if (!leaving && engine->process) {
+	} else if (!leaving && engine->process) {
 		give_up(engine, why); /* a process that has lost its device would fail each time */
-		return;
+	} else {
+		enter(engine, MD_ENGINE_READY);
+		engine->events->failed(engine->context, why);
 	}
-	enter(engine, MD_ENGINE_READY);
-	engine->events->failed(engine->context, why);
 }
 
 static bool swap(struct md_engine *engine, const char *verb)
 {
 	const struct md_engine_settings *settings = engine->settings;
-	char deadline[32];
-	snprintf(deadline, sizeof(deadline), "%" PRIu64, settings->swap_ms / 1000 ? settings->swap_ms / 1000 : 1);
-	/* the deadline is for the end of the engine's work, so "in" has none */
-	char *const argv[] = {(char *)settings->swap_command,
-			      (char *)verb,
-			      (char *)settings->swap_name,
-			      strcmp(verb, "out") ? NULL : (char *)"--deadline",
-			      deadline,
-			      NULL};
-	struct md_engine_command command = {
-	    .argv = argv, .output = engine->events->output(engine->context), .helper = true};
+	struct md_swap_order order = {.command = settings->swap_command,
+				      .name = settings->swap_name,
+				      .deadline_s = settings->swap_ms / 1000 ? settings->swap_ms / 1000 : 1};
+	char *words[MD_SWAP_ORDER_WORDS];
 	struct md_error err;
-	return !engine->helper && md_engine_process_start(engine->processes, &command, on_swap_ended, engine,
-							  &engine->helper, &err) == MD_OK;
+	bool checkpoint = settings->swapping == MD_ENGINE_SWAP_CHECKPOINT;
+	if (engine->helper || !engine->process)
+		return false;
+	order.pid = md_engine_process_id(engine->process);
+	md_swap_order_words(&order, verb, words);
+	engine->answer = checkpoint ? md_swap_order_answer() : -1;
+	struct md_engine_command command = {.argv = words,
+					    .output = engine->answer >= 0 ? engine->answer
+									  : engine->events->output(engine->context),
+					    .helper = true};
+	if (md_engine_process_start(engine->processes, &command, on_swap_ended, engine, &engine->helper, &err) == MD_OK)
+		return true;
+	if (engine->answer >= 0)
+		close(engine->answer);
+	engine->answer = -1;
+	return false;
+}
+
+/* medusa-swap has begun: the engine is on its way. */
+static void be_on_way(struct md_engine *engine, enum md_engine_state state)
+{
+	if (engine->state != state)
+		enter(engine, state);
+	if (engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT)
+		set_deadline(engine, engine->settings->checkpoint_ms);
 }
 
 /* ---- what an earlier daemon has left ---- */
@@ -399,7 +459,9 @@ static bool swap(struct md_engine *engine, const char *verb)
  */
 static void ask_again(struct md_engine *engine)
 {
-	if (!swap(engine, engine->state == MD_ENGINE_LEAVING ? "out" : "in"))
+	if (swap(engine, engine->state == MD_ENGINE_LEAVING ? "out" : "in"))
+		be_on_way(engine, engine->state);
+	else
 		on_asked(engine, false);
 }
 
@@ -424,7 +486,7 @@ enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, b
 {
 	MD_FORWARD(md_engine_process_adopt(engine->processes, pid, pidfd, on_ended, engine, &engine->process, err));
 	snprintf(engine->origin, sizeof(engine->origin), "%s", origin);
-	if (!engine->settings->swap_name) {
+	if (engine->settings->swapping == MD_ENGINE_SWAP_NEVER) {
 		await_health(engine);
 		return MD_OK;
 	}
@@ -451,15 +513,15 @@ void md_engine_start(struct md_engine *engine)
 	if (engine->state != MD_ENGINE_SWAPPED)
 		look_at_port(engine);
 	else if (swap(engine, "in"))
-		enter(engine, MD_ENGINE_RETURNING);
+		be_on_way(engine, MD_ENGINE_RETURNING);
 	else
 		engine->events->failed(engine->context, "medusa-swap in could not be started");
 }
 
 void md_engine_leave(struct md_engine *engine)
 {
-	if (engine->settings->swap_name && swap(engine, "out"))
-		enter(engine, MD_ENGINE_LEAVING);
+	if (engine->settings->swapping != MD_ENGINE_SWAP_NEVER && swap(engine, "out"))
+		be_on_way(engine, MD_ENGINE_LEAVING);
 	else
 		md_engine_stop(engine);
 }
@@ -473,6 +535,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
 	(void)fd, (void)what;
 	if (engine->state == MD_ENGINE_STOPPING) {
 		md_engine_process_signal(engine->process, SIGKILL);
+		return;
+	}
+	if (engine->state == MD_ENGINE_LEAVING || engine->state == MD_ENGINE_RETURNING) {
+		engine->late = true;
+		md_engine_process_signal(engine->helper, SIGKILL); /* the driver keeps the state */
 		return;
 	}
 	snprintf(why, sizeof(why), "was not ready within %" PRIu64 " ms: %s", engine->settings->start_ms,
@@ -494,6 +561,7 @@ struct md_engine *md_engine_create(struct event_base *base, struct md_engine_pro
 				     .settings = settings,
 				     .events = events,
 				     .context = context,
+				     .answer = -1,
 				     .deadline = evtimer_new(base, on_deadline, engine),
 				     .look = evtimer_new(base, on_look, engine)};
 	if (engine->deadline && engine->look)
@@ -514,6 +582,8 @@ void md_engine_destroy(struct md_engine *engine)
 	}
 	if (engine->helper)
 		md_engine_process_kill(engine->helper);
+	if (engine->answer >= 0)
+		close(engine->answer);
 	if (engine->deadline)
 		event_free(engine->deadline);
 	if (engine->look)

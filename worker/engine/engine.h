@@ -18,24 +18,33 @@ enum md_engine_state {
 	MD_ENGINE_STOPPING,
 };
 
+/* How its device memory is taken away and given back. */
+enum md_engine_swapping {
+	MD_ENGINE_SWAP_NEVER,      /* the engine is stopped instead */
+	MD_ENGINE_SWAP_RUN,        /* by the library of medusa-swap run, which is in the command */
+	MD_ENGINE_SWAP_CHECKPOINT, /* by the driver's checkpoints of its processes */
+};
+
 /* Borrowed, and unchanged while the engine is there. */
 struct md_engine_settings {
-	const char *name;      /* of the model; for messages */
-	const char *swap_name; /* of the engine, for medusa-swap; NULL: its memory is not taken away, it is stopped */
-	char *const *argv;     /* the command, with medusa-swap run before it if swap_name is set */
+	const char *name; /* of the model; for messages */
+	enum md_engine_swapping swapping;
+	const char *swap_name;               /* of the engine, with MD_ENGINE_SWAP_RUN; else NULL */
+	char *const *argv;                   /* the command, with medusa-swap run before it if swap_name is set */
 	struct md_engine_template *template; /* forks it, if it can; NULL: the command is run */
-	char *const *fork_argv;              /* then; without swap_name. Else NULL */
+	char *const *fork_argv;              /* then; with MD_ENGINE_SWAP_NEVER. Else NULL */
 	const char *const *fork_environment; /* then, in place of `environment` */
 	char *const *stop_argv;              /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
 	const char *const *environment;      /* "NAME=VALUE", ends with NULL; may be NULL */
-	const char *swap_command;            /* path of medusa-swap; may be NULL if swap_name is */
+	const char *swap_command;            /* path of medusa-swap; may be NULL with MD_ENGINE_SWAP_NEVER */
 	const char *host;                    /* the Host header of requests to it */
 	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
 	const char *mark; /* of md_port_foreign_owner, which is in `environment`; NULL: whoever serves there is right */
 	struct md_http_address address; /* where it serves */
 	uint64_t start_ms;              /* deadline: from its start until it is healthy */
 	uint64_t stop_ms;               /* from the wish to stop until SIGKILL */
-	uint64_t swap_ms;               /* deadline of out and in */
+	uint64_t swap_ms;               /* deadline of out: for the end of the engine's work */
+	uint64_t checkpoint_ms; /* deadline of the whole, with MD_ENGINE_SWAP_CHECKPOINT; others have their own */
 };
 
 struct md_engine_events {
