@@ -18,7 +18,7 @@ cleanup() {
 trap cleanup EXIT
 ulimit -n "$(ulimit -Hn)"
 
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 cat >"$work/config.yaml" <<Y
 startPort: $port
 healthCheckTimeout: 30
