@@ -260,7 +260,7 @@ static void rank_claims(struct medusa_sched *s, uint32_t gpu)
 
 enum outcome { RAN, NO_SLOT, CLAIMED, STUCK, HELD };
 
-static bool library_ready(struct medusa_sched *s, uint32_t function)
+bool md_library_ready(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t library = s->functions[function].artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 	if (library != NONE && s->artifacts[library].host == MD_LOADING)
@@ -277,7 +277,8 @@ bool md_send_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, ui
 {
 	const struct md_function *f = &s->functions[function];
 	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
-	if (library != NONE && s->artifacts[library].host == MD_ABSENT && !md_send_for(s, library, NONE, NONE, ahead))
+	if (library != NONE && s->artifacts[library].host == MD_ABSENT &&
+	    (!md_library_ready(s, function) || !md_send_for(s, library, NONE, NONE, ahead)))
 		return false;
 	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
@@ -337,7 +338,7 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 	uint64_t until = 0, missing = md_missing_bytes(s, function, choice.gpu), kv_bytes;
 	uint32_t most = batch_size(s, function, &until);
 	most = most ? most : 1;
-	if (!library_ready(s, function))
+	if (!md_library_ready(s, function))
 		return STUCK;
 	md_count_that_fit(s, function, most, INT64_MAX, &kv_bytes);
 	if (!md_make_room(s, choice.gpu, missing + kv_bytes, function))

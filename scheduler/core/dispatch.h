@@ -22,9 +22,11 @@ static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
 	return md_gpu_open(s, gpu) && s->gpus[gpu].running < s->gpus[gpu].slots;
 }
 
+/* Whether its library is in host memory, on its way there, or has room there: idle ones are evicted for it. */
+bool md_library_ready(struct medusa_sched *s, uint32_t function);
 /*
  * Sends for all that the function lacks on the GPU, from the peer if it has that; ahead of requests, or for a run. False:
- * out of memory.
+ * out of memory, or its library has no room in host memory.
  */
 bool md_send_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, bool ahead);
 

@@ -167,7 +167,8 @@ static void send(struct medusa_sched *s, uint32_t function)
 	if (md_company_ruled(s) && has_place(s, function) && !md_company_clears(s, function))
 		return;
 	uint32_t gpu = gpu_for(s, function);
-	if (gpu != NONE && md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function))
+	if (gpu != NONE && md_library_ready(s, function) &&
+	    md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function))
 		md_send_missing(s, function, gpu, md_best_peer(s, function, gpu), true);
 }
 
