@@ -374,3 +374,33 @@ Test(scheduler_interface, numbers_of_batches_and_transfers_are_told_apart)
 	}
 	script_end(&n);
 }
+
+/* Host memory that is too small for a function, or has too little left for it: each with what there is. */
+Test(scheduler_interface, what_host_memory_lacks_is_said)
+{
+	struct script r;
+	uint32_t index;
+	script_start(&r, &(struct setup){.host_gb = 10});
+	script_add(&r, script_model(6));
+	struct medusa_sched_function f = script_model(6);
+	cr_assert_eq(medusa_sched_add_function(r.sched, &f, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(r.sched), "in_host: library and weights need 6000000000 bytes, and host "
+						      "memory has 4000000000 left");
+	f = script_model(11);
+	f.in_host = 0;
+	cr_assert_eq(medusa_sched_add_function(r.sched, &f, &index), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(r.sched), "library and weights, 11000000000 bytes, are more than host "
+						      "memory has, 10000000000 bytes");
+	script_end(&r);
+}
+
+/* What a terminal would act upon is escaped, as the tools do. */
+Test(scheduler_interface, an_error_is_plain_text)
+{
+	struct medusa_sched *s;
+	struct medusa_sched_gpu gpu = {.size = sizeof(gpu), .memory_bytes = GB};
+	struct medusa_sched_node node = {.size = sizeof(node), .gpus = &gpu, .gpu_count = 1, .host_bytes_per_s = 1e9};
+	struct medusa_sched_options o = {.size = sizeof(o), .queueing = "a\033[2Jb\nc\xff"};
+	cr_assert_eq(medusa_sched_create(&node, &o, &s), MEDUSA_SCHED_ERR_NOT_FOUND);
+	cr_assert_str_eq(medusa_sched_error(NULL), "no queueing policy is called a\\x1b[2Jb\\x0ac\\xff");
+}

@@ -109,7 +109,7 @@ void medusa_sched_destroy(struct medusa_sched *sched); /* NULL is fine */
 
 /*
  * One sentence on the last failure of this scheduler (NULL: of medusa_sched_create in this thread, or of a call here
- * whose scheduler was NULL). Never NULL.
+ * whose scheduler was NULL). Never NULL. Control characters of what was given are shown as \xHH.
  */
 const char *medusa_sched_error(const struct medusa_sched *sched);
 

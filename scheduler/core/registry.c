@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/plain.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
@@ -27,10 +28,12 @@ static _Thread_local char create_error[256];
 
 int md_fail(struct medusa_sched *s, int code, const char *format, ...)
 {
+	char said[sizeof(create_error)];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(s ? s->error : create_error, sizeof(create_error), format, args);
+	vsnprintf(said, sizeof(said), format, args);
 	va_end(args);
+	md_plain_copy(s ? s->error : create_error, sizeof(create_error), said);
 	return code;
 }
 
@@ -361,10 +364,14 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 static int check_host(struct medusa_sched *s, const struct medusa_sched_function *f)
 {
 	uint64_t host = add_up(f->library_bytes, f->weight_bytes);
-	if (s->host_limit && (f->in_host ? add_up(s->host_used, host) : host) > s->host_limit)
+	if (s->host_limit && host > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "library and weights, %llu bytes, are more than host memory has",
-			       (unsigned long long)host);
+			       "library and weights, %llu bytes, are more than host memory has, %llu bytes",
+			       (unsigned long long)host, (unsigned long long)s->host_limit);
+	if (s->host_limit && f->in_host && host > s->host_limit - s->host_used)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "in_host: library and weights need %llu bytes, and host memory has %llu left",
+			       (unsigned long long)host, (unsigned long long)(s->host_limit - s->host_used));
 	return MEDUSA_SCHED_OK;
 }
 
