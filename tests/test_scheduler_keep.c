@@ -35,3 +35,75 @@ Test(scheduler_keep, nothing_is_sent_for_without_room_in_host_memory)
 		   "preload t3 weights f1 gpu0 cold\n");
 	script_end(&r);
 }
+
+/* ---- requests that come meanwhile ---- */
+
+/* A request of another function waits from the beginning: it neither takes the copy when it has come, nor a part of it. */
+Test(scheduler_keep, what_is_on_its_way_is_kept)
+{
+	struct medusa_sched_function f = kept_model(6);
+	f.context_bytes = 2 * GB;
+	script_start(&r, &(struct setup){.gb = 10});
+	script_add(&r, f);
+	script_add(&r, script_model(8));
+	script_timer(&r);
+	expect(&r, "preload t1 weights f0 gpu0 host\npreload t2 context f0 gpu0 made\n");
+	script_arrive(&r, 1, 1);
+	script_copied(&r, 1);
+	script_wait(&r, 10 * SECOND);
+	script_copied(&r, 2);
+	script_wait(&r, 10 * SECOND);
+	script_arrive(&r, 2, 0);
+	expect(&r, "run b1 f0 gpu0 [2]\n");
+	cr_assert_eq(script_books(&r, 0).waiting, 0, "a claim that cannot be served");
+	script_end(&r);
+}
+
+/* A copy that failed keeps no place: requests have it until the next one is sent for. */
+Test(scheduler_keep, what_failed_on_its_way_keeps_nothing)
+{
+	for (uint32_t which = 0; which < 3; which++) {
+		struct medusa_sched_function f = kept_model(6);
+		f.in_host = 0;
+		f.library_bytes = f.context_bytes = GB;
+		script_start(&r, &(struct setup){.gb = 10});
+		script_add(&r, f);
+		script_add(&r, script_model(9));
+		script_timer(&r);
+		expect(&r, "preload t1 library f0 host cold\npreload t2 weights f0 gpu0 cold\n"
+			   "preload t3 context f0 gpu0 made\n");
+		for (uint32_t t = 1; t <= 3; t++)
+			if (t != which + 1)
+				script_copied(&r, t);
+		script_transfer(&r, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, which + 1);
+		expect(&r, "");
+		script_serve(&r, 1, 1);
+		cr_assert(strstr(r.log, "swap t4 weights f1 gpu0 host\nrun b1 f1 gpu0 [1]\n"), "%u: %s", which, r.log);
+		script_wait(&r, 6 * SECOND);
+		cr_assert(strstr(r.log, "preload t5 "), "%u: %s", which, r.log);
+		script_end(&r);
+	}
+}
+
+/* A request has brought it, and another one drains its weights before it is whole: it is the replica that lacked. */
+Test(scheduler_keep, a_victim_that_is_a_replica_stays)
+{
+	static const char *const policies[] = {"swapserve", "lru", "medusa"};
+	for (size_t i = 0; i < 3; i++) {
+		struct medusa_sched_function f = kept_model(6);
+		f.context_bytes = 2 * GB;
+		script_start(&r, &(struct setup){.gb = 10, .slots = 2, .options.eviction = policies[i]});
+		script_add(&r, f);
+		script_add(&r, script_model(8));
+		script_arrive(&r, 1, 0);
+		script_copied(&r, 1);
+		script_arrive(&r, 2, 1);
+		script_copied(&r, 2);
+		script_done(&r, 1);
+		script_wait(&r, 10 * SECOND);
+		script_arrive(&r, 3, 0);
+		expect(&r, "swap t1 weights f0 gpu0 host\nswap t2 context f0 gpu0 made\nrun b1 f0 gpu0 [1]\n"
+			   "run b2 f0 gpu0 [3]\n");
+		script_end(&r);
+	}
+}

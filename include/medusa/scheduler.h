@@ -162,8 +162,8 @@ struct medusa_sched_function {
 	uint32_t max_replicas;
 	/*
 	 * GPUs that hold all that the function needs there, ahead of requests: it is loaded as soon as the memory of enough
-	 * GPUs, and host memory for its library, allow that, for which what is idle is evicted. It stays as long as it is
-	 * registered and the GPU does not drain.
+	 * GPUs, and host memory for its library, allow that, for which what is idle is evicted. From then on it stays as
+	 * long as it is registered and the GPU does not drain.
 	 * It counts as used meanwhile, its backbone and library included. At most max_replicas. 0: none
 	 */
 	uint32_t min_replicas;

@@ -87,8 +87,10 @@ void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 		set_back(s, s->artifacts[t.artifact].owner);
 	bool host = t.gpu == NONE && s->artifacts[t.artifact].kind == MEDUSA_SCHED_CLASS_LIBRARY;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (t.gpu == gpu || host)
-			fail_batches(s, gpu, t.artifact, NONE, MEDUSA_SCHED_REASON_LOAD_FAILED, blame);
+		if (t.gpu != gpu && !host)
+			continue;
+		md_keep_drop(s, gpu, t.artifact, NONE);
+		fail_batches(s, gpu, t.artifact, NONE, MEDUSA_SCHED_REASON_LOAD_FAILED, blame);
 	}
 }
 

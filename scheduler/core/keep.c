@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps replicas of functions on GPUs: pins them as a batch would, and sends for those that lack. */
+/* Keeps replicas of functions on GPUs: sends for those that lack, and pins them as a batch would, from then on. */
 #include "scheduler/core/keep.h"
 
 #include <stdlib.h>
@@ -35,10 +35,22 @@ static void count_copies(struct medusa_sched *s, uint32_t function, uint32_t gpu
 	}
 }
 
+/* What is there stays, also if a policy had chosen it as a victim. What is on its way may be late: that is left as it is. */
+static void spare(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
+		uint32_t artifact = s->functions[function].artifacts[kind];
+		struct md_copy *copy = artifact == NONE ? NULL : md_copy_at(s, artifact, gpu);
+		if (copy && copy->state == MD_THERE)
+			copy->draining = copy->failed;
+	}
+}
+
 static void keep(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	md_pin(s, function, gpu);
 	count_copies(s, function, gpu, 1);
+	spare(s, function, gpu);
 	s->functions[function].kept[gpu] = true;
 	s->functions[function].kept_count++;
 }
@@ -58,7 +70,7 @@ static bool is_whole(const struct medusa_sched *s, uint32_t function, uint32_t g
 	bool whole = library == NONE || s->artifacts[library].host == MD_THERE;
 	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++) {
 		const struct md_copy *copy = artifacts[kind] == NONE ? NULL : md_copy_at(s, artifacts[kind], gpu);
-		whole &= !copy || (copy->state == MD_THERE && !copy->draining && !copy->failed);
+		whole &= !copy || (copy->state == MD_THERE && !copy->failed);
 	}
 	return whole;
 }
@@ -88,7 +100,7 @@ void md_keep_changed(struct medusa_sched *s, uint32_t function)
 static bool uses(const struct md_function *f, uint32_t artifact)
 {
 	bool does = artifact == NONE;
-	for (int kind = 0; kind < MEDUSA_SCHED_CLASS_LIBRARY; kind++)
+	for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++)
 		does |= f->artifacts[kind] == artifact;
 	return does;
 }
@@ -168,8 +180,9 @@ static void send(struct medusa_sched *s, uint32_t function)
 		return;
 	uint32_t gpu = gpu_for(s, function);
 	if (gpu != NONE && md_library_ready(s, function) &&
-	    md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function))
-		md_send_missing(s, function, gpu, md_best_peer(s, function, gpu), true);
+	    md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function) &&
+	    md_send_missing(s, function, gpu, md_best_peer(s, function, gpu), true))
+		keep(s, function, gpu);
 }
 
 void md_keep_failed(struct medusa_sched *s)
@@ -185,7 +198,7 @@ uint64_t md_keep_at(const struct medusa_sched *s)
 	return lack ? s->keep_after : UINT64_MAX;
 }
 
-void md_keep_next(struct medusa_sched *s)
+void md_keep_whole(struct medusa_sched *s)
 {
 	for (uint32_t i = 0; i < s->keeper_count; i++) {
 		uint32_t function = s->keepers[i];
@@ -193,7 +206,11 @@ void md_keep_next(struct medusa_sched *s)
 		for (uint32_t gpu = 0; f->kept_count < most_kept(s, f) && gpu < s->gpu_count; gpu++)
 			if (md_gpu_open(s, gpu) && !f->kept[gpu] && is_whole(s, function, gpu))
 				keep(s, function, gpu);
-		if (s->now >= s->keep_after)
-			send(s, function);
 	}
+}
+
+void md_keep_next(struct medusa_sched *s)
+{
+	for (uint32_t i = 0; s->now >= s->keep_after && i < s->keeper_count; i++)
+		send(s, s->keepers[i]);
 }

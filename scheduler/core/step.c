@@ -270,6 +270,7 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 	expire(s);
 	ticks(s);
 	md_tenants_release(s);
+	md_keep_whole(s);
 	md_dispatch(s);
 	md_keep_next(s);
 	md_preload_next(s);
