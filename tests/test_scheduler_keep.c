@@ -107,3 +107,63 @@ Test(scheduler_keep, a_victim_that_is_a_replica_stays)
 		script_end(&r);
 	}
 }
+
+/* ---- a restart ---- */
+
+static void resident(uint32_t function, enum medusa_sched_class artifact)
+{
+	script_step(&r, (struct medusa_sched_event){
+			    .type = MEDUSA_SCHED_EVENT_RESIDENT, .function = function, .artifact = artifact});
+}
+
+static void restart(const char *preloading)
+{
+	struct medusa_sched_function f = kept_model(8);
+	f.context_bytes = GB;
+	script_start(&r, &(struct setup){.gb = 40, .slots = 4, .options.preloading = preloading});
+	for (int i = 0; i < 3; i++)
+		script_add(&r, f);
+}
+
+/* Several functions have replicas. All that lies there is told, one after the other, and then what runs: nothing is sent for. */
+Test(scheduler_keep, a_restart_tells_replicas_one_after_the_other)
+{
+	static const char *const policies[] = {"none", "medusa", "xlora"};
+	for (size_t i = 0; i < 3; i++) {
+		restart(policies[i]);
+		for (uint32_t f = 0; f < 3; f++) {
+			resident(f, MEDUSA_SCHED_CLASS_WEIGHTS);
+			script_wait(&r, 100 * MS);
+			resident(f, MEDUSA_SCHED_CLASS_CONTEXT);
+			script_wait(&r, 100 * MS);
+		}
+		for (uint32_t f = 0; f < 3; f++) {
+			script_step(&r, (struct medusa_sched_event){
+					    .type = MEDUSA_SCHED_EVENT_RUNNING, .request = f + 1, .function = f});
+			script_wait(&r, 100 * MS);
+		}
+		expect(&r, "run b1 f0 gpu0 [1]\nrun b2 f1 gpu0 [2]\nrun b3 f2 gpu0 [3]\n");
+		script_wait(&r, 10 * SECOND);
+		for (uint32_t f = 0; f < 3; f++)
+			script_done(&r, f + 1);
+		script_wait(&r, 10 * SECOND);
+		expect(&r, "");
+		script_end(&r);
+	}
+}
+
+/* What was not told is sent for, without another event. */
+Test(scheduler_keep, a_restart_sends_for_what_lacks)
+{
+	restart("none");
+	resident(0, MEDUSA_SCHED_CLASS_WEIGHTS);
+	resident(0, MEDUSA_SCHED_CLASS_CONTEXT);
+	resident(1, MEDUSA_SCHED_CLASS_WEIGHTS);
+	script_wait(&r, 900 * MS);
+	expect(&r, "");
+	script_wait(&r, 100 * MS);
+	expect(&r, "preload t1 context f1 gpu0 made\n");
+	script_copied(&r, 1);
+	expect(&r, "preload t2 weights f2 gpu0 host\npreload t3 context f2 gpu0 made\n");
+	script_end(&r);
+}

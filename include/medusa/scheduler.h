@@ -295,7 +295,8 @@ enum medusa_sched_event_type {
 	/*
 	 * artifact, function or backbone, gpu (MEDUSA_SCHED_NONE: host memory): it lies there already, for a node loop that
 	 * was restarted. bytes, of a context: 0, or its residue_bytes if only those are there. What is of no use or has no
-	 * place is sent away by MEDUSA_SCHED_ACTION_OFFLOAD; what is known already, or on a lost GPU, is ignored.
+	 * place is sent away by MEDUSA_SCHED_ACTION_OFFLOAD; what is known already, or on a lost GPU, is ignored. For 1 s
+	 * after it, and after MEDUSA_SCHED_EVENT_RUNNING, nothing is loaded ahead of requests: it may be there already.
 	 */
 	MEDUSA_SCHED_EVENT_RESIDENT,
 	/*

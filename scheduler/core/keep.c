@@ -13,6 +13,7 @@
 #include "scheduler/policy/cost.h"
 
 #define AFTER_FAILURE 5000000000ull /* ns */
+#define AFTER_WORD 1000000000ull    /* ns: so soon after one word about a node that goes on comes the next */
 
 static uint32_t most_kept(const struct medusa_sched *s, const struct md_function *f)
 {
@@ -188,6 +189,13 @@ static void send(struct medusa_sched *s, uint32_t function)
 void md_keep_failed(struct medusa_sched *s)
 {
 	s->keep_after = s->now + AFTER_FAILURE;
+}
+
+void md_keep_told(struct medusa_sched *s)
+{
+	uint64_t after = s->now + AFTER_WORD;
+	s->keep_after = s->keep_after > after ? s->keep_after : after;
+	s->next_preload = s->next_preload > after ? s->next_preload : after;
 }
 
 uint64_t md_keep_at(const struct medusa_sched *s)

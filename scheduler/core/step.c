@@ -263,6 +263,8 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		s->now = before;
 		return code;
 	}
+	if (event->type == MEDUSA_SCHED_EVENT_RESIDENT || event->type == MEDUSA_SCHED_EVENT_RUNNING)
+		md_keep_told(s);
 	s->happened += event->type != MEDUSA_SCHED_EVENT_TIMER && event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT;
 	if (s->refuse_large)
 		md_requests_refuse_too_large(s);
