@@ -199,6 +199,30 @@ static struct medusa_sched_function adapter(void)
 	return f;
 }
 
+/* A backbone is told that failed to come, while a context is still on its way to it: it counts as in use. */
+Test(scheduler_resident, what_something_is_on_its_way_to_is_in_use)
+{
+	struct medusa_sched_function f = adapter();
+	f.in_host = 1;
+	script_start(&n, &(struct setup){.gb = 20});
+	script_backbone(&n, 14);
+	script_add(&n, f);
+	script_add(&n, script_model(10));
+	script_arrive(&n, 1, 0);
+	expect(&n, "swap t1 backbone 0 gpu0 host\nswap t2 weights f0 gpu0 host\nswap t3 context f0 gpu0 made\n"
+		   "run b1 f0 gpu0 [1]\n");
+	script_transfer(&n, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 1);
+	expect(&n, "reject 1 load failed\n");
+	lies(MEDUSA_SCHED_CLASS_BACKBONE, 0, 0);
+	script_copied(&n, 2);
+	script_arrive(&n, 2, 1);
+	expect(&n, "");
+	script_copied(&n, 3);
+	expect(&n, "evict context f0 gpu0\nevict weights f0 gpu0\nevict backbone 0 gpu0\nswap t4 weights f1 gpu0 host\n"
+		   "run b2 f1 gpu0 [2]\n");
+	script_end(&n);
+}
+
 /* Books that are told are books that were kept: both schedulers do the same from there on. */
 Test(scheduler_resident, told_books_equal_kept_books)
 {

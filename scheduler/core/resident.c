@@ -71,12 +71,14 @@ static void on_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	if (copy->state != MD_ABSENT)
 		return;
+	bool was = md_held(copy); /* what is on its way to it, or a run, may have pinned it before it failed to come */
 	copy->state = residue ? MD_SUSPENDED : MD_THERE;
 	copy->since = copy->used = s->now;
 	g->residues += residue;
 	g->artifacts += residue ? 0 : s->artifacts[artifact].bytes;
 	s->artifacts[artifact].copies += !residue;
 	g->changed = s->now;
+	md_held_changed(s, artifact, gpu, was);
 	md_copy_enter(s, artifact, gpu);
 }
 
