@@ -73,14 +73,15 @@ def engines(name):
     return found
 
 
-# A swapped model that is being unloaded, slowly, is asked for: its next engine starts when the last one has ended.
+# A swapped model that is being unloaded, slowly, is asked for: its next engine starts when the last one has ended. Without its
+# cmdStop it would be killed at once.
 name = f"slow{os.getpid()}"
 d = Daemon(f"{folder}/slow", f"""
 startPort: {free_ports(8)}
 unloadTimeout: 2
 medusa: {{gpus: [{{memory: 60MB}}]}}
 models:
-  {name}: {{cmd: "{ENGINE} --name {name} --device-mb 40 --ignore-term", medusa: {{memory: 40MB}}}}
+  {name}: {{cmd: "{ENGINE} --name {name} --device-mb 40 --ignore-term", cmdStop: "kill ${{PID}}", medusa: {{memory: 40MB}}}}
   other: {{cmd: "{ENGINE} --name other --device-mb 40", medusa: {{memory: 40MB}}}}
 """)
 first = d.chat(name).json.get("pid")
@@ -184,17 +185,24 @@ check("the exit code", 0, d.stop())
 
 # What fails: the engine is stopped, and the next request has another one. One whose memory is away waits for nothing when it
 # is to end: it ignores SIGTERM here, and unloadTimeout is long.
-two = by_driver(2, "--ignore-term", "unloadTimeout: 600")
-d = Daemon(f"{folder}/unload", two, env=device)
-pid = served(d, "m0")
-served(d, "m1")
-check("unload of one that is swapped", 0, d.ctl("unload", "m0").returncode)
-until("it has ended", lambda: not lives(pid))
-check("its memory was not needed", empty - 48, free_mb())
-check("another one serves", True, served(d, "m0") != pid)
-d.stop(signal.SIGKILL)
-for pid in engines("m0") + engines("m1"):
-    os.kill(pid, signal.SIGKILL)
+for way in ("checkpoint", "on"):
+    two = by_driver(2, "--ignore-term", "unloadTimeout: 600", way)
+    d = Daemon(f"{folder}/unload-{way}", two, env=device)
+    pid = served(d, "m0")
+    served(d, "m1")
+    check(f"{way}: unload of one that is swapped", 0, d.ctl("unload", "m0").returncode)
+    until("it has ended", lambda: not lives(pid))
+    check(f"{way}: the other one alone is there", empty - 48, free_mb())
+    check(f"{way}: another one serves", True, served(d, "m0") != pid)
+    # The next daemon has no use for it.
+    check(f"{way}: m1 is swapped", "swapped", d.running().get("m1"))
+    d.stop(signal.SIGKILL)
+    d = Daemon(d.folder, by_driver(1, "--ignore-term", "unloadTimeout: 600", way), env=device)
+    until(f"{way}: nobody wants m1", lambda: not engines("m1"))
+    check(f"{way}: it is said", True, "for model m1, is killed: the configuration has no such model" in d.stderr())
+    d.stop(signal.SIGKILL)
+    for pid in engines("m0"):
+        os.kill(pid, signal.SIGKILL)
 for call, left, why in (
         ("cuCheckpointProcessRestore:*:OUT_OF_MEMORY", "--ignore-term", "medusa-swap in ended with exit code 1: "),
         ("cuCheckpointProcessCheckpoint:*:NOT_SUPPORTED", "", "cannot be swapped, because this CUDA driver cannot checkpoint it: set models.m0.medusa.swap to on or off (medusa-swap out: "),

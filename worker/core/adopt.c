@@ -68,8 +68,10 @@ static void end_stray(struct md_worker *worker, const struct md_adopt_record *re
 	struct timeval wait = {.tv_sec = STRAY_S};
 	struct md_error err = {0};
 	struct stray *stray = calloc(1, sizeof(*stray));
-	md_warn("process %d, the engine that an earlier daemon started for model %s, is told to end: %s",
-		(int)record->pid, record->model, why);
+	/* memory that is away would come back on its way out, where there may be no room */
+	bool away = !strcmp(record->state, md_engine_state_name(MD_ENGINE_SWAPPED));
+	md_warn("process %d, the engine that an earlier daemon started for model %s, is %s: %s", (int)record->pid,
+		record->model, away ? "killed" : "told to end", why);
 	if (stray) {
 		*stray = (struct stray){.next = worker->adopt->strays, .worker = worker, .pid = record->pid};
 		stray->deadline = evtimer_new(worker->base, on_stray_deadline, stray);
@@ -83,7 +85,7 @@ static void end_stray(struct md_worker *worker, const struct md_adopt_record *re
 		return;
 	}
 	worker->adopt->strays = stray;
-	md_engine_process_signal(stray->process, SIGTERM);
+	md_engine_process_signal(stray->process, away ? SIGKILL : SIGTERM);
 }
 
 bool md_adopt_has_strays(const struct md_worker *worker)

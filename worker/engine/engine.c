@@ -143,13 +143,15 @@ static bool run_stop_command(struct md_engine *engine)
 }
 
 /*
- * Whether it has lost its device memory to a checkpoint of the driver, so that a call of CUDA on its way out would wait for
- * ever. No request runs in it then, and nobody waits for its words.
+ * Whether its device memory is away, and would come back on its way out: medusa-swap run brings it when it is told to end,
+ * where the scheduler counts on the room. A checkpoint of the driver does not come back, so a call of CUDA would wait for
+ * ever, also where `in` has failed. No request runs in the engine, so nobody misses what it could still do.
  */
 static bool cannot_end(const struct md_engine *engine)
 {
-	return engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT && !engine->settings->stop_argv &&
-	       (engine->state == MD_ENGINE_SWAPPED || engine->state == MD_ENGINE_RETURNING);
+	return !engine->settings->stop_argv &&
+	       (engine->state == MD_ENGINE_SWAPPED ||
+		(engine->state == MD_ENGINE_RETURNING && engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT));
 }
 
 static void tell_to_end(struct md_engine *engine)
