@@ -16,7 +16,7 @@ static void gone(uint32_t function)
 	script_step(&r, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_GONE, .function = function});
 }
 
-/* Its library has no room in host memory: nothing is sent for, and nothing evicted from the GPU, until there is some. */
+/* A library has no room in host memory: nothing is sent for, and nothing evicted from the GPU, until there is some. */
 Test(scheduler_keep, nothing_is_sent_for_without_room_in_host_memory)
 {
 	struct medusa_sched_function f = kept_model(20);

@@ -13,7 +13,7 @@ void md_keep_drop(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, uint3
 /* Keeps what is there whole, before anything else can have its memory. */
 void md_keep_whole(struct medusa_sched *s);
 void md_keep_next(struct medusa_sched *s); /* sends for what lacks; what is on its way is kept, too */
-/* It is being told what a node holds that goes on: what lacks may be there already, and nothing is sent for at once. */
+/* While a scheduler is told what a node holds that goes on: what lacks may be there already, and nothing is sent for at once. */
 void md_keep_told(struct medusa_sched *s);
 void md_keep_failed(struct medusa_sched *s);       /* a copy has failed: no other one is sent for at once */
 uint64_t md_keep_at(const struct medusa_sched *s); /* when the next one may be; UINT64_MAX: nothing waits for that */
