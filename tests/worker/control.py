@@ -70,8 +70,15 @@ check("latencies: two loads, two requests", 4, of(d, "a")["first_token_s"]["coun
 check("as text", True, any(line.startswith("a ") and " ready " in line for line in d.ctl("models").stdout.split("\n")))
 check("unload", (0, {}), (d.ctl("unload", "a").returncode, d.running()))
 d.chat("b")
+check("unload nobody", (3, {"b": "ready"}), (d.ctl("unload", "nobody").returncode, d.running()))
+line = Line(d.control)
+for model in (5, None, ["a"], "nobody"):
+    line.send({"version": 1, "verb": "unload", "model": model})
+    line.send({"version": 1, "verb": "load", "model": model})
+    line.send({"version": 1, "verb": "status"})
+    check(f"unload {model}: one answer each, and the model stays", ([False, False, True], {"b": "ready"}),
+          ([line.hear()["ok"] for _ in range(3)], d.running()))
 check("unload all", (0, {}), (d.ctl("unload", "--all").returncode, d.running()))
-check("unload nobody", 3, d.ctl("unload", "nobody").returncode)
 
 # What a user has unloaded is not loaded ahead, however often it was asked for; a request loads it.
 roomy = Daemon(f"{folder}/roomy", f"""

@@ -24,7 +24,7 @@ struct md_control_call {
 	struct md_control *control;
 	struct md_control_call *next;
 	struct bufferevent *wire;
-	json_t *question; /* NULL: none is open */
+	bool open; /* a question has no answer yet */
 	void (*gone)(void *context);
 	void *context;
 };
@@ -48,7 +48,6 @@ static void close_connection(struct md_control_call *call)
 	*at = call->next;
 	call->control->count--;
 	bufferevent_free(call->wire);
-	json_decref(call->question);
 	if (call->gone)
 		call->gone(call->context);
 	free(call);
@@ -65,6 +64,11 @@ void md_control_watch(struct md_control_call *call, void (*gone)(void *context),
 static void send_line(struct md_control_call *call, json_t *answer)
 {
 	struct evbuffer *output = bufferevent_get_output(call->wire);
+	if (!call->open) { /* a second line would be taken for the answer to the next question */
+		md_error_log("the control socket: a question was answered twice, and the second answer is not sent");
+		json_decref(answer);
+		return;
+	}
 	char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
 	if (text)
 		evbuffer_add_printf(output, "%s\n", text);
@@ -75,8 +79,7 @@ static void send_line(struct md_control_call *call, json_t *answer)
 		    MD_CONTROL_VERSION, md_status_name(MD_ERR_NO_MEMORY));
 	free(text);
 	json_decref(answer);
-	json_decref(call->question);
-	call->question = NULL;
+	call->open = false;
 	call->gone = NULL;
 	/* the next question may be there already; it is looked at outside of the caller's call */
 	bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
@@ -103,9 +106,10 @@ void md_control_refuse(struct md_control_call *call, enum md_status status, cons
 
 static void take_line(struct md_control_call *call, const char *line)
 {
-	call->question = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-	json_int_t version = json_integer_value(json_object_get(call->question, "version"));
-	const char *verb = json_string_value(json_object_get(call->question, "verb"));
+	json_t *question = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	json_int_t version = json_integer_value(json_object_get(question, "version"));
+	const char *verb = json_string_value(json_object_get(question, "verb"));
+	call->open = true;
 	if (!verb || !version)
 		md_control_refuse(call, MD_ERR_INVALID, "a line is no question: an object with version and verb is");
 	else if (version != MD_CONTROL_VERSION)
@@ -113,14 +117,15 @@ static void take_line(struct md_control_call *call, const char *line)
 				  "the question is in version %lld, and this daemon speaks version %d",
 				  (long long)version, MD_CONTROL_VERSION);
 	else
-		call->control->take(call->control->context, call, verb, call->question);
+		call->control->take(call->control->context, call, verb, question);
+	json_decref(question); /* not before: a verb may read it after it has answered */
 }
 
 static void on_read(struct bufferevent *wire, void *context)
 {
 	struct md_control_call *call = context;
 	struct evbuffer *input = bufferevent_get_input(wire);
-	if (call->question)
+	if (call->open)
 		return;
 	char *line = evbuffer_readln(input, NULL, EVBUFFER_EOL_LF);
 	if (line)

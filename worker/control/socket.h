@@ -19,7 +19,7 @@
 struct md_control;      /* listens */
 struct md_control_call; /* a question that has no answer yet */
 
-/* The question's object is borrowed until it is answered, which may be later. */
+/* verb and question are borrowed until it returns, whether it has answered by then or answers later. */
 typedef void md_control_take(void *context, struct md_control_call *call, const char *verb, const json_t *question);
 
 /* given: see md_control_place. MD_ERR_BUSY: another process listens there. */
@@ -27,7 +27,7 @@ enum md_status md_control_create(struct event_base *base, const char *given, md_
 				 struct md_control **control, struct md_error *err);
 void md_control_destroy(struct md_control *control); /* NULL is fine */
 
-/* Each ends the call. The reference to result is taken over; NULL: out of memory. */
+/* Each ends the call; a second answer to it is logged, and is not sent. The reference to result is taken over; NULL: out of memory. */
 void md_control_answer(struct md_control_call *call, json_t *result);
 void md_control_refuse(struct md_control_call *call, enum md_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -119,9 +119,10 @@ static void on_unloaded(void *context)
 /* "model": all without it. */
 static void unload(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
-	struct md_model *model = json_object_get(question, "model") ? find(verbs, call, question) : NULL;
+	bool named = json_object_get(question, "model") != NULL;
+	struct md_model *model = named ? find(verbs, call, question) : NULL;
 	struct pending *pending;
-	if (!model && json_object_get(question, "model"))
+	if (named && !model)
 		return;
 	if (!(pending = wait_for(verbs, call, md_unload_forget)))
 		return;
