@@ -174,13 +174,41 @@ check("one of two has the engine", [pid], [t.chat("a").json.get("pid") for t in 
 for t in twins:
     if not t.port:
         t.process.wait(PATIENCE)
-# The keeper may be killed, too: then records alone say what there is.
-d = serving[0]
-os.kill(keeper_of(d), signal.SIGKILL)
-until("the keeper is gone", lambda: keeper_of(d) is None)
-d = restart(d, one)
+# The keeper may be killed after its daemon: then records alone say what there is.
+d = restart(serving[0], one, lambda: (os.kill(keeper_of(serving[0]), signal.SIGKILL), until("the keeper is gone", lambda: keeper_of(serving[0]) is None)))
 check("records are enough", pid, d.chat("a").json.get("pid"))
+# Killed before its daemon, it has a successor, which knows the engines that there were and those that came later.
+for turn in range(2):
+    last = keeper_of(d)
+    os.kill(last, signal.SIGKILL)
+    until("another keeper follows", lambda: keeper_of(d) not in (last, None))
+    check("it is said", turn + 1, d.stderr().count("medusa-keeper, which ends engines if this daemon is killed, has ended"))
+d = restart(d, one)
+check("it knows the engine, and gives it to the next daemon", pid, d.chat("a").json.get("pid"))
+last = keeper_of(d)
+os.kill(last, signal.SIGKILL)
+until("one of an earlier daemon has a successor, too", lambda: keeper_of(d) not in (last, None))
+# One that is stopped is not waited for without an end, and its engines have the GPU: nobody starts others.
+keeper = keeper_of(d)
+os.kill(keeper, signal.SIGSTOP)
+d.stop(signal.SIGKILL)
+refused = Daemon(d.folder, one)
+check("the next daemon does not serve", (0, 4), (refused.port, refused.process.wait(PATIENCE)))
+check("it says which process it waits for", True, f"medusa-keeper, process {keeper}, which has the engines" in d.stderr())
+os.kill(keeper, signal.SIGCONT)
+d = Daemon(d.folder, one)
+check("the engine is adopted when the keeper goes on", pid, d.chat("a").json.get("pid"))
+os.kill(keeper_of(d), signal.SIGSTOP)
 end(d, [pid])
+
+d = Daemon(f"{folder}/keeper", config({"a": plain("a", "--ignore-term"), "b": plain("b", "--ignore-term")}, ", adopt_time: 300ms"))
+pids = [d.chat("a").json.get("pid")]
+last = keeper_of(d)
+os.kill(last, signal.SIGKILL)
+until("another keeper follows", lambda: keeper_of(d) not in (last, None))
+pids.append(d.chat("b").json.get("pid"))
+d.stop(signal.SIGKILL)
+until("it ends all engines after adopt_time", lambda: not any(lives(pid) for pid in pids) and keeper_of(d) is None)
 
 # Records that nobody should trust.
 d = Daemon(f"{folder}/hostile", one)

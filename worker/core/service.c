@@ -135,6 +135,22 @@ static bool find_place(const char *control, char place[PATH_MAX])
 	return true;
 }
 
+/* Engines that nobody else can reach have the memory of the GPUs: none is started beside them. */
+static enum md_status check_keeper(const struct md_worker *worker, const char *place, struct md_error *err)
+{
+	pid_t pid;
+	char process[32] = "";
+	if (!md_engine_keeper_is_silent(md_engine_processes_keeper(worker->processes), &pid))
+		return MD_OK;
+	if (pid)
+		snprintf(process, sizeof(process), "process %d, ", (int)pid);
+	return md_error_set(
+	    err, MD_ERR_BUSY,
+	    "medusa-keeper, %swhich has the engines of an earlier daemon (%.200s), does not answer for 5 "
+	    "seconds: let it go on (SIGCONT) or kill it, and start again",
+	    process, place);
+}
+
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
 	static const struct md_http_front_events events = {
@@ -148,6 +164,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->processes = worker->base ? md_engine_processes_create(worker->base, has_place ? place : NULL) : NULL;
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
+	MD_FORWARD(check_keeper(worker, place, err));
 	worker->log_writer = md_log_writer_create(worker->base, false);
 	if (!worker->log_writer)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "the process that writes the logs of engines: %s",

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,17 @@
 #define TRIES 20u /* while a keeper ends, it has the lock and takes no daemon */
 #define TRY_MS 50
 #define ANSWER_S 5u
-#define END_S 30u
 
 struct md_engine_keeper {
-	pid_t pid;   /* 0: an earlier daemon has forked it */
-	int line;    /* to the keeper */
-	int place;   /* its folder; -1: none */
-	int lock;    /* in the folder; held by daemon and keeper */
-	bool taken;  /* another daemon has the folder */
-	bool served; /* md_engine_keeper_serves was called */
+	pid_t pid;       /* 0: not known */
+	bool own;        /* this daemon has forked it */
+	int line;        /* to the keeper; -1: it has ended */
+	int place;       /* its folder; -1: none */
+	int lock;        /* in the folder; held by daemon and keeper */
+	bool taken;      /* another daemon has the folder */
+	bool silent;     /* an earlier daemon's, which does not answer */
+	bool served;     /* md_engine_keeper_serves was called */
+	int32_t wait_ms; /* then */
 };
 
 static void close_one(int fd)
@@ -94,7 +97,10 @@ static int receive_lock(int line)
 	struct msghdr message = {
 	    .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	int lock = -1;
-	ssize_t got = recvmsg(line, &message, MSG_CMSG_CLOEXEC);
+	ssize_t got;
+	do
+		got = recvmsg(line, &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
 	struct cmsghdr *head = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
 	if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&lock, CMSG_DATA(head), sizeof(lock));
@@ -106,6 +112,20 @@ static int receive_lock(int line)
 	return -1;
 }
 
+/* Of who listens at the other end, if that is a keeper; 0: not known. */
+static pid_t find_process(int line)
+{
+	struct ucred peer = {0};
+	socklen_t size = sizeof(peer);
+	char path[48], name[32] = "";
+	getsockopt(line, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)peer.pid);
+	int fd = peer.pid > 1 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	ssize_t got = fd >= 0 ? read(fd, name, sizeof(name) - 1) : 0;
+	close_one(fd);
+	return got > 0 && !strcmp(name, MD_KEEPER_NAME "\n") ? peer.pid : 0;
+}
+
 /* The keeper that an earlier daemon has left. */
 static bool ask_keeper(struct md_engine_keeper *keeper)
 {
@@ -114,12 +134,16 @@ static bool ask_keeper(struct md_engine_keeper *keeper)
 	if (line < 0)
 		return false;
 	set_patience(line);
+	errno = 0;
 	if (!connect(line, (struct sockaddr *)&address, sizeof(address)))
 		keeper->lock = receive_lock(line);
 	if (keeper->lock < 0) {
+		keeper->silent = errno == EAGAIN; /* the time is over: one that has another daemon closes the line */
+		keeper->pid = keeper->silent ? find_process(line) : 0;
 		close(line);
 		return false;
 	}
+	keeper->pid = find_process(line);
 	keeper->line = line;
 	return true;
 }
@@ -139,6 +163,8 @@ static bool hold_folder(struct md_engine_keeper *keeper)
 		close(lock);
 		if (ask_keeper(keeper))
 			return true;
+		if (keeper->silent)
+			break;
 		nanosleep(&pause, NULL);
 	}
 	errno = EWOULDBLOCK;
@@ -150,11 +176,12 @@ static void take_folder(struct md_engine_keeper *keeper, const char *path)
 	keeper->place = open_folder(path);
 	if (keeper->place >= 0 && hold_folder(keeper))
 		return;
-	keeper->taken = errno == EWOULDBLOCK;
-	md_warn("engines end with this daemon, and it adopts none: %s: %s", path,
-		keeper->taken     ? "another daemon has its engines there"
-		: errno == EACCES ? "not a folder that only this user can use"
-				  : strerror(errno));
+	keeper->taken = errno == EWOULDBLOCK && !keeper->silent;
+	if (!keeper->silent)
+		md_warn("engines end with this daemon, and it adopts none: %s: %s", path,
+			keeper->taken     ? "another daemon has its engines there"
+			: errno == EACCES ? "not a folder that only this user can use"
+					  : strerror(errno));
 	if (keeper->place >= 0)
 		close(keeper->place);
 	keeper->place = -1;
@@ -184,18 +211,20 @@ static bool fork_keeper(struct md_engine_keeper *keeper)
 	struct md_keeper_start start = {.line = ends[0], .place = keeper->place, .lock = keeper->lock, .listener = -1};
 	if (keeper->place >= 0)
 		start.listener = listen_in_folder(keeper);
-	keeper->pid = fork();
-	if (!keeper->pid) {
+	pid_t pid = fork();
+	if (!pid) {
 		close(ends[1]);
 		md_keeper_process_run(&start);
 	}
 	close(ends[0]);
 	if (start.listener >= 0)
 		close(start.listener);
-	if (keeper->pid < 0) {
+	if (pid < 0) {
 		close(ends[1]);
 		return false;
 	}
+	keeper->pid = pid;
+	keeper->own = true;
 	set_patience(ends[1]);
 	keeper->line = ends[1];
 	return true;
@@ -209,22 +238,62 @@ struct md_engine_keeper *md_engine_keeper_create(const char *place)
 	*made = (struct md_engine_keeper){.line = -1, .place = -1, .lock = -1};
 	if (place)
 		take_folder(made, place);
-	if (made->line >= 0 || fork_keeper(made))
+	if (made->silent || made->line >= 0 || fork_keeper(made))
 		return made;
 	leave(made);
 	return NULL;
 }
 
+/* ---- one that ends ---- */
+
+bool md_engine_keeper_is_silent(const struct md_engine_keeper *keeper, pid_t *pid)
+{
+	*pid = keeper && keeper->silent ? keeper->pid : 0;
+	return keeper && keeper->silent;
+}
+
+int md_engine_keeper_line(const struct md_engine_keeper *keeper)
+{
+	return keeper->line;
+}
+
+/* Nothing is ever sent by it. */
+bool md_engine_keeper_has_ended(const struct md_engine_keeper *keeper)
+{
+	char byte;
+	return keeper->line < 0 || recv(keeper->line, &byte, 1, MSG_DONTWAIT) == 0 ||
+	       (errno != EAGAIN && errno != EINTR);
+}
+
+bool md_engine_keeper_renew(struct md_engine_keeper *keeper)
+{
+	close_one(keeper->line);
+	keeper->line = -1;
+	return fork_keeper(keeper);
+}
+
 /* ---- telling ---- */
 
-/* If the keeper is gone, nothing is kept. */
+/* One that takes nothing for so long that its line is full is stopped: another one takes its place when it is gone. */
+static void give_up(struct md_engine_keeper *keeper)
+{
+	md_warn("medusa-keeper, process %d, takes no word from this daemon, and is killed", (int)keeper->pid);
+	if (keeper->pid)
+		kill(keeper->pid, SIGKILL);
+}
+
+/* If the keeper is gone, the next one is told. */
 static bool tell(struct md_engine_keeper *keeper, enum md_keeper_word word, int32_t value)
 {
 	struct md_keeper_message message = {.word = (int32_t)word, .value = value};
 	ssize_t sent;
+	if (!keeper || keeper->line < 0)
+		return false;
 	do
-		sent = keeper ? send(keeper->line, &message, sizeof(message), MSG_NOSIGNAL) : 0;
+		sent = send(keeper->line, &message, sizeof(message), MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
+	if (sent < 0 && errno == EAGAIN)
+		give_up(keeper);
 	return sent == sizeof(message);
 }
 
@@ -242,11 +311,15 @@ void md_engine_keeper_serves(struct md_engine_keeper *keeper, uint64_t wait_ms)
 {
 	if (!keeper)
 		return;
-	bool waits = keeper->place >= 0;
-	keeper->served = tell(keeper, MD_KEEPER_SERVES,
-			      !waits                ? 0
-			      : wait_ms < INT32_MAX ? (int32_t)wait_ms
-						    : INT32_MAX);
+	keeper->served = true;
+	keeper->wait_ms = keeper->place < 0 ? 0 : wait_ms < INT32_MAX ? (int32_t)wait_ms : INT32_MAX;
+	tell(keeper, MD_KEEPER_SERVES, keeper->wait_ms);
+}
+
+void md_engine_keeper_serves_again(struct md_engine_keeper *keeper)
+{
+	if (keeper->served)
+		tell(keeper, MD_KEEPER_SERVES, keeper->wait_ms);
 }
 
 void md_engine_keeper_add(struct md_engine_keeper *keeper, pid_t group, bool helper)
@@ -261,17 +334,17 @@ void md_engine_keeper_remove(struct md_engine_keeper *keeper, pid_t group)
 
 /* ---- the end ---- */
 
-/* The keeper closes its end when it has killed everything. */
+/* The keeper closes its end when it has killed everything. One that is stopped would be waited for without an end. */
 static void wait_for_end(struct md_engine_keeper *keeper)
 {
-	struct timeval most = {.tv_sec = END_S};
 	char byte;
 	ssize_t got;
-	setsockopt(keeper->line, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
 	do
 		got = recv(keeper->line, &byte, 1, 0);
 	while (got > 0 || (got < 0 && errno == EINTR));
-	if (keeper->pid)
+	if (got < 0 && errno == EAGAIN)
+		give_up(keeper);
+	if (keeper->own)
 		while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
 			;
 }

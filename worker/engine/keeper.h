@@ -20,6 +20,20 @@ struct md_engine_keeper;
  */
 struct md_engine_keeper *md_engine_keeper_create(const char *place);
 /*
+ * The keeper of an earlier daemon lives and did not answer within 5 seconds, so the engines that it has are out of reach:
+ * whoever starts others could have two daemons' engines on one GPU. *pid is its process ID; 0: not known. NULL is fine.
+ */
+bool md_engine_keeper_is_silent(const struct md_engine_keeper *keeper, pid_t *pid);
+/* A descriptor that can be read when the keeper has ended; see md_engine_keeper_has_ended. */
+int md_engine_keeper_line(const struct md_engine_keeper *keeper);
+bool md_engine_keeper_has_ended(const struct md_engine_keeper *keeper);
+/*
+ * Forks another one in the place of one that has ended. It knows no group until md_engine_keeper_add says each again, and then
+ * md_engine_keeper_serves_again what the last one was told. False: errno says why there is none.
+ */
+bool md_engine_keeper_renew(struct md_engine_keeper *keeper);
+void md_engine_keeper_serves_again(struct md_engine_keeper *keeper);
+/*
  * If the daemon has served (md_engine_keeper_serves), the keeper kills what is left, and has ended on return; else
  * groups stay for the next daemon, as they were found. NULL is fine.
  */

@@ -243,7 +243,9 @@ void md_keeper_process_run(const struct md_keeper_start *start)
 	if (keeper.fds.line < 0)
 		_exit(1);
 	setsid();
-	prctl(PR_SET_NAME, "medusa-keeper");
+	prctl(PR_SET_NAME, MD_KEEPER_NAME);
+	if (keeper.fds.listener >= 0)
+		listen(keeper.fds.listener, 8); /* again, so that SO_PEERCRED of who connects is this process */
 	for (int signal_number = 1; signal_number < NSIG; signal_number++)
 		signal(signal_number, SIG_IGN);
 	keep(&keeper);

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#define MD_KEEPER_NAME "medusa-keeper" /* of the process */
+
 enum md_keeper_word {
 	MD_KEEPER_ENGINE = 1, /* a process group that begins, or that a daemon has adopted */
 	MD_KEEPER_HELPER,     /* the same of a process that ends by itself, whatever the next daemon adopts */

@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "worker/engine/keeper.h"
 
 #define MD_LOG_DOMAIN "worker"
 #include "base/log.h"
 
-#define KILLED_MS 5000 /* until a process that got SIGKILL is gone */
+#define KEEPER_AGAIN_S 1u /* until one is forked again that has ended soon, or could not be */
+#define KILLED_MS 5000    /* until a process that got SIGKILL is gone */
 #define LOOK_MS 5u
 #define LOOKS_MAX 2000u /* at what is left of a process group; then nothing is waited for any more */
 
@@ -29,6 +31,7 @@ struct md_engine_process {
 	struct md_engine_processes *processes;
 	struct md_engine_process *next;
 	pid_t pid;
+	bool helper;        /* see md_engine_keeper_add */
 	int pidfd;          /* -1: a child */
 	struct event *gone; /* of the pidfd; NULL: a child */
 	struct event *look; /* at the rest of its group, when it has ended itself; NULL: not yet */
@@ -40,7 +43,9 @@ struct md_engine_process {
 
 struct md_engine_processes {
 	struct event *child_ended;
-	struct md_engine_keeper *keeper; /* NULL: there could be none */
+	struct md_engine_keeper *keeper;           /* NULL: there could be none */
+	struct event *keeper_ended, *keeper_again; /* NULL: the same */
+	uint64_t keeper_began;                     /* md_clock_ns() */
 	struct md_engine_process *first;
 };
 
@@ -147,6 +152,60 @@ static void on_gone(evutil_socket_t pidfd, short what, void *context)
 	tell_ended(process, MD_ENGINE_STATUS_UNKNOWN);
 }
 
+/* ---- the keeper ---- */
+
+static void on_keeper_ended(evutil_socket_t fd, short what, void *context);
+
+static bool watch_keeper(struct md_engine_processes *made)
+{
+	int line = md_engine_keeper_line(made->keeper);
+	made->keeper_began = md_clock_ns();
+	return line < 0 || (!event_assign(made->keeper_ended, event_get_base(made->child_ended), line,
+					  EV_READ | EV_PERSIST, on_keeper_ended, made) &&
+			    !event_add(made->keeper_ended, NULL));
+}
+
+/* Another one is told of all groups. */
+static void on_keeper_again(evutil_socket_t fd, short what, void *context)
+{
+	struct timeval wait = {.tv_sec = KEEPER_AGAIN_S};
+	struct md_engine_processes *made = context;
+	(void)fd, (void)what;
+	if (!md_engine_keeper_renew(made->keeper) || !watch_keeper(made)) {
+		md_error_log("engines outlive this daemon if it is killed: starting their keeper: %s", strerror(errno));
+		event_add(made->keeper_again, &wait);
+		return;
+	}
+	for (const struct md_engine_process *at = made->first; at; at = at->next)
+		md_engine_keeper_add(made->keeper, at->pid, at->helper);
+	md_engine_keeper_serves_again(made->keeper);
+}
+
+static void on_keeper_ended(evutil_socket_t fd, short what, void *context)
+{
+	struct md_engine_processes *made = context;
+	struct timeval wait = {0};
+	(void)fd, (void)what;
+	if (!md_engine_keeper_has_ended(made->keeper))
+		return;
+	if (md_clock_ns() - made->keeper_began < KEEPER_AGAIN_S * UINT64_C(1000000000))
+		wait.tv_sec = KEEPER_AGAIN_S;
+	md_warn("medusa-keeper, which ends engines if this daemon is killed, has ended, and another one follows");
+	event_del(made->keeper_ended);
+	event_add(made->keeper_again, &wait);
+}
+
+static bool begin_keeper(struct md_engine_processes *made, struct event_base *base)
+{
+	if (!made->keeper)
+		return true;
+	made->keeper_ended = event_new(base, -1, EV_READ, on_keeper_ended, made);
+	made->keeper_again = evtimer_new(base, on_keeper_again, made);
+	return made->keeper_ended && made->keeper_again && watch_keeper(made);
+}
+
+/* ---- beginning and end ---- */
+
 struct md_engine_processes *md_engine_processes_create(struct event_base *base, const char *place)
 {
 	struct md_engine_processes *made = calloc(1, sizeof(*made));
@@ -157,7 +216,7 @@ struct md_engine_processes *md_engine_processes_create(struct event_base *base, 
 		md_warn("engines outlive this daemon if it is killed: starting their keeper: %s", strerror(errno));
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	made->child_ended = evsignal_new(base, SIGCHLD, on_child, made);
-	if (made->child_ended && !event_add(made->child_ended, NULL))
+	if (made->child_ended && !event_add(made->child_ended, NULL) && begin_keeper(made, base))
 		return made;
 	md_engine_processes_destroy(made);
 	return NULL;
@@ -171,6 +230,10 @@ void md_engine_processes_destroy(struct md_engine_processes *processes)
 		next = at->next;
 		free_process(at);
 	}
+	if (processes->keeper_ended)
+		event_free(processes->keeper_ended);
+	if (processes->keeper_again)
+		event_free(processes->keeper_again);
 	if (processes->child_ended)
 		event_free(processes->child_ended);
 	md_engine_keeper_destroy(processes->keeper);
@@ -251,6 +314,7 @@ static void enter(struct md_engine_processes *processes, struct md_engine_proces
 		  void (*ended)(void *context, int status), void *context)
 {
 	md_engine_keeper_add(processes->keeper, made->pid, helper);
+	made->helper = helper;
 	made->processes = processes;
 	made->next = processes->first;
 	made->ended = ended;
