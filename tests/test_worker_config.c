@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker's configuration: defaults, models, commands, notes, and what is refused in which words. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/worker_config_fixture.h"
 #include "worker/config/command.h"
 
 #define SECOND UINT64_C(1000000000)
+#define TEN "1234567890"
+#define LONG TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
 #define CMD "{cmd: 'server --port ${PORT}'}"
 
 /* ---- the whole ---- */
@@ -55,7 +58,7 @@ Test(worker_config, model_is_read)
 	    "    unlisted: yes\n    useModelName: real\n    name: N\n    description: D\n    concurrencyLimit: 3\n"
 	    "    metadata: {deep: {x: [1, 2.5, true, ~, t]}}\n    sendLoadingState: false\n    timeouts: {connect: 5}\n"
 	    "    compat: {ignoreWebsockets: true}\n    capabilities: {in: [text, image], out: [text], tools: true, "
-	    "context: 4096}\n  z: {cmd: x, proxy: 'https://z'}\n");
+	    "context: 4096}\n  z: {cmd: x, proxy: 'HTTP://z'}\n");
 	const struct md_config_model *model = model_of(config, "small");
 	cr_assert_eq(model, model_of(config, "7"));
 	cr_assert_str_eq(model->id, "a/b:c");
@@ -109,6 +112,24 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"models: {a: {cmd: [x]}}", "models.a.cmd is a list: a text is wanted"},
 	    {"models: {a: {cmd: x}}", "models.a: the engine's address is not known"},
 	    {"models: {a: {cmd: x, proxy: 'localhost:80'}}", "models.a.proxy is \"localhost:80\": a URL is wanted"},
+	    {"models: {a: {cmd: x,\n proxy: 'https://h:443/x'}}",
+	     "c.yaml:2: models.a.proxy is \"https://h:443/x\": engines are asked without TLS: http://HOST:PORT"},
+	    {"models: {a: {cmd: x, proxy: 'http://h:65536'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://h:http'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://h:/'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://[::1]x'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://user@h:80'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://h?a=b'}}", "with a port from 1 to 65535"},
+	    {"medusa:\n  listen: 127.0.0.1:99999\n",
+	     "c.yaml:2: medusa.listen is \"127.0.0.1:99999\": ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH"},
+	    {"medusa: {listen: here}", "medusa.listen is \"here\": ADDRESS:PORT"},
+	    {"medusa: {control: /" LONG "}", "medusa.control: the path of a socket has at most 107 bytes"},
+	    {"medusa: {gpus: [{memory: 4GB}, {memory: 2GB}]}\nmodels:\n  a:\n    cmd: x ${PORT}\n    medusa:\n"
+	     "      swap: off\n      memory: 5GB\n",
+	     "c.yaml:7: models.a.medusa.memory is \"5GB\": no GPU of medusa.gpus has so much memory"},
+	    {"medusa: {gpus: [{memory: 4GB}]}\nmodels: {a: {cmd: '${PORT}', medusa: {memory: 3GB, kv_per_request: "
+	     "2GB}}}",
+	     "models.a.medusa.kv_per_request is \"2GB\": no GPU of medusa.gpus has so much memory beside"},
 	    {"models: {a: 5}", "models.a is 5: a mapping is wanted"},
 	    {"models: [a]", "models is a list: a mapping is wanted"},
 	    {"models: {'': {cmd: x}}", "the model has no ID"},
@@ -116,6 +137,21 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"logRequests: 7", "logRequests is 7: true or false is wanted"},
 	};
 	ASSERT_ALL_REFUSED(refusals);
+}
+
+Test(worker_config, addresses_of_engines_are_read)
+{
+	static const char *const good[] = {"http://h", "http://h/", "http://h:1/a?b=c", "http://[::1]",
+					   "http://[::1]:65535/x"};
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		char text[128];
+		snprintf(text, sizeof(text), "models:\n  a:\n    cmd: x\n    proxy: '%s'\n", good[i]);
+		const struct md_worker_config *config = read_config(text);
+		const struct md_config_model *model = model_of(config, "a");
+		cr_assert_str_eq(model->proxy, good[i]);
+		cr_assert(model->place.line == 2 && model->proxy_place.line == 4 && model->memory_place.line == 2);
+		md_worker_config_destroy(config);
+	}
 }
 
 Test(worker_config, aliases_are_given_once)
@@ -319,10 +355,10 @@ Test(worker_config, own_keys_are_read)
 Test(worker_config, models_that_stay_loaded_are_noted)
 {
 	const struct md_worker_config *config =
-	    read_config("medusa: {gpus: [{memory: 10GB}, {memory: 10GB}]}\n"
+	    read_config("medusa: {gpus: [{memory: 10GB}, {memory: 1GB}]}\n"
 			"models:\n  a: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 8GB, min_replicas: 2}}\n"
-			"  b: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 9GB, pin: true}}\n"
-			"  c: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 13GB}}\n");
+			"  b: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 2GB, pin: true}}\n"
+			"  c: {cmd: 'x ${PORT}', ttl: 5, medusa: {memory: 9GB}}\n");
 	assert_noted(config, "models.a.medusa.min_replicas", "one is kept loaded");
 	assert_noted(config, "models.a.ttl", "no effect");
 	assert_noted(config, "models.b.ttl", "no effect");

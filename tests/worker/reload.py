@@ -52,8 +52,11 @@ check("the new one, beside those that run", "first", d.chat("0").json.get("name"
 # What is wrong changes nothing, and is told.
 before = d.get("/v1/models").json
 for wrong, why in (("models:\n  a: {cmd: 5, cmd: 6}\n", "config.yaml:"), ("models: [", "config.yaml:"), ("models:\n  c: {aliases: [x]}\n", ""),
-                   (f"models:\n  {A}\n  big: {{cmd: 'x ${{PORT}}', medusa: {{memory: 100TB}}}}\n", "models.big"),
-                   (f"models:\n  {A}\n  {B}\n  c: {{cmd: x, proxy: 'http://no.such.host.invalid:80'}}\n", "no.such.host.invalid")):
+                   (f"models:\n  {A}\n  big: {{cmd: 'x ${{PORT}}', medusa: {{memory: 100TB}}}}\n", "config.yaml:5: models.big.medusa.memory"),
+                   (f"models:\n  {A}\n  {B}\n  c: {{cmd: x, proxy: 'https://h:1'}}\n", "models.c.proxy"),
+                   (f"medusa: {{gpus: [{{memory: 900TB}}]}}\nmodels:\n  {A}\n  c: {{cmd: 'x ${{PORT}}', medusa: {{memory: 800TB}}}}\n",
+                    "config.yaml:5: models.c.medusa.memory"),
+                   (f"models:\n  {A}\n  {B}\n  c: {{cmd: x, proxy: 'http://no.such.host.invalid:80'}}\n", "config.yaml:6: models.c.proxy is \"http://no.such.host.invalid:80")):
     write(d, wrong)
     r = d.ctl("reload")
     check(f"refused: {wrong!r}", (3, True), (r.returncode, why in r.stderr))

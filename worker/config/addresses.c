@@ -2,6 +2,7 @@
 /* URLs of engines and peers. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "worker/config/parts.h"
 
@@ -12,6 +13,33 @@ enum md_status md_config_check_url(const struct md_config_build *build, const st
 	size_t length = strcspn(host, "/?#");
 	if (!scheme || !length || *host == ':' || strpbrk(url, " \t\r\n\"<>"))
 		return md_tree_refuse(node, build->err, "a URL is wanted, such as http://localhost:8080");
+	return MD_OK;
+}
+
+/* The port behind the last colon of "host:port" or "[address]:port", if there is one. */
+static bool is_port(const char *host, size_t length)
+{
+	size_t at = length, digits;
+	while (at && host[at - 1] != ':' && host[at - 1] != ']')
+		at--;
+	if (!at || host[at - 1] == ']')
+		return at == 0 || at == length;
+	digits = strspn(host + at, "0123456789");
+	unsigned long port = digits == length - at && digits && digits <= 5 ? strtoul(host + at, NULL, 10) : 0;
+	return port && port <= UINT16_MAX;
+}
+
+enum md_status md_config_check_engine_url(const struct md_config_build *build, const struct md_tree *node,
+					  const char *url)
+{
+	MD_FORWARD(md_config_check_url(build, node, url));
+	const char *host = strstr(url, "://") + 3;
+	size_t length = strcspn(host, "/");
+	if (strncasecmp(url, "http://", 7) != 0)
+		return md_tree_refuse(node, build->err, "engines are asked without TLS: http://HOST:PORT is wanted");
+	if (length != strcspn(host, "/?#@") || length >= MD_CONFIG_HOST_BYTES || !is_port(host, length))
+		return md_tree_refuse(node, build->err,
+				      "http://HOST:PORT is wanted, with a port from 1 to 65535, and a path if need be");
 	return MD_OK;
 }
 

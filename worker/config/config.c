@@ -60,6 +60,7 @@ static enum md_status read_parts(struct md_config_build *build, struct md_tree *
 	MD_FORWARD(md_config_read_node(build, &sections));
 	MD_FORWARD(md_config_read_models(build, &sections));
 	MD_FORWARD(md_config_note_shared(build, &sections));
+	MD_FORWARD(md_config_check_memory(build, &sections));
 	MD_FORWARD(md_config_name_models(build, &sections));
 	MD_FORWARD(md_config_read_routing(build, &sections));
 	MD_FORWARD(md_config_note_kept(build, &sections));

@@ -20,6 +20,7 @@
 #define MD_CONFIG_NONE UINT32_MAX /* no model, group, peer ... */
 #define MD_CONFIG_MODELS_MAX 10000u
 #define MD_CONFIG_DEFAULT_GROUP "(default)"
+#define MD_CONFIG_HOST_BYTES 256u /* of proxy's host and port, with a NUL */
 #define MD_CONFIG_CONCURRENCY 10u /* concurrencyLimit of a model that has none */
 
 struct md_config_texts {
@@ -94,9 +95,16 @@ struct md_config_own {
 	uint64_t max_wait_ns, deadline_ns;
 };
 
+/* Where something stands, for messages that can't be given before the daemon serves. */
+struct md_config_place {
+	const char *file;
+	uint32_t line;
+};
+
 struct md_config_model {
 	const char *id;
-	const char *const *argv;      /* ends with NULL; empty: nothing can be started */
+	struct md_config_place place, proxy_place, memory_place; /* the last two: as `place` if the key is not there */
+	const char *const *argv;                                 /* ends with NULL; empty: nothing can be started */
 	const char *const *stop_argv; /* the same; NULL: SIGTERM. "${PID}" in it stands for the process's ID */
 	const char *cmd;              /* as it is shown: with macros replaced */
 	struct md_config_texts env;   /* "NAME=VALUE", added to the daemon's environment */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models that stay loaded (min_replicas, pin): what they make useless or impossible is noted. */
+/* Device memory that the configuration states: what can't be is refused, and what min_replicas makes useless is noted. */
 #include <stdlib.h>
 
 #include "worker/config/parts.h"
@@ -85,6 +85,27 @@ static enum md_status note_rivals(struct md_config_build *build, const struct md
 					   "%s would end it for the model %.100s; it stays all the same, because of "
 					   "medusa.min_replicas or medusa.pin",
 					   config->matrix ? "the matrix" : "its group", config->models[rival].id));
+	}
+	return MD_OK;
+}
+
+enum md_status md_config_check_memory(struct md_config_build *build, const struct md_config_sections *sections)
+{
+	const struct md_worker_config *config = build->config;
+	uint64_t most = 0;
+	if (!stated_memory(&config->node))
+		return MD_OK;
+	for (uint32_t i = 0; i < config->node.gpu_count; i++)
+		most = config->node.gpus[i].memory_bytes > most ? config->node.gpus[i].memory_bytes : most;
+	for (uint32_t i = 0; i < config->model_count; i++) {
+		const struct md_config_own *own = &config->models[i].own;
+		const struct md_tree *medusa = md_tree_find(sections->model_nodes[i], "medusa");
+		if (own->memory_bytes > most)
+			return md_tree_refuse(md_tree_find(medusa, "memory"), build->err,
+					      "no GPU of medusa.gpus has so much memory");
+		if (own->memory_bytes && own->kv_request_bytes > most - own->memory_bytes)
+			return md_tree_refuse(md_tree_find(medusa, "kv_per_request"), build->err,
+					      "no GPU of medusa.gpus has so much memory beside the model's own");
 	}
 	return MD_OK;
 }

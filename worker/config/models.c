@@ -156,7 +156,7 @@ static enum md_status read_proxy(struct md_config_build *build, const struct md_
 	const struct md_tree *at = md_tree_find(node, "proxy");
 	char text[64];
 	if (at && at->kind != MD_TREE_NULL)
-		return md_config_check_url(build, at, model->proxy);
+		return md_config_check_engine_url(build, at, model->proxy);
 	if (!port)
 		return md_tree_refuse_place(node, build->err,
 					    "the engine's address is not known: give proxy, or use ${PORT} in cmd");
@@ -230,6 +230,11 @@ static enum md_status read_capabilities(struct md_config_build *build, struct md
 	return read_media(build, md_tree_find(node, "out"), &nodes.out, &out->out);
 }
 
+static struct md_config_place stands_at(const struct md_tree *node)
+{
+	return (struct md_config_place){node->file, node->line};
+}
+
 static enum md_status fill_model(struct md_config_build *build, const struct md_tree *node,
 				 const struct md_config_sections *sections, struct model_source *source)
 {
@@ -237,6 +242,9 @@ static enum md_status fill_model(struct md_config_build *build, const struct md_
 	model->ttl_ns = source->ttl < 0 ? sections->ttl_ns : (uint64_t)source->ttl * SECOND;
 	model->unload_ns = source->unload ? (uint64_t)source->unload * SECOND : sections->unload_ns;
 	model->health_ns = sections->health_ns;
+	model->place = stands_at(node);
+	model->proxy_place = stands_at(place_of(node, "proxy"));
+	model->memory_place = source->medusa ? stands_at(place_of(source->medusa, "memory")) : model->place;
 	model->concurrency = source->concurrency > 0 ? (uint32_t)source->concurrency : MD_CONFIG_CONCURRENCY;
 	if (source->concurrency < 0)
 		MD_FORWARD(md_config_note(build, place_of(node, "concurrencyLimit"), "less than 0, so it is 10"));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "http/address.h"
 #include "worker/config/command.h"
 #include "worker/config/parts.h"
 
@@ -327,6 +328,21 @@ static enum md_status uncomment_templates(struct md_config_build *build, const s
 	return MD_OK;
 }
 
+static enum md_status check_sockets(struct md_config_build *build, const struct md_tree *medusa,
+				    const struct md_config_node *node)
+{
+	struct md_http_address address;
+	struct md_error why = {0};
+	if (*node->listen && md_http_address_parse(node->listen, &address, &why) != MD_OK)
+		return md_tree_refuse(md_tree_find(medusa, "listen"), build->err,
+				      "ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH is wanted");
+	if (strlen(node->control) >= sizeof(address.local.sun_path))
+		return md_tree_refuse_place(md_tree_find(medusa, "control"), build->err,
+					    "the path of a socket has at most %zu bytes",
+					    sizeof(address.local.sun_path) - 1);
+	return MD_OK;
+}
+
 enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections)
 {
 	struct md_macro_scope scope = {.forest = build->forest, .global = &build->macros};
@@ -336,6 +352,7 @@ enum md_status md_config_read_node(struct md_config_build *build, struct md_conf
 		MD_FORWARD(md_macros_expand(&scope, sections->medusa, build->err));
 	}
 	MD_FORWARD(md_keys_read(build, &md_config_node_keys, sections->medusa, &source));
+	MD_FORWARD(check_sockets(build, sections->medusa, &source.node));
 	MD_FORWARD(read_gpus(build, source.gpus, &source.node));
 	MD_FORWARD(read_policies(build, source.policies, &source.node.policies));
 	MD_FORWARD(read_tenants(build, source.tenants, &source.node));

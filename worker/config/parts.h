@@ -22,10 +22,15 @@ enum md_status md_config_read_hooks(struct md_config_build *build, struct md_con
 
 /* MD_ERR_CORRUPT unless it begins with http:// or https:// and a host. */
 enum md_status md_config_check_url(const struct md_config_build *build, const struct md_tree *node, const char *url);
+/* The same of an engine's URL, which begins with http:// and has nothing but a host, a port and a path. */
+enum md_status md_config_check_engine_url(const struct md_config_build *build, const struct md_tree *node,
+					  const char *url);
 /* Notes engines whose address another engine has, too. */
 enum md_status md_config_note_shared(struct md_config_build *build, const struct md_config_sections *sections);
 /* Notes what min_replicas and pin make useless or impossible. */
 enum md_status md_config_note_kept(struct md_config_build *build, const struct md_config_sections *sections);
+/* MD_ERR_CORRUPT if a model states more memory than any GPU of medusa.gpus, all of which state theirs. */
+enum md_status md_config_check_memory(struct md_config_build *build, const struct md_config_sections *sections);
 /* The model with this ID, not with this alias; MD_CONFIG_NONE: none. */
 uint32_t md_config_find_id(const struct md_worker_config *config, const char *id);
 

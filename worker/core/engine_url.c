@@ -6,16 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The configuration has looked at its form (md_config_check_engine_url). */
 static enum md_status read_url(const struct md_config_model *model, struct md_engine_url *made, struct md_error *err)
 {
-	char host[256], port[8] = "80";
-	const char *rest = model->proxy + 7;
+	char host[MD_CONFIG_HOST_BYTES], port[8] = "80";
+	const char *rest = strstr(model->proxy, "://") + 3;
 	size_t size = strcspn(rest, "/"), name;
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-	if (strncmp(model->proxy, "http://", 7) != 0 || size >= sizeof(host))
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "models.%.100s.proxy is \"%.200s\": http://HOST:PORT is wanted", model->id,
-				    model->proxy);
 	snprintf(made->host, sizeof(made->host), "%.*s", (int)size, rest);
 	snprintf(made->prefix, sizeof(made->prefix), "%s", rest + size);
 	name = strlen(made->prefix);
@@ -34,8 +31,9 @@ static enum md_status read_url(const struct md_config_model *model, struct md_en
 	}
 	int failure = getaddrinfo(strcmp(host, "localhost") ? host : "127.0.0.1", port, &hints, &found);
 	if (failure)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "models.%.100s.proxy is \"%.200s\": %s", model->id,
-				    model->proxy, gai_strerror(failure));
+		return md_error_set(err, MD_ERR_NOT_FOUND, "%s:%u: models.%.100s.proxy is \"%.200s\": %s",
+				    model->proxy_place.file, model->proxy_place.line, model->id, model->proxy,
+				    gai_strerror(failure));
 	memcpy(&made->address.any, found->ai_addr, found->ai_addrlen);
 	made->address.size = found->ai_addrlen;
 	freeaddrinfo(found);

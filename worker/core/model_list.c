@@ -260,6 +260,13 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	};
 }
 
+/* The scheduler knows the daemon's GPUs, which are not those of the configuration after a reload: the memory does not fit. */
+static enum md_status refused(const struct md_model *model, const struct md_config_model *config, struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_INVALID, "%s:%u: models.%.100s.medusa.memory: %s", config->memory_place.file,
+			    config->memory_place.line, config->id, medusa_sched_error(model->worker->sched));
+}
+
 static enum md_status add_function(struct md_model *model, struct md_error *err)
 {
 	struct medusa_sched *sched = model->worker->sched;
@@ -267,7 +274,7 @@ static enum md_status add_function(struct md_model *model, struct md_error *err)
 	md_learned_times(&model->learned, &model->config->own, false, &function);
 	md_model_keep_promise(model, &model->config->own, &function);
 	if (medusa_sched_add_function(sched, &function, &model->function))
-		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
+		return refused(model, model->config, err);
 	model->weight_bytes = function.weight_bytes;
 	model->told = function;
 	return MD_OK;
@@ -396,7 +403,7 @@ enum md_status md_models_promise(struct md_model *model, const struct md_worker_
 	function.evict_ns = model->told.evict_ns;
 	md_model_keep_promise(model, &config->models[index].own, &function);
 	if (medusa_sched_change_function(sched, model->function, &function))
-		return md_error_set(err, MD_ERR_INVALID, "models.%.100s: %s", model->id, medusa_sched_error(sched));
+		return refused(model, &config->models[index], err);
 	model->told = function;
 	md_learned_changed(model); /* what the configuration states of times may be different now */
 	return MD_OK;
