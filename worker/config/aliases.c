@@ -175,6 +175,10 @@ enum md_status md_config_name_models(struct md_config_build *build, const struct
 			const char *alias = models[i].aliases.items[j];
 			if (!*alias)
 				return md_tree_refuse_place(sections->model_nodes[i], build->err, "an alias is empty");
+			if (strlen(alias) > MD_CONFIG_NAME_MAX)
+				return md_tree_refuse_place(sections->model_nodes[i], build->err,
+							    "an alias has at most %u bytes, and \"%.60s...\" has %zu",
+							    MD_CONFIG_NAME_MAX, alias, strlen(alias));
 			names[count++] = (struct md_config_name){alias, {MD_CONFIG_MODEL, i, NULL}, MD_NAME_ALIAS};
 		}
 	qsort(names, count, sizeof(*names), compare_names);

@@ -20,6 +20,7 @@
 #define MD_CONFIG_NONE UINT32_MAX /* no model, group, peer ... */
 #define MD_CONFIG_MODELS_MAX 10000u
 #define MD_CONFIG_DEFAULT_GROUP "(default)"
+#define MD_CONFIG_NAME_MAX 255u   /* bytes of a name by which requests ask for a model */
 #define MD_CONFIG_HOST_BYTES 256u /* of proxy's host and port, with a NUL */
 #define MD_CONFIG_CONCURRENCY 10u /* concurrencyLimit of a model that has none */
 

@@ -71,11 +71,24 @@ static void bounds(const struct md_config_key *key, int64_t most, int64_t *low, 
 	*high = key->high ? key->high : most;
 }
 
+/* Also of numbers that no integer can hold. */
+static bool is_over(const struct md_tree *node, int64_t high)
+{
+	struct md_tree plain = {.text = node->text};
+	if (node->kind == MD_TREE_LIST || node->kind == MD_TREE_MAPPING || !node->text)
+		return false;
+	md_tree_resolve(&plain);
+	return (plain.kind == MD_TREE_INTEGER && plain.integer > high) ||
+	       (plain.kind == MD_TREE_REAL && plain.real > (double)high);
+}
+
 static enum md_status refuse_number(const struct md_config_build *build, const struct md_tree *node,
 				    const struct md_config_key *key, int64_t most)
 {
 	int64_t low, high;
 	bounds(key, most, &low, &high);
+	if (key->wanted && !strncmp(key->wanted, "at least ", 9) && is_over(node, high))
+		return md_tree_refuse(node, build->err, "at most %" PRId64 " is wanted", high);
 	if (key->wanted)
 		return md_tree_refuse(node, build->err, "%s", key->wanted);
 	return md_tree_refuse(node, build->err, "a whole number from %" PRId64 " to %" PRId64 " is wanted", low, high);

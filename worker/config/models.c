@@ -274,6 +274,10 @@ static enum md_status read_model(struct md_config_build *build, struct md_tree *
 	    .forest = build->forest, .global = &build->macros, .model = &macros, .model_id = node->key};
 	if (!*node->key)
 		return md_tree_refuse_place(node, build->err, "the model has no ID");
+	if (strlen(node->key) > MD_CONFIG_NAME_MAX)
+		return md_tree_refuse_place(node, build->err,
+					    "the ID of a model has at most %u bytes, and this one has %zu",
+					    MD_CONFIG_NAME_MAX, strlen(node->key));
 	MD_FORWARD(md_keys_mapping(build, node));
 	MD_FORWARD(md_macros_read(build->forest, md_tree_find(node, "macros"), &build->macros, &macros, build->err));
 	MD_FORWARD(expand_model(build, node, &scope, next_port));
