@@ -54,29 +54,48 @@ static const char *seconds_of(const json_t *object, const char *key, char text[3
 
 /* ---- the daemon ---- */
 
+/* The models of a GPU whose memory is not stated take all of it, whatever that is. */
+static bool is_stated(const json_t *gpu)
+{
+	return json_is_number(json_object_get(gpu, "limit_bytes"));
+}
+
+static const char *used_of(const json_t *gpu, char text[48])
+{
+	char limit[32];
+	snprintf(text, 48, "%s used", size_of(gpu, "limit_bytes", limit));
+	return text;
+}
+
 void md_worker_print_status(const json_t *status)
 {
-	char used[32], limit[32], foreign[32];
+	char used[32], limit[48], foreign[32];
 	size_t i;
 	const json_t *gpu, *tenant;
 	md_plain_line(stdout, "medusa-worker %s, process %lld, up for %lld s%s", text_of(status, "version"),
 		      number(status, "pid"), number(status, "uptime_s"),
 		      json_is_true(json_object_get(status, "draining")) ? ", draining" : "");
-	printf("%lld of %lld models loaded; requests: %lld wait, %lld run, %lld served, %lld refused\n",
-	       number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
-	       number(status, "served"), number(status, "refused"));
+	printf(
+	    "%lld of %lld models loaded; requests: %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld "
+	    "cancelled\n",
+	    number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
+	    number(status, "served"), number(status, "refused"), number(status, "failed"), number(status, "cancelled"));
 	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
-	    printf("GPU %lld: %s of %s used, %s by others; %lld batches run%s\n", number(gpu, "gpu"),
-		   size_of(gpu, "used_bytes", used), size_of(gpu, "limit_bytes", limit),
+	    printf("GPU %lld: %s%s%s, %s by others; %lld batches run%s\n", number(gpu, "gpu"),
+		   is_stated(gpu) ? size_of(gpu, "used_bytes", used) : "memory not stated (medusa.gpus)",
+		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "",
 		   size_of(gpu, "foreign_bytes", foreign), number(gpu, "running"),
 		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"
 		   : json_is_true(json_object_get(gpu, "draining")) ? "; drained"
 								    : "");
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
-	    stdout, "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused; %.1f GPU seconds",
+	    stdout,
+	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; %.1f "
+	    "GPU "
+	    "seconds",
 	    text_of(tenant, "tenant"), json_real_value(json_object_get(tenant, "weight")), number(tenant, "waiting"),
-	    number(tenant, "running"), number(tenant, "served"), number(tenant, "refused"),
-	    json_real_value(json_object_get(tenant, "gpu_seconds")));
+	    number(tenant, "running"), number(tenant, "served"), number(tenant, "refused"), number(tenant, "failed"),
+	    number(tenant, "cancelled"), json_real_value(json_object_get(tenant, "gpu_seconds")));
 }
 
 /* ---- models ---- */
@@ -89,11 +108,11 @@ static void print_model(const json_t *model, int width)
 	char on[24] = "-";
 	if (json_is_integer(gpu))
 		snprintf(on, sizeof(on), "%lld", json_integer_value(gpu));
-	md_plain_line(stdout, "%-*s %-9s %3s %9s %5lld %5lld %8lld %7lld %6lld %6lld %8s %8s", width,
+	md_plain_line(stdout, "%-*s %-9s %3s %9s %5lld %5lld %8lld %7lld %6lld %9lld %6lld %8s %8s", width,
 		      text_of(model, "model"), text_of(model, "state"), on, size_of(model, "memory_bytes", memory),
 		      number(model, "waiting"), number(model, "running"), number(model, "served"),
-		      number(model, "refused"), number(model, "failures"), number(model, "loads"),
-		      seconds_of(first, "p50", median), seconds_of(first, "p99", tail));
+		      number(model, "refused"), number(model, "failed"), number(model, "cancelled"),
+		      number(model, "loads"), seconds_of(first, "p50", median), seconds_of(first, "p99", tail));
 }
 
 void md_worker_print_models(const json_t *answer)
@@ -106,8 +125,8 @@ void md_worker_print_models(const json_t *answer)
 		int size = (int)strlen(text_of(model, "model"));
 		width = size > width ? size : width;
 	}
-	printf("%-*s %-9s %3s %9s %5s %5s %8s %7s %6s %6s %8s %8s\n", width, "MODEL", "STATE", "GPU", "MEMORY", "WAIT",
-	       "RUN", "SERVED", "REFUSED", "FAILED", "LOADS", "TTFT p50", "p99 (s)");
+	printf("%-*s %-9s %3s %9s %5s %5s %8s %7s %6s %9s %6s %8s %8s\n", width, "MODEL", "STATE", "GPU", "MEMORY",
+	       "WAIT", "RUN", "SERVED", "REFUSED", "FAILED", "CANCELLED", "LOADS", "TTFT p50", "p99 (s)");
 	json_array_foreach(models, i, model) print_model(model, width);
 }
 

@@ -307,7 +307,7 @@ static void print(const struct export *all, const char *folder)
 	const char *kind;
 	printf("%s: %" PRIu64 " requests that were served", folder, all->served);
 	if (all->others)
-		printf("; %" PRIu64 " that were refused or left are not in it", all->others);
+		printf("; %" PRIu64 " that were refused, failed or left are not in it", all->others);
 	if (all->unknown)
 		printf("; %" PRIu64 " of models that are no longer configured are not in it", all->unknown);
 	printf(

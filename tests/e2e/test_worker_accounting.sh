@@ -8,6 +8,10 @@ section 'accounting'
 run accounting python3 tests/worker/accounting.py "$work"
 assert_exit accounting 0
 grep -A3 FAIL "$work/accounting.out"
+section 'how requests end'
+run counts python3 tests/worker/counts.py "$work"
+assert_exit counts 0
+grep -A3 FAIL "$work/counts.out"
 section 'a recorded day, replayed'
 run replay python3 tests/worker/replay_record.py "$work"
 assert_exit replay 0

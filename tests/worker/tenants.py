@@ -74,7 +74,7 @@ for name, value in (("waiting", 1), ("running", 1), ("served_total", 2), ("refus
 check("GPU time", True, float(metrics['medusa_worker_tenant_gpu_seconds_total{tenant="small"}']) > 0)
 check("of no tenant", "2", metrics['medusa_worker_tenant_requests_served_total{tenant=""}'])
 check("limits", (1, 2, 1.0), tuple(tenant("small")[key] for key in ("max_running", "max_waiting", "weight")))
-check("status says it", True, "tenant small: weight 1; 1 wait, 1 run, 2 served, 2 refused;" in d.ctl("status").stdout)
+check("status says it", True, "tenant small: weight 1; 1 wait, 1 run, 2 served, 2 refused, 0 failed, 0 cancelled;" in d.ctl("status").stdout)
 
 
 # A limit that is raised lets go at once whom it held back; a tenant that is gone has no key, and its requests end.

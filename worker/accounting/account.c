@@ -76,9 +76,9 @@ static void note_request(const struct md_worker_job *job)
 	struct md_ledger_request request = {
 	    .arrived_us = (int64_t)day.tv_sec * 1000000 + day.tv_nsec / 1000 - (int64_t)us_since(job, now),
 	    .model = (char *)(uintptr_t)job->model->id,
-	    .outcome = job->usage.of[MD_USAGE_REQUESTS] ? MD_LEDGER_SERVED
-		       : job->left                      ? MD_LEDGER_LEFT
-							: MD_LEDGER_REFUSED,
+	    .outcome = job->left                                          ? MD_LEDGER_LEFT
+		       : job->usage.of[MD_USAGE_REQUESTS] && !job->failed ? MD_LEDGER_SERVED
+									  : MD_LEDGER_REFUSED,
 	    .streamed = job->stream,
 	    .prompt_tokens = job->scan.prompt,
 	    .completion_tokens = job->scan.completion,

@@ -37,15 +37,19 @@ static json_t *bytes_or_null(uint64_t bytes, bool known)
 	return known ? json_integer((json_int_t)bytes) : json_null();
 }
 
-static json_int_t refused(const struct md_model *model)
-{
-	return (json_int_t)(model->requests.refused + model->requests.limited);
-}
-
 /* Requests that a limit of their tenant holds back wait for it as well, and the scheduler does not count them as the model's. */
 static json_int_t waiting_of(const struct md_model *model, const struct medusa_sched_function_state *state)
 {
 	return model->unfinished > state->running ? (json_int_t)(model->unfinished - state->running) : 0;
+}
+
+/* How requests have ended: each is in one of these. *object gets them. */
+static void put_ends(json_t *object, const struct md_metrics_requests *requests)
+{
+	json_object_set_new(object, "served", json_integer((json_int_t)md_metrics_served(requests)));
+	json_object_set_new(object, "refused", json_integer((json_int_t)md_metrics_refused(requests)));
+	json_object_set_new(object, "failed", json_integer((json_int_t)md_metrics_failed(requests)));
+	json_object_set_new(object, "cancelled", json_integer((json_int_t)md_metrics_cancelled(requests)));
 }
 
 static json_t *describe(const struct md_model *model)
@@ -55,14 +59,16 @@ static json_t *describe(const struct md_model *model)
 	bool away = engine == MD_ENGINE_STOPPED || engine == MD_ENGINE_SWAPPED;
 	uint64_t memory = model->config->own.memory_bytes;
 	medusa_sched_function_get(model->worker->sched, model->function, &state);
-	return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id,
-			 "state", md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
-			 bytes_or_null(memory, memory != 0), "waiting", waiting_of(model, &state), "running",
-			 (json_int_t)state.running, "served", (json_int_t)model->requests.served, "refused",
-			 refused(model), "failures", (json_int_t)model->failures, "loads", (json_int_t)model->starts,
-			 "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN), "completion_s",
-			 latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
-			 *model->last_failure ? json_string(model->last_failure) : json_null());
+	json_t *made =
+	    json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id, "state",
+		      md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
+		      bytes_or_null(memory, memory != 0), "waiting", waiting_of(model, &state), "running",
+		      (json_int_t)state.running, "failures", (json_int_t)model->failures, "loads",
+		      (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
+		      "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
+		      *model->last_failure ? json_string(model->last_failure) : json_null());
+	put_ends(made, &model->requests);
+	return made;
 }
 
 json_t *md_report_models(const struct md_worker *worker)
@@ -97,22 +103,23 @@ static json_t *describe_tenants(const struct md_worker *worker)
 	const struct md_tenant_entry *entry;
 	struct medusa_sched_tenant_state state;
 	json_t *tenants = json_array();
-	for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++)
-		json_array_append_new(
-		    tenants,
-		    json_pack("{s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "tenant",
-			      entry ? json_string(entry->name) : json_null(), "weight",
-			      entry ? entry->told.weight : 1.0, "max_waiting",
-			      (json_int_t)(entry ? entry->told.max_waiting : 0), "max_running",
-			      (json_int_t)(entry ? entry->told.max_running : 0), "waiting", (json_int_t)state.waiting,
-			      "running", (json_int_t)state.running, "served", (json_int_t)state.served, "refused",
-			      (json_int_t)state.rejected, "gpu_seconds", (double)state.gpu_ns * 1e-9));
+	for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++) {
+		json_t *made = json_pack(
+		    "{s:o, s:f, s:I, s:I, s:I, s:I, s:f}", "tenant", entry ? json_string(entry->name) : json_null(),
+		    "weight", entry ? entry->told.weight : 1.0, "max_waiting",
+		    (json_int_t)(entry ? entry->told.max_waiting : 0), "max_running",
+		    (json_int_t)(entry ? entry->told.max_running : 0), "waiting", (json_int_t)state.waiting, "running",
+		    (json_int_t)state.running, "gpu_seconds", (double)state.gpu_ns * 1e-9);
+		put_ends(made, md_tenants_requests(worker, entry));
+		json_array_append_new(tenants, made);
+	}
 	return tenants;
 }
 
 json_t *md_report_status(const struct md_worker *worker)
 {
-	json_int_t loaded = 0, waiting = 0, running = 0, served = 0, turned_away = 0;
+	json_int_t loaded = 0, waiting = 0, running = 0;
+	struct md_metrics_requests sum = {0};
 	for (uint32_t i = 0; i < worker->config->model_count; i++) {
 		const struct md_model *model = worker->current[i];
 		struct medusa_sched_function_state state = {.size = sizeof(state)};
@@ -120,13 +127,16 @@ json_t *md_report_status(const struct md_worker *worker)
 		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
 		waiting += waiting_of(model, &state);
 		running += state.running;
-		served += (json_int_t)model->requests.served;
-		turned_away += refused(model);
+		sum.served += md_metrics_served(&model->requests);
+		sum.refused += md_metrics_refused(&model->requests);
+		sum.failed += md_metrics_failed(&model->requests);
+		sum.left_running += md_metrics_cancelled(&model->requests);
 	}
-	return json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (int)getpid(),
-			 "version", MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port",
-			 (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
-			 (json_int_t)worker->config->model_count, "loaded", loaded, "waiting", waiting, "running",
-			 running, "served", served, "refused", turned_away, "gpus", describe_gpus(worker), "tenants",
-			 describe_tenants(worker));
+	json_t *made = json_pack(
+	    "{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (int)getpid(), "version", MD_VERSION,
+	    "uptime_s", (json_int_t)(time(NULL) - worker->began), "port", (int)worker->port, "draining",
+	    md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count, "loaded", loaded,
+	    "waiting", waiting, "running", running, "gpus", describe_gpus(worker), "tenants", describe_tenants(worker));
+	put_ends(made, &sum);
+	return made;
 }

@@ -9,13 +9,13 @@
 
 /*
  * {"pid", "version", "uptime_s", "port", "draining", "models", "loaded", "waiting", "running", "served", "refused",
- * "gpus": [{"gpu", "limit_bytes", "used_bytes", "foreign_bytes", "kv_bytes", "running", "waiting", "present"}]}. A limit
+ * "failed", "cancelled", "gpus": [{"gpu", "limit_bytes", "used_bytes", "foreign_bytes", "kv_bytes", "running", "waiting", "present"}]}. A limit
  * of null: nobody has stated the GPU's memory. The caller owns the reference; NULL: out of memory.
  */
 json_t *md_report_status(const struct md_worker *worker);
 /*
  * [{"model", "state", "gpu" (null: on none), "memory_bytes" (null: not stated), "waiting", "running", "served",
- * "refused", "failures", "loads", "first_token_s" and "completion_s" ({"count", "p50", "p90", "p99"}: upper bounds, null
+ * "refused", "failed", "cancelled", "failures" (of the engine), "loads", "first_token_s" and "completion_s" ({"count", "p50", "p90", "p99"}: upper bounds, null
  * if there is none), "last_failure" (null: none)}]
  */
 json_t *md_report_models(const struct md_worker *worker);

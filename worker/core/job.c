@@ -22,6 +22,8 @@
 #define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */
 #define BROKEN_MS 250           /* until a connection that broke counts as the engine's failure, and not as its end */
 
+#define COUNT(job, member, more) MD_COUNT((job)->model, (job)->tenant, member, more)
+
 static void post(struct md_worker_job *job, enum medusa_sched_event_type type)
 {
 	md_decisions_post(job->model->worker,
@@ -56,7 +58,7 @@ static void destroy(struct md_worker_job *job)
 		event_free(job->unseen);
 	model->unfinished--;
 	if (!job->load && !job->left)
-		md_model_newest(model)->requests.open--;
+		COUNT(job, open, -1);
 	model->last_end = md_clock_ns();
 	md_relay_finish(job);
 	free(job->target);
@@ -117,10 +119,12 @@ void md_job_forget(void *context)
 static void on_gone(void *context)
 {
 	struct md_worker_job *job = context;
-	struct md_metrics_requests *requests = &md_model_newest(job->model)->requests;
 	job->exchange = NULL;
-	(*(job->stage == MD_JOB_RUNNING ? &requests->left_running : &requests->left_waiting))++;
-	requests->open--; /* the scheduler may take its time to answer */
+	if (job->stage == MD_JOB_RUNNING)
+		COUNT(job, left_running, 1);
+	else
+		COUNT(job, left_waiting, 1);
+	COUNT(job, open, -1); /* the scheduler may take its time to answer */
 	job->left = true;
 	post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_WAITING)
@@ -169,7 +173,7 @@ static void on_body(void *context, const char *bytes, size_t size)
 
 static void count_served(struct md_worker_job *job)
 {
-	md_model_newest(job->model)->requests.served++;
+	COUNT(job, served, 1);
 	md_account_served(job);
 }
 
@@ -179,8 +183,8 @@ static void fail(struct md_worker_job *job, const char *code)
 	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
 	tell_loaded(job, job->why);
 	if (!job->load)
-		md_model_newest(job->model)->requests.failed++;
-	md_model_newest(job->model)->failures++;
+		COUNT(job, failed, 1);
+	job->failed = true;
 	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
 	finish(job);
 }
@@ -343,7 +347,7 @@ bool md_job_return(struct md_worker_job *job)
 		fail(job, "engine_failed");
 		return false;
 	}
-	md_model_newest(job->model)->requests.retried += job->stage == MD_JOB_RUNNING;
+	COUNT(job, retried, job->stage == MD_JOB_RUNNING);
 	leave_granted(job);
 	md_account_end(job);
 	md_http_call_cancel(job->call);
@@ -415,10 +419,12 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 		md_refusal_make_quota(model->id, tenant->name, tenant->told.max_waiting, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
-	struct md_metrics_requests *requests = &md_model_newest(model)->requests;
 	bool failed = reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED;
-	if (job->exchange) /* else the client has left, which is counted */
-		(*(failed ? &requests->failed : &requests->refused))++;
+	if (job->exchange && failed) /* without one the client has left, which is counted */
+		COUNT(job, failed, 1);
+	else if (job->exchange)
+		COUNT(job, refused, 1);
+	job->failed = failed;
 	tell_loaded(job, refusal.message);
 	md_relay_fail(job, refusal.error, refusal.code, refusal.message);
 }
@@ -487,10 +493,10 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .body = body,
 				      .body_size = size,
 				      .stream = stream};
-	model->requests.taken++;
-	model->requests.open++;
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	job->tenant = md_tenants_of(worker, model, md_http_exchange_head(exchange));
+	COUNT(job, taken, 1);
+	COUNT(job, open, 1);
 	md_http_exchange_watch(exchange, &watching, job);
 	md_job_limits_begin(job);
 	md_loading_begin(job);

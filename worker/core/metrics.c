@@ -22,6 +22,28 @@ void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns)
 	histogram->sum_s += seconds;
 }
 
+/* ---- how requests have ended ---- */
+
+uint64_t md_metrics_served(const struct md_metrics_requests *requests)
+{
+	return requests->served;
+}
+
+uint64_t md_metrics_refused(const struct md_metrics_requests *requests)
+{
+	return requests->refused + requests->limited;
+}
+
+uint64_t md_metrics_failed(const struct md_metrics_requests *requests)
+{
+	return requests->failed;
+}
+
+uint64_t md_metrics_cancelled(const struct md_metrics_requests *requests)
+{
+	return requests->left_waiting + requests->left_running;
+}
+
 /* ---- the text ---- */
 
 static void put_label(FILE *out, const char *text)
@@ -79,7 +101,7 @@ static uint64_t loaded_bytes(const struct md_model *model)
 }
 
 static const struct counter counters[] = {
-    {"failures_total", "counter", "Failures of the engine, and of requests in it.", failures},
+    {"failures_total", "counter", "How often the engine could not be started, or ended by itself.", failures},
     {"loads_total", "counter", "How often the model was started or swapped in.", starts},
     {"prompt_tokens_total", "counter", "Tokens of prompts, as engines say.", prompt_tokens},
     {"generation_tokens_total", "counter", "Tokens of answers, as engines say.", generation_tokens},
@@ -217,16 +239,6 @@ static double running_of(const struct medusa_sched_tenant_state *state)
 	return state->running;
 }
 
-static double served_of(const struct medusa_sched_tenant_state *state)
-{
-	return (double)state->served;
-}
-
-static double rejected_of(const struct medusa_sched_tenant_state *state)
-{
-	return (double)state->rejected;
-}
-
 static double gpu_seconds_of(const struct medusa_sched_tenant_state *state)
 {
 	return (double)state->gpu_ns * 1e-9;
@@ -238,11 +250,43 @@ static const struct {
 } tenant_counters[] = {
     {"tenant_requests_waiting", "gauge", "Requests of the tenant that wait (\"\": of none).", waiting_of},
     {"tenant_requests_running", "gauge", "Requests of the tenant that run.", running_of},
-    {"tenant_requests_served_total", "counter", "Requests of the tenant that have ended well.", served_of},
-    {"tenant_requests_refused_total", "counter", "Requests of the tenant that the scheduler has refused.", rejected_of},
     {"tenant_gpu_seconds_total", "counter", "Time for which the tenant's requests have held a GPU, loading included.",
      gpu_seconds_of},
 };
+
+/* What they were asked for ends in one of these. */
+static const struct tenant_requests {
+	const char *name, *help;
+	uint64_t (*value)(const struct md_metrics_requests *requests);
+} tenant_requests[] = {
+    {"tenant_requests_served_total", "Requests of the tenant whose answer has ended.", md_metrics_served},
+    {"tenant_requests_refused_total", "Requests of the tenant that were refused, or were beyond a limit.",
+     md_metrics_refused},
+    {"tenant_requests_failed_total", "Requests of the tenant whose engine has failed.", md_metrics_failed},
+    {"tenant_requests_cancelled_total", "Requests of the tenant whose client left before their answer had ended.",
+     md_metrics_cancelled},
+};
+
+static void put_tenant_name(FILE *out, const char *name, const struct md_tenant_entry *entry)
+{
+	fprintf(out, "medusa_worker_%s{tenant=\"", name);
+	put_label(out, entry ? entry->name : "");
+	fputs("\"} ", out);
+}
+
+static void put_tenant_requests(FILE *out, const struct md_worker *worker)
+{
+	const struct md_tenant_entry *entry;
+	struct medusa_sched_tenant_state state;
+	for (size_t c = 0; c < sizeof(tenant_requests) / sizeof(*tenant_requests); c++) {
+		if (worker->config->node.tenant_count)
+			begin(out, tenant_requests[c].name, "counter", tenant_requests[c].help);
+		for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++) {
+			put_tenant_name(out, tenant_requests[c].name, entry);
+			fprintf(out, "%" PRIu64 "\n", tenant_requests[c].value(md_tenants_requests(worker, entry)));
+		}
+	}
+}
 
 static void put_tenants(FILE *out, const struct md_worker *worker)
 {
@@ -252,11 +296,11 @@ static void put_tenants(FILE *out, const struct md_worker *worker)
 		if (worker->config->node.tenant_count)
 			begin(out, tenant_counters[c].name, tenant_counters[c].type, tenant_counters[c].help);
 		for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++) {
-			fprintf(out, "medusa_worker_%s{tenant=\"", tenant_counters[c].name);
-			put_label(out, entry ? entry->name : "");
-			fprintf(out, "\"} %.9g\n", tenant_counters[c].value(&state));
+			put_tenant_name(out, tenant_counters[c].name, entry);
+			fprintf(out, "%.9g\n", tenant_counters[c].value(&state));
 		}
 	}
+	put_tenant_requests(out, worker);
 }
 
 static void put_accounting(FILE *out, struct md_worker *worker)

@@ -16,7 +16,7 @@ struct md_metrics_histogram {
 	double sum_s;
 };
 
-/* Requests of clients for a model: those that were taken are in exactly one of the others, but for `retried`. */
+/* Requests of clients for a model, or of a tenant: those that were taken are in exactly one of the others, but for `retried`. */
 struct md_metrics_requests {
 	uint64_t taken;
 	uint64_t open;    /* not ended yet */
@@ -28,6 +28,12 @@ struct md_metrics_requests {
 	    left_running; /* the client was gone before the engine had the request, or its answer ended */
 	uint64_t retried; /* how often one was given to an engine again */
 };
+
+/* Each request that has ended is in one of these. */
+uint64_t md_metrics_served(const struct md_metrics_requests *requests);
+uint64_t md_metrics_refused(const struct md_metrics_requests *requests);
+uint64_t md_metrics_failed(const struct md_metrics_requests *requests);
+uint64_t md_metrics_cancelled(const struct md_metrics_requests *requests); /* by its client */
 
 void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns);
 void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchange);

@@ -63,20 +63,21 @@ static char *make_target(const struct md_model *model, const char *local)
 static void give(struct md_model *model, struct md_http_exchange *exchange, const char *local, char *body, size_t size,
 		 bool stream)
 {
+	uint32_t tenant = md_tenants_of(model->worker, model, md_http_exchange_head(exchange));
 	if (md_drain_is_on(model->worker->drain)) {
 		free(body);
-		model->requests.taken++;
-		model->requests.refused++;
+		MD_COUNT(model, tenant, taken, 1);
+		MD_COUNT(model, tenant, refused, 1);
 		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining", "the daemon takes no more requests");
 		return;
 	}
 	if (model->unfinished >= model->config->concurrency) {
 		free(body);
-		model->requests.taken++;
-		model->requests.limited++;
+		MD_COUNT(model, tenant, taken, 1);
+		MD_COUNT(model, tenant, limited, 1);
 		md_reply_error(exchange, MD_REPLY_BUSY, "concurrency_limit",
-			       "model %s has %u requests already, which is its concurrencyLimit", model->id,
-			       model->unfinished);
+			       "model %s has %u requests already, and its concurrencyLimit is %u", model->id,
+			       model->unfinished, model->config->concurrency);
 		return;
 	}
 	md_job_take(model, exchange, make_target(model, local), body, size, stream);

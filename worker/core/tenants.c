@@ -82,12 +82,29 @@ uint32_t md_tenants_of(const struct md_worker *worker, const struct md_model *mo
 	return entry ? entry->index : 0;
 }
 
-const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index)
+static struct md_tenant_entry *find_index(const struct md_worker *worker, uint32_t index)
 {
 	for (uint32_t i = 0; i < worker->tenant_count; i++)
 		if (worker->tenants[i].index == index)
 			return &worker->tenants[i];
 	return NULL;
+}
+
+const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index)
+{
+	return find_index(worker, index);
+}
+
+static void add_to(struct md_metrics_requests *requests, size_t which, int more)
+{
+	*(uint64_t *)(void *)((char *)requests + which) += (uint64_t)(int64_t)more;
+}
+
+void md_tenants_count(struct md_model *model, uint32_t tenant, size_t which, int more)
+{
+	struct md_tenant_entry *entry = find_index(model->worker, tenant);
+	add_to(&md_model_newest(model)->requests, which, more);
+	add_to(entry ? &entry->requests : &model->worker->untenanted, which, more);
 }
 
 bool md_tenants_get(const struct md_worker *worker, uint32_t number, const struct md_tenant_entry **entry,
@@ -99,4 +116,10 @@ bool md_tenants_get(const struct md_worker *worker, uint32_t number, const struc
 	*state = (struct medusa_sched_tenant_state){.size = sizeof(*state)};
 	*entry = number < node->tenant_count ? find_name(worker, node->tenants[number].name) : NULL;
 	return !medusa_sched_tenant_get(worker->sched, *entry ? (*entry)->index : 0, state);
+}
+
+const struct md_metrics_requests *md_tenants_requests(const struct md_worker *worker,
+						      const struct md_tenant_entry *entry)
+{
+	return entry ? &entry->requests : &worker->untenanted;
 }

@@ -3,9 +3,12 @@
 #ifndef MD_WORKER_CORE_TENANTS_H
 #define MD_WORKER_CORE_TENANTS_H
 
+#include <stddef.h>
+
 #include "base/status.h"
 #include "http/head.h"
 #include "medusa/scheduler.h"
+#include "worker/core/metrics.h"
 
 struct md_model;
 struct md_worker;
@@ -16,6 +19,7 @@ struct md_tenant_entry {
 	char *name;
 	uint32_t index; /* of the scheduler */
 	struct medusa_sched_tenant told;
+	struct md_metrics_requests requests;
 };
 
 /* Tells the scheduler of the configuration's tenants: those that are new, and those whose weight or limits have changed. */
@@ -26,13 +30,23 @@ void md_tenants_destroy(struct md_worker *worker);
  * The model is one of the worker's current configuration.
  */
 uint32_t md_tenants_of(const struct md_worker *worker, const struct md_model *model, const struct md_http_head *head);
+/*
+ * Adds to a counter of requests, of the model and of the tenant with the scheduler's number: which is its offset in struct
+ * md_metrics_requests. So the counts of all models and those of all tenants have one sum.
+ */
+void md_tenants_count(struct md_model *model, uint32_t tenant, size_t which, int more);
+#define MD_COUNT(model, tenant, member, more)                                                                          \
+	md_tenants_count(model, tenant, offsetof(struct md_metrics_requests, member), more)
 /* The tenant with the scheduler's number; NULL: the default one. */
 const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index);
 /*
- * The one of the configuration with this number, or of its tenant_count, for the default one. False: there is none, or the
+ * The one of the configuration with this number, or of its tenant_count, for the default one (*entry NULL). False: there is none, or the
  * configuration has no tenants.
  */
 bool md_tenants_get(const struct md_worker *worker, uint32_t number, const struct md_tenant_entry **entry,
 		    struct medusa_sched_tenant_state *state);
+/* How that one's requests have ended; entry NULL: those of no tenant. */
+const struct md_metrics_requests *md_tenants_requests(const struct md_worker *worker,
+						      const struct md_tenant_entry *entry);
 
 #endif

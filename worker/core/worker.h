@@ -49,6 +49,7 @@ struct md_worker_job {
 	struct event *unseen; /* of an answer that is not streamed: when its first token is assumed; NULL: at its end */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
 	bool left;             /* its client, and is counted so */
+	bool failed;           /* the same of its engine */
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
@@ -151,9 +152,10 @@ struct md_worker {
 	struct medusa_sched *sched;
 	struct md_tenant_entry *tenants; /* all that there were since the daemon began */
 	uint32_t tenant_count, tenant_room;
-	struct md_unload *unloads; /* who waits for models to stop */
-	struct md_map jobs;        /* by number; pointers */
-	uint64_t next_job;         /* the last number that was given */
+	struct md_metrics_requests untenanted; /* of no tenant */
+	struct md_unload *unloads;             /* who waits for models to stop */
+	struct md_map jobs;                    /* by number; pointers */
+	uint64_t next_job;                     /* the last number that was given */
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	struct event *step, *timer;
