@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,14 +210,25 @@ static uint64_t random_number(const void *of, unsigned time)
 	return ((uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uintptr_t)of ^ (uint64_t)getpid() << 20) + time;
 }
 
+/* NULL: out of memory. */
+static char *temporary_name(const char *path, unsigned time)
+{
+	char *name = NULL;
+	return asprintf(&name, "%s.tmp.%012" PRIx64, path, random_number(&name, time) & 0xffffffffffff) < 0 ? NULL
+													    : name;
+}
+
+static enum md_status no_name(const char *path, struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for a temporary name", path);
+}
+
 enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err)
 {
 	for (unsigned i = 0; i < NAMES_TRIED; i++) {
-		MD_AUTO_FREE char *name = NULL;
-		if (asprintf(&name, "%s.tmp.%012" PRIx64, path, random_number(&name, i) & 0xffffffffffff) < 0) {
-			name = NULL;
-			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for a temporary name", path);
-		}
+		MD_AUTO_FREE char *name = temporary_name(path, i);
+		if (!name)
+			return no_name(path, err);
 		*fd = md_descriptor_open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
 		if (*fd < 0 && errno == EEXIST)
 			continue;
@@ -227,6 +239,30 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 	}
 	return md_error_set(err, MD_ERR_OUTPUT,
 			    "%s: cannot create a temporary file beside it: every name that was tried exists", path);
+}
+
+int md_file_create_unnamed(const char *path)
+{
+	MD_AUTO_FREE char *folder = strdup(path);
+	if (!folder || access("/proc/self/fd", X_OK) != 0)
+		return -1;
+	return md_descriptor_open(dirname(folder), O_WRONLY | O_TMPFILE, 0666);
+}
+
+enum md_status md_file_name_beside(int fd, const char *path, char **temporary, struct md_error *err)
+{
+	char own[32];
+	int failure = EEXIST;
+	snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
+	for (unsigned i = 0; i < NAMES_TRIED && failure == EEXIST; i++) {
+		MD_AUTO_FREE char *name = temporary_name(path, i);
+		if (!name)
+			return no_name(path, err);
+		failure = linkat(AT_FDCWD, own, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+		if (!failure)
+			*temporary = md_steal_ptr(&name);
+	}
+	return failure ? md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(failure)) : MD_OK;
 }
 
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err)

@@ -61,6 +61,13 @@ enum md_status md_file_write(int fd, const void *data, size_t size, const char *
  * followed); *temporary is owned by the caller, who publishes or removes it.
  */
 enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err);
+/*
+ * A new file without a name, in the folder of `path`: a process that is killed does not leave it behind. -1: the file
+ * system has none, or /proc is not there, by which it would get its name; md_file_create_beside makes a file then.
+ */
+int md_file_create_unnamed(const char *path);
+/* Gives such a file, with all that is in it, a name as md_file_create_beside's. */
+enum md_status md_file_name_beside(int fd, const char *path, char **temporary, struct md_error *err);
 /* A new file; MD_ERR_INVALID when the name is taken, by a link too. mode: permissions, less the umask. */
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err);
 /* Checks that a file at path, if there is one, is regular: devices and folders are never replaced. */

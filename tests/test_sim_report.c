@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of a simulation: figures worked out by hand, files that readers of their formats accept, refusals. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "tests/sim_results.h"
 
@@ -369,5 +372,44 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 		cr_expect(strstr(err.message, "File too large"), "case %zu says: %s", i, err.message);
 		cr_expect(access(json_path, F_OK) != 0, "case %zu: there is no half report", i);
 	}
+	assert_nothing_beside_it();
+}
+
+static size_t names_while_writing;
+
+static void count_names(struct md_sim_report *report, FILE *out)
+{
+	(void)report;
+	fputs("new", out);
+	fflush(out);
+	DIR *opened = opendir(folder);
+	cr_assert_not_null(opened);
+	for (const struct dirent *entry; (entry = readdir(opened));)
+		names_while_writing += entry->d_name[0] != '.';
+	closedir(opened);
+}
+
+/* Whoever is killed while a report is written leaves nothing behind, where the file system has files without a name. */
+Test(sim_report, a_report_has_no_name_until_it_is_whole, .init = setup, .fini = teardown)
+{
+	struct md_error err = {0};
+	int probe = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	cr_assert(md_sim_report_publish(NULL, count_names, json_path, &err) == MD_OK, "%s", err.message);
+	cr_expect_eq(names_while_writing, probe < 0 ? 1 : 0, "%zu names", names_while_writing);
+	if (probe >= 0)
+		close(probe);
+	assert_nothing_beside_it();
+}
+
+Test(sim_report, a_report_keeps_the_permissions_of_what_it_replaces, .init = setup, .fini = teardown)
+{
+	struct md_error err = {0};
+	struct stat info;
+	cr_assert(md_sim_report_publish(NULL, count_names, json_path, &err) == MD_OK, "%s", err.message);
+	cr_assert_eq(chmod(json_path, 0444), 0);
+	cr_assert(md_sim_report_publish(NULL, count_names, json_path, &err) == MD_OK, "%s", err.message);
+	cr_assert_eq(stat(json_path, &info), 0);
+	cr_expect_eq(info.st_mode & 07777, 0444, "mode %o", info.st_mode & 07777);
+	cr_expect_eq(info.st_size, 3);
 	assert_nothing_beside_it();
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -66,6 +67,14 @@ static enum md_status write_all(struct md_sim_report *report, md_sim_report_writ
 	return failed ? md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(why ? why : EIO)) : MD_OK;
 }
 
+/* What replaces a file gets its permissions. */
+static enum md_status keep_mode(int fd, const struct stat *replaced, const char *path, struct md_error *err)
+{
+	if (replaced && fchmod(fd, replaced->st_mode & 0777) != 0)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
+	return MD_OK;
+}
+
 enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
 				     struct md_error *err)
 {
@@ -79,14 +88,22 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 			   : md_error_set(err, MD_ERR_OUTPUT, "stdout: %s", strerror(errno ? errno : EIO));
 	}
 	/* publishing renames a file over the path, which would replace a device or a link such as /dev/stdout */
-	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+	bool replaces = lstat(path, &there) == 0;
+	if (replaces && !S_ISREG(there.st_mode))
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);
-	MD_AUTO_FD int fd = -1;
-	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
+	MD_AUTO_FD int fd = md_file_create_unnamed(path);
+	if (fd < 0)
+		MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
 	enum md_status status = write_all(report, writer, fd, path, err);
 	if (status == MD_OK)
+		status = keep_mode(fd, replaces ? &there : NULL, path, err);
+	if (status == MD_OK && !temporary) {
+		fsync(fd); /* before it has a name; if that fails, it fails again in publishing */
+		status = md_file_name_beside(fd, path, &temporary, err);
+	}
+	if (status == MD_OK)
 		status = md_file_publish(fd, temporary, path, err);
-	if (status != MD_OK)
+	if (status != MD_OK && temporary)
 		unlink(temporary);
 	return status;
 }
