@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
 
 folder = sys.argv[1]
 KEY = {"X-Api-Key": "k"}
@@ -291,4 +291,18 @@ check("an engine starts", "a", until("there is room for one", lambda: (crowd.pop
 for connection in crowd:
     connection.vanish()
 check("the exit code", 0, few.stop())
+
+# With very few, it takes as many connections as it can serve: no request fails for want of a descriptor.
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
+tiny = Daemon(f"{folder}/tiny", f"startPort: {free_ports(2)}\nmodels: {{a: {{cmd: \"{ENGINE} --name a\", concurrencyLimit: 100}}}}\n")
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+said = int(tiny.stderr().split("there are descriptors for ")[1].split()[0])
+check("an engine starts", 200, tiny.chat("a").status)
+held = Held(tiny, "a", said)
+until("all run", lambda: next(m["running"] for m in tiny.tell("models")["models"]) == said)
+one_more = Raw(tiny).hear()
+check("one more is told why it can't be served", (503, "too_many_connections"), (status_of(one_more), code_of(one_more)))
+check("those that it has said are served", [200] * said, [r.status for r in held.let_go().wait()])
+check("nothing was short", (False, 0), ("out of" in tiny.stderr(), tiny.stderr().count("failed")))
+check("the exit code", 0, tiny.stop())
 finish()

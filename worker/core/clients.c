@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define KEPT_BACK 128u        /* descriptors for starts of engines, health checks, swaps, logs of further models */
-#define CONNECTIONS_LEAST 16u /* however few descriptors there are */
+#define KEPT_BACK 128u /* descriptors for starts of engines, health checks, swaps, logs of further models */
 #define SECOND 1000000000u
 
 /* ---- limits ---- */
@@ -27,15 +26,15 @@ static unsigned count_open(void)
 	return count;
 }
 
-/* A connection and one to its engine for each client. */
+/* A connection and one to its engine for each client. With few descriptors, half of them are kept back for the rest. */
 static uint64_t most_connections(void)
 {
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return UINT64_MAX;
-	uint64_t kept = (uint64_t)count_open() + KEPT_BACK;
-	uint64_t most = limit.rlim_cur > kept ? (limit.rlim_cur - kept) / 2 : 0;
-	return most > CONNECTIONS_LEAST ? most : CONNECTIONS_LEAST;
+	uint64_t open = count_open(), free = limit.rlim_cur > open ? limit.rlim_cur - open : 0;
+	uint64_t most = (free - (free / 2 < KEPT_BACK ? free / 2 : KEPT_BACK)) / 2;
+	return most ? most : 1;
 }
 
 static unsigned seconds(uint64_t ns)
