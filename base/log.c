@@ -142,7 +142,8 @@ void md_log(enum md_log_level level, const char *domain, const char *format, ...
 	errno = saved;
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
-	snprintf(line, sizeof(line) - 1, "medusa %s: ", domain);
+	/* a domain that is a command's name stands alone, so that its log has one prefix */
+	snprintf(line, sizeof(line) - 1, strncmp(domain, "medusa-", 7) ? "medusa %s: " : "%s: ", domain);
 	size = strlen(line);
 	size += md_plain_copy(line + size, sizeof(line) - 1 - size, message);
 	line[size++] = '\n';

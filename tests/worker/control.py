@@ -208,6 +208,7 @@ check("the exit code", 0, d.process.wait(PATIENCE))
 check("what ran", [200], [r.status for r in running.wait()])
 check("nobody is there", 3, d.ctl("status").returncode)
 check("the socket is gone", False, os.path.exists(d.control))
+check("the log has one prefix", {"medusa-worker"}, {line.split(": ")[0] for line in d.stderr().splitlines()})
 
 # SIGTERM lets a request end; the second one does not.
 d = Daemon(f"{folder}/terminate", config)

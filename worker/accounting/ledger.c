@@ -13,7 +13,7 @@
 #include "base/thread.h"
 #include "worker/accounting/ledger_file.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define FLUSH_S 1

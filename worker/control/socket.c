@@ -14,7 +14,7 @@
 #include "http/listener.h"
 #include "worker/control/control_place.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define CONNECTIONS_MAX 64u

@@ -13,7 +13,7 @@
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define STRAY_S 10 /* from SIGTERM to SIGKILL */

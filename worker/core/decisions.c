@@ -7,7 +7,7 @@
 #include "worker/core/job_limits.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 /* ---- carrying out ---- */

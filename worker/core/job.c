@@ -16,7 +16,7 @@
 #include "worker/core/relay.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */

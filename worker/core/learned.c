@@ -4,7 +4,7 @@
 
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define MS UINT64_C(1000000)

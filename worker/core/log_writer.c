@@ -14,7 +14,7 @@
 
 #include "base/cleanup.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define AGAIN_S 1 /* until one is forked again that has ended */

@@ -9,7 +9,7 @@
 #include "worker/core/adopt.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 static void post(struct md_model *model, enum medusa_sched_event_type type, uint64_t *transfer)

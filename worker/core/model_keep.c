@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define SECOND UINT64_C(1000000000)

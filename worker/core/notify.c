@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 struct md_notify {

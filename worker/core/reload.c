@@ -12,7 +12,7 @@
 #include "worker/core/model_rules.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 /* Somebody who wants to know what has become of it. */

@@ -23,7 +23,7 @@
 #include "worker/engine/keeper.h"
 #include "worker/engine/swap_sockets.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define TICK_S 1

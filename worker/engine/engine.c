@@ -16,7 +16,7 @@
 #include "worker/engine/swap_sockets.h"
 #include "worker/engine/template_fork.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define WORDS_MAX 256u  /* of a command that stops */

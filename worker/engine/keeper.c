@@ -19,7 +19,7 @@
 
 #include "worker/engine/keeper_process.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define TRIES 20u /* while a keeper ends, it has the lock and takes no daemon */

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "worker/engine/keeper.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define KEEPER_AGAIN_S 1u /* until one is forked again that has ended soon, or could not be */
