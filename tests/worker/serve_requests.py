@@ -16,6 +16,7 @@ models:
   a:
     cmd: {ENGINE} --name a
     aliases: [first]
+    capabilities: {{in: [text, image], out: [text], tools: true, context: 4096}}
     concurrencyLimit: 4
   b:
     cmd: {ENGINE} --name b
@@ -79,6 +80,10 @@ check("what is odd and yet JSON", 200, d.ask("POST", "/v1/completions", odd).sta
 check("an unknown path", 404, d.get("/v2/models").status)
 check("a wrong method", 405, d.get("/v1/chat/completions").status)
 check("health", (200, b"OK"), (lambda r: (r.status, r.body))(d.get("/health")))
+shown = d.get("/v1/models/a").json
+check("what it can do", ({"input_modalities": ["text", "image"], "output_modalities": ["text"]}, ["tools", "tool_choice"], 4096, 4096),
+      (shown.get("architecture"), shown.get("supported_parameters"), shown.get("context_length"), shown["meta"].get("n_ctx")))
+check("nothing is said of one that states nothing", set(), {"architecture", "supported_parameters", "context_length"} & d.get("/v1/models/b").json.keys())
 check("models", ["a", "b", "dies", "missing", "never"], [m["id"] for m in d.get("/v1/models").json["data"]])
 
 # Forms with files: passed on byte by byte, but for the model's name.

@@ -80,7 +80,7 @@ def seen(daemon, model):
 
 
 def log_of(daemon, name="t"):
-    with open(f"{daemon.folder}/state/template-{name}.log", encoding="utf-8") as file:
+    with open(f"{daemon.folder}/state/template~{name}.log", encoding="utf-8") as file:
         return file.read()
 
 

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define NAME_MAX_BYTES 160u /* of a file's name before it ends with a hash */
@@ -30,9 +30,9 @@ struct md_log_file {
 
 /* ---- names ---- */
 
-static void make_name(const char *name, char *out, size_t size)
+static void make_name(const char *kind, const char *name, char *out, size_t size)
 {
-	size_t used = 0;
+	size_t used = (size_t)snprintf(out, size, "%s", kind);
 	for (const char *at = name; *at && used < NAME_MAX_BYTES; at++) {
 		bool plain = !strchr("/\\:*?\"<>|%~", *at) && (unsigned char)*at > ' ' && (unsigned char)*at < 0x7f &&
 			     (used || *at != '.');
@@ -51,12 +51,12 @@ static int open_file(const char *path, int flags)
 	return open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 }
 
-enum md_status md_log_file_open(struct md_log_writer *writer, const char *directory, const char *name,
+enum md_status md_log_file_open(struct md_log_writer *writer, const char *directory, const char *kind, const char *name,
 				struct md_log_file **log, struct md_error *err)
 {
 	char file[NAME_MAX_BYTES + 32];
 	struct md_log_file *made = calloc(1, sizeof(*made));
-	make_name(name, file, sizeof(file));
+	make_name(kind, name, file, sizeof(file));
 	if (!made || asprintf(&made->path, "%s/%s.log", directory, file) < 0 ||
 	    asprintf(&made->earlier, "%s.1", made->path) < 0) {
 		md_log_file_close(made);

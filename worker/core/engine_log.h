@@ -15,7 +15,7 @@ struct md_log_file;
  * DIRECTORY/NAME.log, which is made if need be. What a file name can't hold, or could take for something else, is %XX in
  * it, and a very long name ends with a hash, so that no two models have one file. The writer is borrowed.
  */
-enum md_status md_log_file_open(struct md_log_writer *writer, const char *directory, const char *name,
+enum md_status md_log_file_open(struct md_log_writer *writer, const char *directory, const char *kind, const char *name,
 				struct md_log_file **log, struct md_error *err);
 void md_log_file_close(struct md_log_file *log); /* NULL is fine */
 

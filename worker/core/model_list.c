@@ -17,7 +17,7 @@
 #include "worker/engine/port_owner.h"
 #include "worker/engine/swap_sockets.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define MS 1000000u
@@ -210,7 +210,8 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	settings->host = model->host;
 	settings->swap_ms = SWAP_MS;
 	settings->checkpoint_ms = 2 * SWAP_MS + model->weight_bytes / GB * CHECKPOINT_GB_MS;
-	MD_FORWARD(md_log_file_open(model->worker->log_writer, model->worker->directory, config->id, &model->log, err));
+	MD_FORWARD(
+	    md_log_file_open(model->worker->log_writer, model->worker->directory, "", config->id, &model->log, err));
 	model->engine =
 	    md_engine_create(model->worker->base, model->worker->processes, settings, &md_model_events, model);
 	return model->engine ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", config->id);

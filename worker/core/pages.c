@@ -13,6 +13,32 @@
 
 /* ---- lists of models ---- */
 
+static json_t *list_media(unsigned media)
+{
+	static const char *const names[] = {"text", "audio", "image"};
+	json_t *list = json_array();
+	for (unsigned bit = 0; bit < sizeof(names) / sizeof(names[0]); bit++)
+		if (media & 1u << bit)
+			json_array_append_new(list, json_string(names[bit]));
+	return list;
+}
+
+/* In the words of clients that read lists of models. */
+static void put_capabilities(json_t *made, const struct md_config_capabilities *capabilities)
+{
+	if (capabilities->in || capabilities->out)
+		json_object_set_new(made, "architecture",
+				    json_pack("{s:o, s:o}", "input_modalities", list_media(capabilities->in),
+					      "output_modalities", list_media(capabilities->out)));
+	if (capabilities->tools)
+		json_object_set_new(made, "supported_parameters", json_pack("[s, s]", "tools", "tool_choice"));
+	if (capabilities->context) {
+		json_object_set_new(made, "context_length", json_integer((json_int_t)capabilities->context));
+		json_object_set_new(json_object_get(made, "meta"), "n_ctx",
+				    json_integer((json_int_t)capabilities->context));
+	}
+}
+
 static json_t *describe(const struct md_worker *worker, const struct md_model *model, const char *id)
 {
 	const struct md_config_model *config = model->config;
@@ -28,6 +54,7 @@ static json_t *describe(const struct md_worker *worker, const struct md_model *m
 		json_object_set_new(made, "name", json_string(config->name));
 	if (*config->description)
 		json_object_set_new(made, "description", json_string(config->description));
+	put_capabilities(made, &config->capabilities);
 	return made;
 }
 

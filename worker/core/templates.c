@@ -13,7 +13,7 @@
 #include "worker/engine/keeper.h"
 #include "worker/engine/template.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 struct one {
@@ -80,11 +80,9 @@ static enum md_status name_variables(struct one *one, const struct md_config_tex
 static enum md_status create_one(struct md_worker *worker, struct one *one, const struct md_config_template *config,
 				 const char *folder, struct md_error *err)
 {
-	char name[160];
-	snprintf(name, sizeof(name), "template-%.120s", config->name);
 	MD_FORWARD(name_socket(one, folder, (uint32_t)(config - worker->config->node.templates), err));
 	MD_FORWARD(name_variables(one, &config->env, err));
-	MD_FORWARD(md_log_file_open(worker->log_writer, worker->directory, name, &one->log, err));
+	MD_FORWARD(md_log_file_open(worker->log_writer, worker->directory, "template~", config->name, &one->log, err));
 	one->settings = (struct md_engine_template_settings){.name = config->name,
 							     .argv = (char *const *)config->argv,
 							     .environment = one->environment,
