@@ -167,3 +167,43 @@ Test(scheduler_keep, a_restart_sends_for_what_lacks)
 	expect(&r, "preload t2 weights f2 gpu0 host\npreload t3 context f2 gpu0 made\n");
 	script_end(&r);
 }
+
+/* ---- requests that wait for what is kept ---- */
+
+/* How often the scheduler is woken in that time, and by nothing else. */
+static uint32_t wake_ups(uint64_t ns)
+{
+	uint32_t count = 0;
+	for (uint64_t until = r.now + ns; r.timer && r.timer <= until; count++)
+		script_wait(&r, r.timer - r.now);
+	return count;
+}
+
+/* Nothing changes by time alone: it is looked for ever more rarely, and soon again when something has happened. */
+Test(scheduler_keep, a_request_that_waits_for_what_is_kept_wakes_nobody)
+{
+	for (int change = 0; change < 2; change++) {
+		struct medusa_sched_function f = script_model(8);
+		f.pinned = 1;
+		script_start(&r, &(struct setup){.gb = 10});
+		script_add(&r, f);
+		script_add(&r, script_model(8));
+		script_serve(&r, 1, 0);
+		script_arrive(&r, 2, 1);
+		script_forget(&r);
+		cr_assert_lt(wake_ups(100 * SECOND), 120);
+		if (change) {
+			f.pinned = 0;
+			cr_assert_eq(medusa_sched_change_function(r.sched, 0, &f), 0, "%s",
+				     medusa_sched_error(r.sched));
+			script_wait(&r, SECOND);
+			expect(&r, "evict weights f0 gpu0\nswap t2 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
+		} else {
+			gone(0);
+			script_wait(&r, 5 * MS);
+			expect(&r, "offload weights f0 gpu0\noffload weights f0 host\n"
+				   "swap t2 weights f1 gpu0 host\nrun b2 f1 gpu0 [2]\n");
+		}
+		script_end(&r);
+	}
+}

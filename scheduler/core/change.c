@@ -6,6 +6,7 @@
 #include "scheduler/core/lane.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/stuck.h"
 #include "scheduler/core/state.h"
 
 /* What the books are kept in cannot change. */
@@ -98,6 +99,7 @@ MD_EXPORT int medusa_sched_change_function(struct medusa_sched *s, uint32_t func
 	heed_anew(s, function);
 	md_keep_changed(s, function);
 	s->functions[function].let_go = false;
+	md_stuck_stir(s, s->now);
 	md_priority_remove(&s->idle, function); /* keep_alive_ns counts from now */
 	md_function_changed(s, function);
 	return MEDUSA_SCHED_OK;

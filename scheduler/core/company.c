@@ -10,6 +10,7 @@
 #include "scheduler/core/evict.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
 
 #define PATIENCE                                                                                                       \
@@ -363,5 +364,6 @@ MD_EXPORT int medusa_sched_set_company(struct medusa_sched *s, uint32_t function
 		s->company.rules++;
 		s->company.bytes += companies_bytes(companies->count, companies->words);
 	}
+	md_stuck_stir(s, s->now);
 	return MEDUSA_SCHED_OK;
 }

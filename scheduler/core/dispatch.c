@@ -18,14 +18,14 @@
 #include "scheduler/core/replicas.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
-#define SKIP 16              /* at most this many functions that cannot start now are passed over in one step */
-#define JOINS 64             /* likewise, functions whose requests cannot join now */
-#define STUCK_RETRY 5000000u /* ns until a function that fits nowhere at the moment is tried again */
+#define SKIP 16  /* at most this many functions that cannot start now are passed over in one step */
+#define JOINS 64 /* likewise, functions whose requests cannot join now */
 
 /* ---- who may run ------------------------------------------------------------------------------------------------ */
 
@@ -90,6 +90,7 @@ static void step_aside(struct medusa_sched *s, uint32_t function)
 	md_priority_remove(&s->ready, function);
 	md_priority_remove(&s->joins, function);
 	md_priority_remove(&s->holding, function);
+	s->functions[function].stuck = false;
 }
 
 void md_function_changed(struct medusa_sched *s, uint32_t function)
@@ -520,7 +521,7 @@ static uint32_t first_of(struct medusa_sched *s, const struct md_priority *queue
 static void set_aside(struct medusa_sched *s, uint32_t function)
 {
 	md_priority_remove(&s->ready, function);
-	md_priority_put(&s->holding, function, (struct md_key){0, s->now + STUCK_RETRY});
+	md_stuck_put(s, function);
 }
 
 /* Computes the keys of all that are ready anew; blocked is in use up to `from`. */

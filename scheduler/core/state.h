@@ -138,6 +138,9 @@ struct md_function {
 	uint64_t loaded_at;             /* ns: when something of its own last came to a GPU */
 	uint32_t failures;              /* of loads, and of its process, since a request of its was last served */
 	uint64_t preload_after;         /* ns: after a failure nothing of it is loaded ahead of requests before */
+	bool stuck;                     /* it is held because it fits nowhere: stuck.h */
+	uint64_t stuck_at, stuck_ns;    /* when it was tried, and how long it is held */
+	uint64_t stuck_stirs;           /* when it was tried: what had happened until then */
 	struct md_rate rate;
 };
 
@@ -238,10 +241,11 @@ struct medusa_sched {
 	uint32_t transfer_count, transfer_capacity, free_transfer;
 	uint64_t generation;
 
-	struct md_priority ready;   /* functions that may run now */
-	struct md_priority joins;   /* functions that wait and have a batch with room for another request */
-	struct md_priority holding; /* functions whose batch still fills, by the time when it must start */
-	struct md_priority idle;    /* functions that are not called, by the time when they are unloaded */
+	struct md_priority ready; /* functions that may run now */
+	struct md_priority joins; /* functions that wait and have a batch with room for another request */
+	struct md_priority
+	    holding;             /* functions whose batch still fills, by the time when it must start, and stuck ones */
+	struct md_priority idle; /* functions that are not called, by the time when they are unloaded */
 	struct md_priority request_alarms, transfer_alarms; /* alarm.h */
 	bool priorities;                                    /* some request has had a priority other than 0 */
 	uint32_t *blocked;                                  /* used during a dispatch */
@@ -269,6 +273,10 @@ struct medusa_sched {
 		uint64_t order; /* the last company_order */
 		uint64_t bytes; /* of all companies */
 	} company;
+	struct {
+		uint64_t stirs; /* how often something has happened that may help */
+		bool patient;   /* some are held for more than the least time */
+	} stuck;
 	uint64_t keep_after; /* ns: no replica is sent for before */
 	uint64_t retry_at;   /* when something that waits may go on; 0: nothing waits */
 	uint64_t dispatches;

@@ -12,6 +12,7 @@
 #include "scheduler/core/request_events.h"
 #include "scheduler/core/resident.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/policies.h"
@@ -266,6 +267,8 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 	if (event->type == MEDUSA_SCHED_EVENT_RESIDENT || event->type == MEDUSA_SCHED_EVENT_RUNNING)
 		md_keep_told(s);
 	s->happened += event->type != MEDUSA_SCHED_EVENT_TIMER && event->type != MEDUSA_SCHED_EVENT_MEMORY_REPORT;
+	if (event->type != MEDUSA_SCHED_EVENT_TIMER)
+		md_stuck_stir(s, s->now);
 	if (s->refuse_large)
 		md_requests_refuse_too_large(s);
 	md_alarms_ring(s);
@@ -276,6 +279,8 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 	md_dispatch(s);
 	md_keep_next(s);
 	md_preload_next(s);
+	if (s->action_count)
+		md_stuck_stir(s, s->now + 1);
 	set_timer(s);
 	md_actions_list(s);
 	*actions = s->action_list;
