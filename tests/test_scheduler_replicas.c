@@ -69,6 +69,29 @@ Test(scheduler_replicas, a_gpu_that_drains_does_not_count)
 	script_end(&r);
 }
 
+/* A dead process serves nobody: its successor is loaded elsewhere while what it has left behind leaves. */
+Test(scheduler_replicas, what_a_dead_process_has_left_does_not_count)
+{
+	struct medusa_sched_function f = script_model(10);
+	f.max_replicas = 1;
+	f.evict_ns = SECOND;
+	script_start(&r, &(struct setup){.gpus = 2});
+	script_add(&r, f);
+	script_arrive(&r, 1, 0);
+	script_copied(&r, 1);
+	script_forget(&r);
+	script_step(&r, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED});
+	expect(&r, "offload t2 weights f0 gpu0\nswap t3 weights f0 gpu1 host\nrun b2 f0 gpu1 [1]\n");
+	script_transfer(&r, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, 2);
+	expect(&r, "offload t4 weights f0 gpu0\n");
+	script_evicted(&r, 4);
+	script_copied(&r, 3);
+	script_done(&r, 1);
+	script_arrive(&r, 2, 0);
+	expect(&r, "run b3 f0 gpu1 [2]\n");
+	script_end(&r);
+}
+
 /* A limit that is lowered: what lies on two GPUs stays, and no third one is begun. */
 Test(scheduler_replicas, a_limit_that_is_lowered)
 {

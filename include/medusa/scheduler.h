@@ -156,7 +156,8 @@ struct medusa_sched_function {
 	int continuous;
 	/*
 	 * GPUs that may hold or load its own weights or context, or run it, at one time; 0: all. GPUs that drain or are lost
-	 * do not count. What lies on more GPUs already (MEDUSA_SCHED_EVENT_RESIDENT, or the limit was higher) stays there
+	 * do not count, nor does what a dead process has left behind (MEDUSA_SCHED_EVENT_FUNCTION_FAILED, _BACKBONE_FAILED),
+	 * which serves nobody while it leaves. What lies on more GPUs already (MEDUSA_SCHED_EVENT_RESIDENT, or the limit was higher) stays there
 	 * until it is evicted.
 	 */
 	uint32_t max_replicas;
