@@ -352,6 +352,36 @@ Test(scheduler_join, a_run_is_timed_from_its_own_join)
 	script_end(&n);
 }
 
+/* An engine whose only request had a time-out may hang: nothing starts there until the answer, or until it is asked again. */
+Test(scheduler_join, no_engine_starts_beside_one_that_may_hang)
+{
+	for (int answered = 0; answered < 2; answered++) {
+		one_engine(&(struct setup){.slots = 2, .options = {.run_timeout_ns = 10 * SECOND}}, 10, 0);
+		script_wait(&n, 10 * SECOND);
+		expect(&n, "abort 1 b1 timed out\nreject 1 timed out\n");
+		script_arrive(&n, 2, 0);
+		script_wait(&n, 9 * SECOND);
+		expect(&n, "");
+		cr_assert_eq(script_books(&n, 0).waiting, 0, "others are kept from a GPU that it cannot have");
+		if (answered)
+			script_step(&n, (struct medusa_sched_event){
+					    .type = MEDUSA_SCHED_EVENT_DONE, .request = 1, .batch = n.batches[0]});
+		script_wait(&n, 2 * SECOND);
+		expect(&n, answered ? "run b2 f0 gpu0 [2]\n" : "abort 1 b1 timed out\nrun b2 f0 gpu0 [2]\n");
+		script_end(&n);
+	}
+}
+
+/* Another GPU takes what waits. */
+Test(scheduler_join, another_gpu_takes_over_from_an_engine_that_may_hang)
+{
+	one_engine(&(struct setup){.gpus = 2, .slots = 2, .options = {.run_timeout_ns = 10 * SECOND, .retries = 1}}, 10,
+		   0);
+	script_wait(&n, 10 * SECOND);
+	expect(&n, "abort 1 b1 timed out\nswap t2 weights f0 gpu1 host\nrun b2 f0 gpu1 [1]\n");
+	script_end(&n);
+}
+
 Test(scheduler_join, a_batch_takes_requests_again_when_its_time_out_is_answered)
 {
 	one_engine(&(struct setup){.options = {.run_timeout_ns = 10 * SECOND}}, 10, 0);

@@ -144,14 +144,15 @@ struct medusa_sched_function {
 	uint64_t swap_peer_ns;  /* ... from a peer GPU; 0: computed */
 	uint64_t keep_alive_ns; /* without a call for so long, its own artifacts leave GPUs and host; 0: they stay */
 	uint32_t max_batch;     /* 0: 1, or with `continuous`: unlimited */
-	uint32_t max_parallel;  /* its batches at the same time; 0: 1 */
+	uint32_t max_parallel;  /* its batches at the same time, without those that are lost (TIMED_OUT); 0: 1 */
 	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
 	double slo_percentile; /* part of the requests that must meet the objective; 0: 0.98 */
 	int abortable;         /* a request of it can be stopped while it runs, see MEDUSA_SCHED_ACTION_ABORT */
 	/*
 	 * Its engine batches by itself: requests join a batch that runs, up to max_batch at one time, whatever the batching
-	 * policy says, see MEDUSA_SCHED_ACTION_JOIN. It has one batch on a GPU; max_parallel counts GPUs.
+	 * policy says, see MEDUSA_SCHED_ACTION_JOIN. It has one batch on a GPU; max_parallel counts GPUs. After a time-out
+	 * nothing of it starts on that GPU until the node has answered the MEDUSA_SCHED_ACTION_ABORT, or is asked again.
 	 */
 	int continuous;
 	/*

@@ -124,8 +124,11 @@ static bool attend(struct medusa_sched *s, uint32_t request)
 	const struct md_request *r = &s->requests[request];
 	if (r->state == MD_WAITING)
 		return attend_waiting(s, request);
-	if (r->state == MD_STRAY)
-		return md_stray_ask(s, request);
+	if (r->state == MD_STRAY) {
+		bool asked = md_stray_ask(s, request);
+		s->requests[request].asked_again |= asked;
+		return asked;
+	}
 	if (r->expires <= s->now)
 		return md_run_lost(s, request);
 	return md_abort_request(s, request,

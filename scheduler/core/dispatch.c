@@ -129,7 +129,7 @@ bool md_has_place(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	const struct md_gpu *g = &s->gpus[gpu];
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	return md_gpu_open(s, gpu) && md_replica_may(s, function, gpu) &&
+	return md_gpu_open(s, gpu) && md_replica_may(s, function, gpu) && !md_join_hangs(s, function, gpu) &&
 	       (!s->placement->bound || s->functions[function].home == gpu) &&
 	       md_fits_empty(s, function, gpu, kv + g->foreign + md_keep_beside(s, function, gpu));
 }

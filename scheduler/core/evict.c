@@ -131,7 +131,7 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	struct found found = look(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
 	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	if (!found.usable || md_join_batch(s, function, gpu) != NONE ||
+	if (!found.usable || md_join_batch(s, function, gpu) != NONE || md_join_hangs(s, function, gpu) ||
 	    !claims_allow(s, function, gpu, found.missing > 0))
 		return false;
 	int64_t bytes = (int64_t)(found.missing + kv), free = md_free_bytes(s, gpu);

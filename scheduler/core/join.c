@@ -27,6 +27,18 @@ uint32_t md_join_batch(const struct medusa_sched *s, uint32_t function, uint32_t
 	return NONE;
 }
 
+bool md_join_hangs(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	if (!s->functions[function].spec.continuous)
+		return false;
+	for (uint32_t b = s->functions[function].first_batch; b != NONE; b = s->batches[b].own_older)
+		for (uint32_t r = s->batches[b].strays.head; s->batches[b].gpu == gpu && r != NONE;
+		     r = s->requests[r].next)
+			if (!s->requests[r].asked_again)
+				return true;
+	return false;
+}
+
 /* One of whose requests no end came in time takes nobody: its engine may hang. */
 static bool has_room(const struct medusa_sched *s, const struct md_batch *b)
 {

@@ -13,6 +13,11 @@ enum md_join {
 
 /* The batch of a continuous function on this GPU, unless it hangs. NONE: there is none, or it is another function. */
 uint32_t md_join_batch(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
+/*
+ * Whether a continuous function has a batch on this GPU one of whose requests no end came in time, and the node may still
+ * answer: its engine may hang, so nothing of it starts there. If no answer has come until the node is asked again, it may.
+ */
+bool md_join_hangs(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* Whether it has a batch (on this GPU; NONE: on any) that may take another request, as soon as GPU and memory allow. */
 bool md_joinable(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* Whether artifacts of a batch that may take another request are still on their way. */

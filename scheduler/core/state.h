@@ -86,6 +86,7 @@ struct md_request {
 	bool own_kv;      /* its KV memory was stated for it, and is not just the function's */
 	bool counted;     /* for its function's objective */
 	uint8_t aborting; /* RUNNING: for which reason the node was asked to stop it; 0: it was not */
+	bool asked_again; /* STRAY: an ABORT was not answered in time */
 	uint8_t losses;   /* how often it was lost with its GPU or backbone, and tried again for that */
 };
 
