@@ -70,6 +70,7 @@ static const char *used_of(const json_t *gpu, char text[48])
 void md_worker_print_status(const json_t *status)
 {
 	char used[32], limit[48], foreign[32];
+	const json_t *pool = json_object_get(status, "pool");
 	size_t i;
 	const json_t *gpu, *tenant;
 	md_plain_line(stdout, "medusa-worker %s, process %lld, up for %lld s%s", text_of(status, "version"),
@@ -88,6 +89,10 @@ void md_worker_print_status(const json_t *status)
 		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"
 		   : json_is_true(json_object_get(gpu, "draining")) ? "; drained"
 								    : "");
+	if (json_is_object(pool))
+		printf("pool: %s, of which %s held, %s cached; %lld engines found no room\n",
+		       size_of(pool, "bytes", used), size_of(pool, "held_bytes", limit),
+		       size_of(pool, "cached_bytes", foreign), number(pool, "full"));
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
 	    stdout,
 	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; %.1f "

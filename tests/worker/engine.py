@@ -8,6 +8,7 @@ import ctypes
 import http.server
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ parser.add_argument("--die-at-start", action="store_true")
 parser.add_argument("--ignore-term", action="store_true")
 parser.add_argument("--token", type=float, default=0.001, help="seconds between two pieces")
 parser.add_argument("--device-mb", type=int, default=0, help="device memory, which counts requests")
+parser.add_argument("--weights-mb", type=int, default=0, help="more of it, which never changes")
+parser.add_argument("--weights-seed", type=int, default=0, help="what it holds")
 parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
 options = parser.parse_args()
@@ -42,6 +45,10 @@ class Device:
         self.must("cuCtxCreate_v2", ctypes.byref(self.context), 0, 0)
         self.must("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(self.bytes))
         self.must("cuMemsetD8_v2", self.address, ctypes.c_ubyte(1), ctypes.c_size_t(self.bytes))
+        self.weights, self.content = ctypes.c_uint64(), random.Random(options.weights_seed).randbytes(options.weights_mb << 20)
+        if self.content:
+            self.must("cuMemAlloc_v2", ctypes.byref(self.weights), ctypes.c_size_t(len(self.content)))
+            self.must("cuMemcpyHtoD_v2", self.weights, self.content, ctypes.c_size_t(len(self.content)))
 
     def must(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)
@@ -63,6 +70,10 @@ class Device:
             found = ctypes.create_string_buffer(self.bytes)
             self.must("cuMemcpyDtoH_v2", found, self.address, ctypes.c_size_t(self.bytes))
             right = found.raw == bytes([self.value]) * self.bytes
+            if self.content:
+                found = ctypes.create_string_buffer(len(self.content))
+                self.must("cuMemcpyDtoH_v2", found, self.weights, ctypes.c_size_t(len(self.content)))
+                right = right and found.raw == self.content
             self.value = self.value % 250 + 1
             self.must("cuMemsetD8_v2", self.address, ctypes.c_ubyte(self.value), ctypes.c_size_t(self.bytes))
             self.must("cuCtxSynchronize")

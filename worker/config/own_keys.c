@@ -37,7 +37,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("state", MD_KEY_TEXT, NODE(state), NULL),
     MD_KEY("trace_time", MD_KEY_TIME, NODE(trace_ns), "24h"),
     MD_KEY("control", MD_KEY_TEXT, NODE(control), NULL),
-    MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0", .note = NOT_YET),
+    MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0"),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,
 	   .wanted = "at least 1024 bytes are wanted"),
     MD_KEY("bodies_limit", MD_KEY_BYTES, NODE(bodies_limit), "1GB", .low = 1024,

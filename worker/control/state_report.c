@@ -116,6 +116,17 @@ static json_t *describe_tenants(const struct md_worker *worker)
 	return tenants;
 }
 
+/* null: each engine has a pool of its own. */
+static json_t *describe_pool(const struct md_worker *worker)
+{
+	struct md_worker_pool_sizes sizes;
+	if (!md_pool_sizes(worker, &sizes))
+		return json_null();
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "bytes", (json_int_t)sizes.bytes, "held_bytes",
+			 (json_int_t)sizes.held, "cached_bytes", (json_int_t)sizes.cached, "free_bytes",
+			 (json_int_t)sizes.free, "full", (json_int_t)worker->pool.full);
+}
+
 json_t *md_report_status(const struct md_worker *worker)
 {
 	json_int_t loaded = 0, waiting = 0, running = 0;
@@ -132,11 +143,12 @@ json_t *md_report_status(const struct md_worker *worker)
 		sum.failed += md_metrics_failed(&model->requests);
 		sum.left_running += md_metrics_cancelled(&model->requests);
 	}
-	json_t *made = json_pack(
-	    "{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (int)getpid(), "version", MD_VERSION,
-	    "uptime_s", (json_int_t)(time(NULL) - worker->began), "port", (int)worker->port, "draining",
-	    md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count, "loaded", loaded,
-	    "waiting", waiting, "running", running, "gpus", describe_gpus(worker), "tenants", describe_tenants(worker));
+	json_t *made =
+	    json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pid", (int)getpid(), "version",
+		      MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port", (int)worker->port,
+		      "draining", md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count,
+		      "loaded", loaded, "waiting", waiting, "running", running, "gpus", describe_gpus(worker),
+		      "tenants", describe_tenants(worker), "pool", describe_pool(worker));
 	put_ends(made, &sum);
 	return made;
 }

@@ -224,6 +224,8 @@ static void take_record(struct md_worker *worker, const char *name)
 	}
 	struct md_model *model = find_model(worker, record.model);
 	const char *why = misfit(model, &record, &gpu);
+	if (*record.swap_name && !md_pool_adopt(worker, record.model, record.pid) && !why)
+		why = "its pool is not the one that all engines share";
 	if (why)
 		end_stray(worker, &record, pidfd, why);
 	else

@@ -303,6 +303,27 @@ static void put_tenants(FILE *out, const struct md_worker *worker)
 	put_tenant_requests(out, worker);
 }
 
+static void put_pool(FILE *out, const struct md_worker *worker)
+{
+	struct md_worker_pool_sizes sizes;
+	if (!md_pool_sizes(worker, &sizes))
+		return;
+	const struct {
+		const char *name, *help;
+		uint64_t value;
+	} all[] = {{"pool_bytes", "Host memory for engines that are swapped out (medusa.pool_bytes).", sizes.bytes},
+		   {"pool_held_bytes", "Of it, what engines that are out need.", sizes.held},
+		   {"pool_cached_bytes", "Of it, what is kept for the next time.", sizes.cached},
+		   {"pool_free_bytes", "Of it, what is free.", sizes.free}};
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		begin(out, all[i].name, "gauge", all[i].help);
+		fprintf(out, "medusa_worker_%s %" PRIu64 "\n", all[i].name, all[i].value);
+	}
+	begin(out, "pool_full_total", "counter",
+	      "Engines that were stopped and not swapped, because the pool was full.");
+	fprintf(out, "medusa_worker_pool_full_total %" PRIu64 "\n", worker->pool.full);
+}
+
 static void put_accounting(FILE *out, struct md_worker *worker)
 {
 	begin(out, "gpu_seconds_total", "counter", "Time in which the engine had requests.");
@@ -333,6 +354,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 			      offsetof(struct md_model, loads));
 		put_tenants(out, worker);
 		put_scheduler(out, worker);
+		put_pool(out, worker);
 		put_accounting(out, worker);
 	}
 	if (!out || fclose(out) || !text)

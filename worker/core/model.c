@@ -343,6 +343,11 @@ static void on_changed(void *context)
 	md_info("model %s: %s", model->id, md_engine_state_name(md_engine_state(model->engine)));
 }
 
+static void on_crowded(void *context)
+{
+	md_pool_is_full(context);
+}
+
 static int output(void *context)
 {
 	struct md_model *model = context;
@@ -350,4 +355,4 @@ static int output(void *context)
 }
 
 const struct md_engine_events md_model_events = {
-    .settled = on_settled, .failed = on_failed, .changed = on_changed, .output = output};
+    .settled = on_settled, .failed = on_failed, .changed = on_changed, .crowded = on_crowded, .output = output};

@@ -187,6 +187,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
 	MD_FORWARD(md_templates_create(worker, has_place ? place : options->state, err));
+	md_pool_begin(worker);
 	MD_FORWARD(md_models_create(worker, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
@@ -200,7 +201,8 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
 	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
-	return md_adopt_begin(worker, place, err);
+	MD_FORWARD(md_adopt_begin(worker, place, err));
+	return md_pool_make(worker, err);
 }
 
 /* One after the other, as far as they fit. What fails is said, and starts again with the first request. */
@@ -229,6 +231,7 @@ static void end(struct service *service)
 	md_job_end_all(worker);
 	md_adopt_end(worker);
 	md_models_destroy(worker);
+	md_pool_end(worker);
 	md_templates_destroy(worker);
 	md_decisions_end(worker);
 	md_drain_destroy(worker->drain);
@@ -249,7 +252,7 @@ static void end(struct service *service)
 enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
 			      struct md_error *err)
 {
-	struct service service = {.worker = {.config = config}};
+	struct service service = {.worker = {.config = config, .pool = {.fd = -1}}};
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing */
 	enum md_status status = begin(&service, options, err);

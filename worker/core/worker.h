@@ -16,6 +16,7 @@
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
 #include "worker/core/model_keep.h"
+#include "worker/core/host_pool.h"
 #include "worker/core/tenants.h"
 #include "worker/engine/engine.h"
 #include "http/call.h"
@@ -145,6 +146,7 @@ struct md_worker {
 	size_t model_count;        /* with those that have ended */
 	struct md_model **current; /* by their indexes in config */
 	char *swap_command, *restore_command;
+	struct md_worker_pool pool;
 	struct md_gpus *gpus;
 	int64_t began;    /* seconds since 1970 */
 	unsigned port;    /* of HTTP; 0: a Unix socket */

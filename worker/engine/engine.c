@@ -25,6 +25,7 @@
 #define ADOPT_ASKS 60u /* medusa-swap is asked where the memory is: a swap that was under way may take its time */
 #define ADOPT_ASK_MS 500u
 #define SWAP_EXIT_NONE 3 /* of medusa-swap: there is no such engine or process */
+#define SWAP_EXIT_ROOM 6 /* of medusa-swap out: the pool has too little room */
 
 struct md_engine {
 	struct event_base *base;
@@ -263,8 +264,10 @@ static void await_health(struct md_engine *engine)
 static void run_command(struct md_engine *engine)
 {
 	const struct md_engine_settings *settings = engine->settings;
-	struct md_engine_command command = {
-	    .argv = settings->argv, .extra = settings->environment, .output = engine->events->output(engine->context)};
+	struct md_engine_command command = {.argv = settings->argv,
+					    .extra = settings->environment,
+					    .output = engine->events->output(engine->context),
+					    .inherits = settings->inherits};
 	struct md_error err = {0};
 	if (md_engine_process_start(engine->processes, &command, on_ended, engine, &engine->process, &err) != MD_OK) {
 		fail_start(engine, err.message);
@@ -395,6 +398,13 @@ static void describe_failure(struct md_engine *engine, const char *verb, int sta
 		snprintf(why, size, "medusa-swap %s %s%s%s", verb, what, *said ? ": " : "", said);
 }
 
+/* medusa-swap out was refused, because the pool is full; nothing has changed. */
+static bool has_no_room(const struct md_engine *engine, int status)
+{
+	return engine->settings->swapping == MD_ENGINE_SWAP_RUN && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == SWAP_EXIT_ROOM;
+}
+
 static void on_swap_ended(void *context, int status)
 {
 	struct md_engine *engine = context;
@@ -410,6 +420,9 @@ static void on_swap_ended(void *context, int status)
 		on_asked(engine, done || (!leaving && uses_no_gpu(engine, status)));
 	} else if (done) {
 		settle(engine, leaving ? MD_ENGINE_SWAPPED : MD_ENGINE_READY);
+	} else if (leaving && has_no_room(engine, status)) {
+		engine->events->crowded(engine->context);
+		md_engine_stop(engine); /* which is what was wanted: its device memory goes */
 	} else if (!leaving && engine->process) {
 		give_up(engine, why); /* a process that has lost its device would fail each time */
 	} else {

@@ -36,6 +36,7 @@ struct md_engine_settings {
 	const char *const *fork_environment; /* then, in place of `environment` */
 	char *const *stop_argv;              /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
 	const char *const *environment;      /* "NAME=VALUE", ends with NULL; may be NULL */
+	const int *inherits;                 /* what the command has as MD_ENGINE_INHERITED; NULL: nothing */
 	const char *swap_command;            /* path of medusa-swap; may be NULL with MD_ENGINE_SWAP_NEVER */
 	const char *host;                    /* the Host header of requests to it */
 	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
@@ -56,7 +57,9 @@ struct md_engine_events {
 	 */
 	void (*failed)(void *context, const char *why);
 	void (*changed)(void *context); /* the state has changed, for whoever shows it */
-	int (*output)(void *context);   /* where what its commands print goes, borrowed; -1: nowhere */
+	void (*crowded)(
+	    void *context); /* it should be SWAPPED, and the pool has no room: `settled` follows when it is STOPPED */
+	int (*output)(void *context); /* where what its commands print goes, borrowed; -1: nowhere */
 };
 
 /* NULL: out of memory. */

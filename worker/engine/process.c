@@ -20,6 +20,7 @@
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
+#define INHERITED (STDERR_FILENO + 1)
 #define KEEPER_AGAIN_S 1u /* until one is forked again that has ended soon, or could not be */
 #define KILLED_MS 5000    /* until a process that got SIGKILL is gone */
 #define LOOK_MS 5u
@@ -299,7 +300,9 @@ static int spawn(const struct md_engine_command *command, char *const *environme
 	else
 		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+	if (command->inherits)
+		posix_spawn_file_actions_adddup2(&actions, *command->inherits, INHERITED);
+	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + (command->inherits ? 2 : 1));
 	posix_spawnattr_setpgroup(&attributes, 0);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);

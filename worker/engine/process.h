@@ -27,13 +27,15 @@ struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_proce
 struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
 	const char *const
-	    *extra;  /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
-	int output;  /* gets stdout and stderr; borrowed. -1: /dev/null does */
-	bool helper; /* see md_engine_keeper_add */
+	    *extra;          /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
+	int output;          /* gets stdout and stderr; borrowed. -1: /dev/null does */
+	bool helper;         /* see md_engine_keeper_add */
+	const int *inherits; /* a descriptor, which is MD_ENGINE_INHERITED there. NULL: none */
 };
+#define MD_ENGINE_INHERITED "3"
 
 /*
- * Starts a command: stdin is empty, signals are as at a login, no other descriptor is open in it. `ended` is called from
+ * Starts a command: stdin is empty, signals are as at a login, no descriptor but the ones above is open in it. `ended` is called from
  * the loop when its first process has ended, with the status of waitpid(2); the process is no longer there then.
  */
 enum md_status md_engine_process_start(struct md_engine_processes *processes, const struct md_engine_command *command,
