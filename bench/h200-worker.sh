@@ -10,7 +10,6 @@ cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 work=${WORK:-$(mktemp -d)}
 trace=${TRACE:?the path of a trace: TIMESTAMP,ContextTokens,GeneratedTokens, such as azure-llm-2023-conv.csv}
-export MEDUSA_BUILD=${MEDUSA_BUILD:-$PWD/$build}
 export LD_LIBRARY_PATH=$MEDUSA_BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 machine() {
