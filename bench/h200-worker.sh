@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Many models behind one medusa-worker on a GPU that holds a few of them (worker_models.py). Recorded in bench/results/h200-worker.md.
 # "7b": 16 models of Llama 2 7B's shape in 60 GB. "small": 16 models of Qwen1.5-1.8B's shape in 19 GB, also with the driver's checkpoints, for
-# which 16 large models would need more host memory than machines have. STEPS chooses; WORK is a folder with room for the weights' files
+# which 16 large models would need more host memory than machines have. "nothing": from a request to its first token when no engine runs. STEPS chooses; WORK is a folder with room for the weights' files
 # (27 GB and 15 GB), TRACE a CSV of arrivals and lengths.
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ machine() {
 }
 
 common=(--trace "$trace" --max-context "${MAX_CONTEXT:-256}" --max-tokens "${MAX_TOKENS:-16}")
-for step in ${STEPS:-7b small}; do
+for step in ${STEPS:-7b small nothing}; do
 	machine
 	case $step in
 	7b)
@@ -29,6 +29,10 @@ for step in ${STEPS:-7b small}; do
 		python3 bench/worker_models.py "$work/small" ${VARIANTS:-fits ours lru checkpoint cold artifact} "${common[@]}" --recipe models/recipes/qwen1.5-1.8b.yaml --files \
 			--weights 4 --vocabulary 151936 --memory 4.7GB --budget 19GB --pool "${POOL:-60GB}" --engine "--kv-blocks 300 --batches 1,2,4,8" \
 			--rate "${RATE:-3}" --seconds "${SECONDS_EACH:-40}"
+		;;
+	nothing)
+		python3 bench/worker_from_nothing.py "$work/nothing" --recipe models/recipes/llama2-7b.yaml --engine "--kv-blocks 160 --batches 1,2,4,8" \
+			--rounds "${ROUNDS:-3}"
 		;;
 	*) echo "h200-worker.sh: no step $step" >&2 && exit 2 ;;
 	esac
