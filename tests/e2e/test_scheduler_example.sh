@@ -39,11 +39,13 @@ cat >"$work/expected.out" <<'END'
  7000.0 ms  timer
             abort a copy: timed out
             abort request 3: timed out
-            set timer 8000.0 ms
+            set timer 7005.0 ms
  7001.0 ms  transfer failed
             swap in weights of chat, 12000 MB
             run request 3 of chat, after 1 copies
  7001.0 ms  done: request 3
+ 7005.0 ms  timer
+            set timer 12001.0 ms
  7481.0 ms  transfer done
  7511.0 ms  first token: request 3
  7541.0 ms  KV changed: request 3
@@ -53,12 +55,10 @@ cat >"$work/expected.out" <<'END'
  7581.0 ms  done: request 3
  7610.0 ms  KV changed: request 4
  7650.0 ms  done: request 4
- 8000.0 ms  timer
  8100.0 ms  arrival: request 5
             run request 5 of chat, after 0 copies
-            set timer 609100.0 ms
  8100.0 ms  arrival: request 6
-            set timer 9000.0 ms
+            set timer 9100.0 ms
  8100.0 ms  arrival: request 7
             reject request 7: quota
  8130.0 ms  first token: request 5
