@@ -95,9 +95,8 @@ void md_worker_print_status(const json_t *status)
 		       size_of(pool, "cached_bytes", foreign), number(pool, "full"));
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
 	    stdout,
-	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; %.1f "
-	    "GPU "
-	    "seconds",
+	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; "
+	    "%.1f GPU seconds",
 	    text_of(tenant, "tenant"), json_real_value(json_object_get(tenant, "weight")), number(tenant, "waiting"),
 	    number(tenant, "running"), number(tenant, "served"), number(tenant, "refused"), number(tenant, "failed"),
 	    number(tenant, "cancelled"), json_real_value(json_object_get(tenant, "gpu_seconds")));

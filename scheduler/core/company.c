@@ -13,8 +13,8 @@
 #include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
 
-#define PATIENCE                                                                                                       \
-	5000000000ull /* ns: so long what is there serves requests while another function waits for it to leave */
+/* ns: so long what is there serves requests while another function waits for it to leave */
+#define PATIENCE 5000000000ull
 
 /* ---- what is there ---------------------------------------------------------------------------------------------- */
 

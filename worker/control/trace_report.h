@@ -9,8 +9,7 @@
 
 /*
  * {"state": path of the SQLite file, "gpus": [{"memory_bytes"}], "policies": {KIND: name}, "retries", "ruled": groups or a matrix,
- * "tenants": [{"name",
- * "weight", "max_waiting", "max_running"}], "models": [{"model", "memory_bytes", "kv_bytes", "max_batch", "swaps",
+ * "tenants": [{"name", "weight", "max_waiting", "max_running"}], "models": [{"model", "memory_bytes", "kv_bytes", "max_batch", "swaps",
  * "load_s", "start_s", "leave_s", "first_token_s", "keep_alive_s", "slo_s", "goal", "min_replicas", "pinned"}]}. Times are
  * what the scheduler counts on; load_s: of a swap-in, or of a start if the model is not swapped. The caller owns the
  * reference; NULL: out of memory.

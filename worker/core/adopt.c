@@ -193,8 +193,8 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 	take_names(model, record);
 	model->gpu = gpu;
 	model->adopting = true;
-	if (!is_out(model,
-		    record)) /* what is in host memory needs no word: the scheduler believes all models to be there */
+	/* what is in host memory needs no word: the scheduler believes all models to be there */
+	if (!is_out(model, record))
 		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
 								      .artifact = MEDUSA_SCHED_CLASS_WEIGHTS,
 								      .gpu = gpu,
