@@ -51,7 +51,7 @@ def main():
     while not options.no_torch and "ready:" not in read(f"{folder}/state/template-torch.log"):
         time.sleep(0.1)
     times = [[] for _ in rows]
-    for turn in range(options.rounds):
+    for _ in range(options.rounds):
         for i in range(len(rows)):
             answer = ask(worker.port, i, *FIRST)
             if isinstance(answer, str):

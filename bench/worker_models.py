@@ -230,7 +230,7 @@ def run(options, variant, requests):
         print(f"{variant}: lost: {answer}", file=sys.stderr)
     changed = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
     return {"variant": variant, "warm_s": warmed, "seconds": took, "lost": len(answers) - len(good), "alone": [a[0] for a in alone if not isinstance(a, str)], "ttft": [a[0] for a in good], "total": [a[1] for a in good],
-            "tokens": [a[2] if not isinstance(a, str) else None for a in answers], "changed": changed, "gpu_bytes": after.get("medusa_worker_gpu_used_bytes")}
+            "tokens": [a[2] if not isinstance(a, str) else None for a in answers], "changed": changed}
 
 
 def percentile(values, part):

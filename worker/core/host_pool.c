@@ -16,7 +16,7 @@
 #include "swap/pool.h"
 #include "worker/core/worker.h"
 
-#define MD_LOG_DOMAIN "worker"
+#define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define LINK "/memfd:medusa-swap-pool"
