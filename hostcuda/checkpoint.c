@@ -208,7 +208,9 @@ static void *serve(void *unused)
 	atomic_store(&thread_id, (int)syscall(SYS_gettid));
 	for (;;) {
 		pthread_t thread;
-		int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+		struct pollfd asked = {.fd = listening, .events = POLLIN};
+		/* A thread that waits in accept4 holds a free descriptor already, which the engine may need. */
+		int fd = poll(&asked, 1, -1) == 1 ? accept4(listening, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd < 0)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		else if (md_thread_start(&thread, serve_one, (void *)(intptr_t)fd))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuCheckpointProcess*: a process that is locked, loses its share of the device, and goes on, on this device or another. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -317,6 +318,29 @@ Test(hostcuda_checkpoint, pairs_move_it_to_another_device)
 	cr_assert_eq(asked('x'), 4);
 	cr_assert_eq(free_bytes_of(0), all);
 	cr_assert_eq(free_bytes_of(1), all - its);
+}
+
+/* Whether the thread of this process sleeps in the kernel. */
+static bool sleeps(int thread)
+{
+	char path[64], state = 0;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	FILE *stat = fopen(path, "re");
+	cr_assert(stat && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1, "%s", path);
+	fclose(stat);
+	return state == 'S';
+}
+
+/* accept4 takes the number of its result before it waits, so a thread that waits in it takes one from the process. */
+Test(hostcuda_checkpoint, the_thread_that_waits_for_requests_takes_no_descriptor)
+{
+	int thread;
+	ok(md_cuda.cuCheckpointProcessGetRestoreThreadId(getpid(), &thread));
+	while (!sleeps(thread))
+		usleep(1000);
+	for (int number = 0; number < 64; number++)
+		if (fcntl(number, F_GETFD) < 0)
+			cr_assert_eq(fcntl(target.fd, F_DUPFD, number), number, "%d is free and cannot be had", number);
 }
 
 Test(hostcuda_checkpoint, a_lock_waits_for_calls_but_not_for_ever)
