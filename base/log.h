@@ -7,8 +7,9 @@ enum md_log_level { MD_LOG_ERROR, MD_LOG_WARN, MD_LOG_INFO, MD_LOG_DEBUG };
 
 /*
  * Reads MEDUSA_LOG=error|warn|info|debug (default warn) and MEDUSA_LOG_FILE=path (default stderr) once, on first use.
- * Lines read "medusa DOMAIN: message"; a .c file defines MD_LOG_DOMAIN before including this header. Bytes that a
- * terminal would act upon are escaped (base/plain.h), and a line is cut at about 1,000 bytes.
+ * Lines read "medusa DOMAIN: message", or "DOMAIN: message" where the domain is a command's name (medusa-...); a .c file
+ * defines MD_LOG_DOMAIN before including this header. Bytes that a terminal would act upon are escaped (base/plain.h),
+ * and a line is cut at about 1,000 bytes.
  */
 void md_log(enum md_log_level level, const char *domain, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int md_log_enabled(enum md_log_level level);

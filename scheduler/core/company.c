@@ -13,9 +13,6 @@
 #include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
 
-/* ns: so long what is there serves requests while another function waits for it to leave */
-#define PATIENCE 5000000000ull
-
 /* ---- what is there ---------------------------------------------------------------------------------------------- */
 
 /* Whether anything of its own is on a GPU, or on its way there or from there, or it runs. */
@@ -155,13 +152,12 @@ static bool is_behind(const struct medusa_sched *s, uint32_t function)
 static bool has_had_turn(const struct medusa_sched *s, uint32_t function, uint32_t waits)
 {
 	const struct md_function *f = &s->functions[function], *other = &s->functions[waits];
-	uint64_t patience = s->options.max_wait_ns / 16 < PATIENCE ? s->options.max_wait_ns / 16 : PATIENCE;
 	uint64_t since = other->company_since > f->loaded_at ? other->company_since : f->loaded_at;
 	uint32_t own = md_first_waiting(s, function), first = md_first_waiting(s, waits);
 	if (own != NONE && s->requests[own].tenant == s->requests[first].tenant &&
 	    s->requests[first].rank > s->requests[own].rank)
 		return true;
-	return s->now - since >= patience;
+	return s->now - since >= md_patience(s);
 }
 
 bool md_company_yields(const struct medusa_sched *s, uint32_t function)

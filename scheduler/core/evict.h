@@ -8,7 +8,8 @@
 /* True if the first of the GPU's claims, which there must be, has waited so long that nothing else starts there. */
 bool md_claim_is_old(const struct medusa_sched *s, uint32_t gpu);
 uint64_t md_claim_age(const struct medusa_sched *s, uint32_t gpu); /* ns, since then or since another one was served */
-uint64_t md_patience(const struct medusa_sched *s);                /* ns after which a claim is old */
+/* ns after which a claim is old, and after which a function that has to leave serves no further requests */
+uint64_t md_patience(const struct medusa_sched *s);
 /* True if a batch of the function could have memory on the GPU, now or after evictions; of a continuous one: another. */
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 /* True if it could on an empty GPU. */
