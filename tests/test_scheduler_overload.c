@@ -101,8 +101,11 @@ Test(scheduler_overload, what_was_loaded_stays_in_use_for_a_while)
 
 /* ---- whose first token is computed first ---- */
 
-/* Two wait for the slot: the first one's start is due first, and takes four times as long. */
-static void wait_for_the_slot(bool misses)
+/*
+ * Two wait for the slot: the first one's start is due first, and takes four times as long. The second one's function has
+ * lost so many requests.
+ */
+static void wait_for_the_slot(bool misses, uint32_t lost)
 {
 	script_start(&n, &(struct setup){.slots = 1, .options.queueing = "medusa"});
 	script_add(&n, model(1, 0));
@@ -115,6 +118,7 @@ static void wait_for_the_slot(bool misses)
 	script_arrive(&n, 1, 0);
 	n.sched->first_class.ended = 10;
 	n.sched->first_class.missed = misses ? 5 : 0;
+	n.sched->functions[2].ended += lost; /* so many were late */
 	script_arrive(&n, 2, 1);
 	script_arrive(&n, 3, 2);
 	script_forget(&n);
@@ -123,15 +127,23 @@ static void wait_for_the_slot(bool misses)
 
 Test(scheduler_overload, the_start_that_is_due_first_comes_first)
 {
-	wait_for_the_slot(false);
+	wait_for_the_slot(false, 1000000);
 	expect(&n, "run b5 f1 gpu0 [2]\n");
 	script_end(&n);
 }
 
 Test(scheduler_overload, when_many_are_late_the_quickest_comes_first)
 {
-	wait_for_the_slot(true);
+	wait_for_the_slot(true, 0);
 	expect(&n, "run b5 f2 gpu0 [3]\n");
+	script_end(&n);
+}
+
+/* A function that is far from its percentile does not cost another one its own. */
+Test(scheduler_overload, when_many_are_late_those_that_can_reach_their_percentile_come_first)
+{
+	wait_for_the_slot(true, 1000000);
+	expect(&n, "run b5 f1 gpu0 [2]\n");
 	script_end(&n);
 }
 

@@ -2,6 +2,7 @@
 /* Tenants of the scheduler: their parts of the GPUs' time, and their limits. */
 #include <stdlib.h>
 
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;
@@ -155,6 +156,89 @@ Test(scheduler_tenants, a_batch_divides_its_time)
 	script_done(&n, 2000);
 	cr_assert_eq(state_of(1).gpu_ns, 150 * MS, "%llu ns: %s", (unsigned long long)state_of(1).gpu_ns, n.log);
 	cr_assert_eq(state_of(2).gpu_ns, 150 * MS);
+	script_end(&n);
+}
+
+/* One batch of the function, made of what waits meanwhile. */
+static void start_a_batch(uint32_t max_batch)
+{
+	struct medusa_sched_function f = script_model(1);
+	f.max_batch = max_batch;
+	script_start(&n, &(struct setup){.options.batching = "medusa"});
+	script_add(&n, f);
+	script_serve(&n, 1, 0);
+	arrive(2, 0, 0, 0);
+	script_forget(&n);
+}
+
+Test(scheduler_tenants, places_in_a_batch_are_given_out_by_weight)
+{
+	start_a_batch(4);
+	add_tenant(1, 0, 0);
+	add_tenant(3, 0, 0);
+	flood(0, 1, 8);
+	flood(0, 2, 8);
+	script_done(&n, 2);
+	expect(&n, "run b3 f0 gpu0 [1000 2000 2001 2002]\n");
+	script_end(&n);
+}
+
+/* Only the first places are given out one by one. */
+Test(scheduler_tenants, a_batch_of_more_tenants_than_places_that_are_given_out)
+{
+	enum { TENANTS = 24 };
+	start_a_batch(TENANTS);
+	uint64_t ran[TENANTS + 1];
+	for (uint32_t i = 1; i <= TENANTS; i++) {
+		add_tenant(1, 0, 0);
+		arrive(1000u * i, 0, i, 0);
+	}
+	script_done(&n, 2);
+	cr_assert_eq(last_run(ran, TENANTS + 1), TENANTS);
+	for (uint32_t i = 0; i < TENANTS; i++)
+		cr_assert_eq(ran[i], 1000u * (i + 1), "place %u: %llu", i, (unsigned long long)ran[i]);
+	script_end(&n);
+}
+
+/* Of two tenants that have had equally much, the one goes first that has waited longer; of those that came together, the first one. */
+Test(scheduler_tenants, age_decides_between_equals)
+{
+	start_a_batch(1);
+	add_tenant(1, 0, 0);
+	add_tenant(1, 0, 0);
+	arrive(2000, 0, 2, 0);
+	n.now += MS;
+	arrive(1000, 0, 1, 0);
+	script_done(&n, 2);
+	expect(&n, "run b3 f0 gpu0 [2000]\n");
+	script_end(&n);
+	start_a_batch(1);
+	add_tenant(1, 0, 0);
+	add_tenant(1, 0, 0);
+	arrive(2000, 0, 2, 0);
+	arrive(1000, 0, 1, 0);
+	script_done(&n, 2);
+	expect(&n, "run b3 f0 gpu0 [1000]\n");
+	script_end(&n);
+}
+
+/* A tenant whose functions could not start for a minute catches up with 10 s, whatever its weight. */
+Test(scheduler_tenants, who_could_not_start_catches_up_with_ten_seconds)
+{
+	uint32_t served[4] = {0};
+	start_a_batch(1);
+	add_tenant(1, 0, 0);
+	add_tenant(2, 0, 0);
+	flood(0, 1, 200);
+	flood(0, 2, 200);
+	n.sched->tenants[1].turn = n.sched->turn = 100e9;
+	n.sched->tenants[2].turn = 40e9;
+	script_done(&n, 2);
+	serve(100, equal, served);
+	cr_assert(served[1] <= 2, "%u of 100 were not the one's that had waited", served[1]);
+	served[1] = served[2] = 0;
+	serve(90, equal, served);
+	cr_assert(served[1] >= 28 && served[1] <= 32, "then it had %u of 90, and 30 were due", served[1]);
 	script_end(&n);
 }
 

@@ -159,8 +159,9 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
  * functions leave it that take most of the GPUs' time and are far from their goal anyway, so that most functions stay,
  * until it asks for less than before. They come back as soon as the first class would still ask for less than what the
  * node has been seen to bear.
- * While the first class misses more than it may, those of its functions go first that take least time for a request:
- * what is late already loses nothing, and most are in time.
+ * While the first class misses more than it may, those of its functions go first that can reach their percentile
+ * soon, and of these and of the others those that take least time for a request: what is late already loses nothing, most
+ * are in time, and functions that are beyond rescue do not cost others their percentile.
  * Every MD_OLDEST_TURN-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
@@ -168,9 +169,10 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
 
 #define EVIDENCE 20
 #define MISSES 0.03
-#define LOWER 0.9
+#define LOWER 0.8
 #define RAISE 1.02
 #define MOVES 4 /* functions that one step moves, and one */
+#define HORIZON_S 300.0
 
 /* GPU time until the first token, including the copy if no GPU has the weights. */
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
@@ -196,6 +198,19 @@ static bool misses_much(const struct medusa_sched *s)
 	return s->first_class.missed > MISSES * s->first_class.ended;
 }
 
+/* How far the function is from its goal: requests that must be in time in a row to reach it; 0: it reaches it. */
+static double deficit(const struct md_function *f)
+{
+	double p = f->spec.slo_percentile, lacking = p * (double)f->ended - (double)f->met;
+	return lacking <= 0 || p >= 1 ? 0 : lacking / (1 - p);
+}
+
+/* It would not reach its goal within HORIZON_S if all its requests were in time. */
+static bool is_far_from_goal(const struct medusa_sched *s, const struct md_function *f)
+{
+	return deficit(f) > HORIZON_S * md_rate_per_s(&f->rate, s->now);
+}
+
 static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
@@ -204,13 +219,13 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	if (s->dispatches % MD_OLDEST_TURN == 0 && s->oldest_waiting == first && s->now - r->arrived > MD_LONG_WAIT)
 		return (struct md_key){-1, r->arrived};
 	if (r->late || (md_has_tenants(s) && md_is_late(s, first)))
-		return (struct md_key){3, r->arrived};
+		return (struct md_key){4, r->arrived};
 	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
 	if (deadline == UINT64_MAX)
-		return (struct md_key){1, r->arrived + MD_LONG_WAIT};
+		return (struct md_key){2, r->arrived + MD_LONG_WAIT};
 	if (f->high && misses_much(s))
-		return (struct md_key){0, takes_each_ns(s, function)};
-	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
+		return (struct md_key){is_far_from_goal(s, f) ? 1 : 0, takes_each_ns(s, function)};
+	return (struct md_key){f->high ? 2 : 3, deadline > takes ? deadline - takes : 0};
 }
 
 /* GPU seconds per second that the function asks for until its goals are reached: as measured if those are its ends. */
@@ -229,13 +244,6 @@ static double kept_burden(const struct medusa_sched *s)
 	for (uint32_t f = 0; f < s->function_count; f++)
 		sum += s->functions[f].high && !s->functions[f].gone ? burden(s, f) : 0;
 	return sum;
-}
-
-/* How far the function is from its goal: requests that must be in time in a row to reach it; 0: it reaches it. */
-static double deficit(const struct md_function *f)
-{
-	double p = f->spec.slo_percentile, lacking = p * (double)f->ended - (double)f->met;
-	return lacking <= 0 || p >= 1 ? 0 : lacking / (1 - p);
 }
 
 /*
