@@ -309,6 +309,21 @@ Test(scheduler_tenants, weights_change)
 	script_end(&n);
 }
 
+/* What a tenant has had too much, or too little, stays the same time. */
+Test(scheduler_tenants, what_was_had_stays_the_same_time_when_a_weight_changes)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(1));
+	add_tenant(4, 0, 0);
+	n.sched->turn = 7e9;
+	n.sched->tenants[1].turn = 10e9;
+	change_tenant(1, 2, 0, 0);
+	cr_assert_float_eq(n.sched->tenants[1].turn, 13e9, 1, "12 s of weight 4: %g", n.sched->tenants[1].turn);
+	change_tenant(1, 0, 0, 0); /* the default: 1 */
+	cr_assert_float_eq(n.sched->tenants[1].turn, 19e9, 1, "12 s of weight 1: %g", n.sched->tenants[1].turn);
+	script_end(&n);
+}
+
 /* Also what waited before there were tenants, late or not, has its place; each tenant's requests go by arrival. */
 Test(scheduler_tenants, tenants_come_while_requests_wait)
 {
