@@ -16,7 +16,7 @@
 #define MOST_FUNCTIONS 96 /* the functions that are called most are planned for; the others load on demand */
 
 #define PLAN_WORK 1000 /* places that one plan examines: a step takes some tens of microseconds */
-#define IDLE_PART 10    /* this part of a GPU is not filled ahead of requests */
+#define IDLE_PART 10   /* this part of a GPU is not filled ahead of requests */
 
 /* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
 

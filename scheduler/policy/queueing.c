@@ -171,8 +171,8 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
 #define MISSES 0.03
 #define LOWER 0.8
 #define RAISE 1.02
-#define MOVES 4 /* functions that one step moves, and one */
-#define HORIZON_S 300.0
+#define MOVES 4         /* functions that one step moves, and one */
+#define HORIZON_S 300.0 /* so soon a function can reach its percentile, or it comes second */
 
 /* GPU time until the first token, including the copy if no GPU has the weights. */
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
@@ -205,7 +205,7 @@ static double deficit(const struct md_function *f)
 	return lacking <= 0 || p >= 1 ? 0 : lacking / (1 - p);
 }
 
-/* It would not reach its goal within HORIZON_S if all its requests were in time. */
+/* The function would not reach its goal within HORIZON_S if all its requests were in time. */
 static bool is_far_from_goal(const struct medusa_sched *s, const struct md_function *f)
 {
 	return deficit(f) > HORIZON_S * md_rate_per_s(&f->rate, s->now);
