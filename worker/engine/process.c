@@ -2,10 +2,8 @@
 #include "worker/engine/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +14,15 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "worker/engine/keeper.h"
+#include "worker/engine/process_spawn.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define INHERITED (STDERR_FILENO + 1)
 #define KEEPER_AGAIN_S 1u /* until one is forked again that has ended soon, or could not be */
 #define KILLED_MS 5000    /* until a process that got SIGKILL is gone */
 #define LOOK_MS 5u
 #define LOOKS_MAX 2000u /* at what is left of a process group; then nothing is waited for any more */
-
-extern char **environ;
 
 struct md_engine_process {
 	struct md_engine_processes *processes;
@@ -248,71 +244,6 @@ struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_proce
 
 /* ---- starting ---- */
 
-static size_t count(const char *const *list)
-{
-	size_t entries = 0;
-	while (list && list[entries])
-		entries++;
-	return entries;
-}
-
-static size_t name_size(const char *entry)
-{
-	return strcspn(entry, "=");
-}
-
-static bool is_replaced(const char *entry, const char *const *extra, size_t extras)
-{
-	for (size_t i = 0; i < extras; i++)
-		if (name_size(extra[i]) == name_size(entry) && !strncmp(extra[i], entry, name_size(entry)))
-			return true;
-	return false;
-}
-
-const char **md_engine_process_environment(const char *const *extra)
-{
-	size_t extras = count(extra), own = count((const char *const *)environ), used = 0;
-	const char **made = malloc((own + extras + 1) * sizeof(*made));
-	if (!made)
-		return NULL;
-	for (size_t i = 0; i < own; i++)
-		if (!is_replaced(environ[i], extra, extras))
-			made[used++] = environ[i];
-	for (size_t i = 0; i < extras; i++)
-		if (!is_replaced(extra[i], extra + i + 1, extras - i - 1)) /* the last one of a name counts */
-			made[used++] = extra[i];
-	made[used] = NULL;
-	return made;
-}
-
-static int spawn(const struct md_engine_command *command, char *const *environment, pid_t *pid)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t none, all;
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attributes);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	if (command->output >= 0)
-		posix_spawn_file_actions_adddup2(&actions, command->output, STDOUT_FILENO);
-	else
-		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-	if (command->inherits)
-		posix_spawn_file_actions_adddup2(&actions, *command->inherits, INHERITED);
-	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + (command->inherits ? 2 : 1));
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	int failure = posix_spawnp(pid, command->argv[0], &actions, &attributes, command->argv, environment);
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attributes);
-	return failure;
-}
-
 static void enter(struct md_engine_processes *processes, struct md_engine_process *made, bool helper,
 		  void (*ended)(void *context, int status), void *context)
 {
@@ -330,11 +261,11 @@ enum md_status md_engine_process_start(struct md_engine_processes *processes, co
 				       struct md_engine_process **process, struct md_error *err)
 {
 	MD_AUTO_FREE struct md_engine_process *made = calloc(1, sizeof(*made));
-	MD_AUTO_FREE const char **environment = md_engine_process_environment(command->extra);
+	MD_AUTO_FREE const char **environment = md_process_environment(command->extra);
 	if (!made || !environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
 	made->pidfd = -1;
-	int failure = spawn(command, (char *const *)environment, &made->pid);
+	int failure = md_process_spawn(command, (char *const *)environment, &made->pid);
 	if (failure)
 		return md_error_set(err, failure == ENOMEM ? MD_ERR_NO_MEMORY : MD_ERR_NOT_FOUND,
 				    "could not be started: %.200s: %s", command->argv[0], strerror(failure));

@@ -49,8 +49,6 @@ enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pi
 				       void (*ended)(void *context, int status), void *context,
 				       struct md_engine_process **process, struct md_error *err);
 #define MD_ENGINE_STATUS_UNKNOWN (-1)
-/* What a process would be started with: this process's variables, with `extra`. Texts are borrowed; the list is the caller's. */
-const char **md_engine_process_environment(const char *const *extra); /* NULL: out of memory */
 pid_t md_engine_process_id(const struct md_engine_process *process);
 /* To the whole group. */
 void md_engine_process_signal(const struct md_engine_process *process, int signal);

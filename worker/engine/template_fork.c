@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "worker/engine/process_spawn.h"
 
 #define ANSWER_S 10
 #define ANSWER_MAX 4096u
@@ -102,7 +103,7 @@ static json_t *list_words(char *const *argv)
 
 static json_t *list_variables(const char *const *extra)
 {
-	MD_AUTO_FREE const char **all = md_engine_process_environment(extra);
+	MD_AUTO_FREE const char **all = md_process_environment(extra);
 	json_t *made = all ? json_object() : NULL;
 	for (const char *const *at = all; made && *at; at++) {
 		size_t size = strcspn(*at, "=");
