@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 
+from adopt_parts import keeper_of, records
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
 
 folder = sys.argv[1]
@@ -44,26 +45,10 @@ def restart(daemon, text, between=None, env=None):
     return Daemon(daemon.folder, text, env=env)
 
 
-def records(daemon):
-    return sorted(glob.glob(f"{daemon.control}.engines/engine-*.json"))
-
-
 def end(daemon, pids=()):
     check("the exit code", 0, daemon.stop())
     until("its engines have ended", lambda: not any(lives(pid) for pid in pids))
     check("no record is left", [], records(daemon))
-
-
-def keeper_of(daemon):
-    """The keeper is the process that listens in the folder of the engines."""
-    for status in glob.glob("/proc/[0-9]*/comm"):
-        try:
-            with open(status, encoding="utf-8") as file:
-                if file.read() == "medusa-keeper\n" and os.readlink(f"{status[:-4]}fd/4") == f"{os.path.realpath(daemon.control)}.engines":
-                    return int(status.split("/")[2])
-        except (OSError, http.client.HTTPException):
-            pass
-    return None
 
 
 # Two engines, one behind a shell; requests run when the daemon is killed.
