@@ -27,6 +27,7 @@ Test(worker_config, empty_file_has_defaults)
 	cr_assert(config->node.bodies_limit == 1000000000 && config->node.connection_limit == 4096);
 	cr_assert(config->node.write_ns == 120 * SECOND && config->node.write_waiting_ns == 10 * SECOND);
 	cr_assert_str_eq(config->node.policies.eviction, "medusa");
+	cr_assert_str_eq(config->node.cgroup, "auto");
 	md_worker_config_destroy(config);
 	md_worker_config_destroy(NULL);
 	md_worker_config_destroy(read_config("# nothing but a comment ${env.NOT_THERE}\n"));
@@ -132,6 +133,9 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"medusa:\n  listen: 127.0.0.1:99999\n",
 	     "c.yaml:2: medusa.listen is \"127.0.0.1:99999\": ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH"},
 	    {"medusa: {listen: here}", "medusa.listen is \"here\": ADDRESS:PORT"},
+	    {"medusa: {cgroup: here/there}",
+	     "medusa.cgroup is \"here/there\": auto, off or the absolute path of a folder of cgroups is wanted"},
+	    {"medusa: {cgroup: ''}", "medusa.cgroup is \"\": auto, off or"},
 	    {"medusa: {control: /" LONG "}", "medusa.control: the path of a socket has at most 107 bytes"},
 	    {"medusa: {gpus: [{memory: 4GB}, {memory: 2GB}]}\nmodels:\n  a:\n    cmd: x ${PORT}\n    medusa:\n"
 	     "      swap: off\n      memory: 5GB\n",
@@ -331,6 +335,7 @@ Test(worker_config, own_keys_are_read)
 	    "macros: {dir: /var/lib/x}\nmedusa:\n  gpus: [{memory: 60GB, slots: 2}, {uuid: GPU-1}]\n  host_memory: "
 	    "200GiB\n"
 	    "  policies: {eviction: lru}\n  tenants:\n  - {name: t, keys: [k1, k2], weight: 2.5, max_running: 4}\n"
+	    "  cgroup: off\n"
 	    "  templates: {torch: {cmd: 'python -c \"import torch\"', env: [A=1]}}\n  retries: 2\n"
 	    "  listen: 0.0.0.0:80\n  state: ${dir}/state.db\n  control: ${dir}/s\n  pool_bytes: 8GB\n  body_limit: "
 	    "1MB\n"
@@ -348,6 +353,7 @@ Test(worker_config, own_keys_are_read)
 	cr_assert(node->template_count == 1 && node->retries == 2 && node->body_limit == 1000000);
 	assert_words(node->templates[0].argv, "python|-c|import torch");
 	cr_assert_str_eq(node->state, "/var/lib/x/state.db");
+	cr_assert_str_eq(node->cgroup, "off");
 	cr_assert_str_eq(own->artifact, "a.medusa");
 	cr_assert(own->memory_bytes == 12000000000 && own->host_memory_bytes == 1000 && own->slo_ns == 800000000);
 	cr_assert(own->goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN && own->priority == -3 && own->pin);

@@ -115,7 +115,10 @@ int main(int argc, char *argv[])
 	if (!config)
 		return md_options_report(&command, &err);
 	say_notes(config);
-	code = check ? MD_EXIT_OK : serve(config);
+	if (md_service_check(config, &err) != MD_OK)
+		code = md_options_report(&command, &err);
+	else
+		code = check ? MD_EXIT_OK : serve(config);
 	md_worker_config_destroy(config);
 	return code;
 }

@@ -12,7 +12,8 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/family.c' ':!swap/pool_file.c' # /proc/PID/stat
 	':!worker/core/host_pool.c' ':!worker/engine/port_owner.c' ':!worker/engine/process_facts.c' # /proc/PID and /proc/net
 	':!worker/engine/keeper.c' ':!worker/engine/keeper_process.c' # a folder and a lock of its own; /dev/null
-	':!worker/engine/template_fork.c' # /dev/null
+	':!worker/engine/template_fork.c' ':!worker/engine/process_spawn.c' # /dev/null
+	':!worker/engine/cgroup.c' ':!worker/engine/cgroup_folder.c' # /proc/PID, and files of cgroups
 	':!tools/verify_report.c'   # a report of its own
 	':!tools/workplace.c' ':!tools/preload.c' ':!tools/folder.c' # folders of their own, and a lock
 	':!tools/cache_pack.c' ':!tools/cache_tree.c' ':!tools/cache_write.c' # files below a folder, which no link leads out of

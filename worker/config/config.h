@@ -237,16 +237,17 @@ struct md_config_node {
 	uint32_t tenant_count;
 	const struct md_config_template *templates;
 	uint32_t template_count;
-	uint32_t retries;                    /* of a request whose engine failed before it sent a byte */
-	uint64_t adopt_ns;                   /* engines wait so long for the next daemon if this one is killed */
-	const char *listen;                  /* "": the command line's */
-	const char *state;                   /* path of SQLite's file; "": none is kept */
-	uint64_t trace_ns;                   /* single requests are kept there for so long; 0: not at all */
-	const char *control;                 /* path of the Unix socket; "": the default */
-	uint64_t pool_bytes;                 /* host memory for swapped engines together; 0: each has its own */
-	uint64_t body_limit;                 /* bytes of a request's body */
-	uint64_t bodies_limit;               /* bytes of the bodies of all requests that are there */
-	uint32_t connection_limit;           /* of HTTP */
+	uint32_t retries;          /* of a request whose engine failed before it sent a byte */
+	uint64_t adopt_ns;         /* engines wait so long for the next daemon if this one is killed */
+	const char *cgroup;        /* "auto", "off" or the path of a folder of cgroups, for those of engines */
+	const char *listen;        /* "": the command line's */
+	const char *state;         /* path of SQLite's file; "": none is kept */
+	uint64_t trace_ns;         /* single requests are kept there for so long; 0: not at all */
+	const char *control;       /* path of the Unix socket; "": the default */
+	uint64_t pool_bytes;       /* host memory for swapped engines together; 0: each has its own */
+	uint64_t body_limit;       /* bytes of a request's body */
+	uint64_t bodies_limit;     /* bytes of the bodies of all requests that are there */
+	uint32_t connection_limit; /* of HTTP */
 	uint64_t write_ns, write_waiting_ns; /* a client may take nothing of its answer; the same while requests wait */
 };
 

@@ -33,6 +33,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL),
     MD_KEY("retries", MD_KEY_COUNT, NODE(retries), "1", .high = 10),
     MD_KEY("adopt_time", MD_KEY_TIME, NODE(adopt_ns), "30s"),
+    MD_KEY("cgroup", MD_KEY_TEXT, NODE(cgroup), "auto"),
     MD_KEY("listen", MD_KEY_TEXT, NODE(listen), NULL),
     MD_KEY("state", MD_KEY_TEXT, NODE(state), NULL),
     MD_KEY("trace_time", MD_KEY_TIME, NODE(trace_ns), "24h"),
@@ -343,6 +344,14 @@ static enum md_status check_sockets(struct md_config_build *build, const struct 
 	return MD_OK;
 }
 
+static enum md_status check_cgroup(struct md_config_build *build, const struct md_tree *medusa, const char *cgroup)
+{
+	if (strcmp(cgroup, "auto") != 0 && strcmp(cgroup, "off") != 0 && *cgroup != '/')
+		return md_tree_refuse(md_tree_find(medusa, "cgroup"), build->err,
+				      "auto, off or the absolute path of a folder of cgroups is wanted");
+	return MD_OK;
+}
+
 enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections)
 {
 	struct md_macro_scope scope = {.forest = build->forest, .global = &build->macros};
@@ -353,6 +362,7 @@ enum md_status md_config_read_node(struct md_config_build *build, struct md_conf
 	}
 	MD_FORWARD(md_keys_read(build, &md_config_node_keys, sections->medusa, &source));
 	MD_FORWARD(check_sockets(build, sections->medusa, &source.node));
+	MD_FORWARD(check_cgroup(build, sections->medusa, source.node.cgroup));
 	MD_FORWARD(read_gpus(build, source.gpus, &source.node));
 	MD_FORWARD(read_policies(build, source.policies, &source.node.policies));
 	MD_FORWARD(read_tenants(build, source.tenants, &source.node));

@@ -57,7 +57,8 @@ static json_t *describe(const struct md_model *model)
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
 	enum md_engine_state engine = md_engine_state(model->engine);
 	bool away = engine == MD_ENGINE_STOPPED || engine == MD_ENGINE_SWAPPED;
-	uint64_t memory = model->config->own.memory_bytes;
+	uint64_t memory = model->config->own.memory_bytes, host = 0;
+	bool counted = md_engine_memory(model->engine, &host);
 	medusa_sched_function_get(model->worker->sched, model->function, &state);
 	json_t *made =
 	    json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id, "state",
@@ -67,6 +68,7 @@ static json_t *describe(const struct md_model *model)
 		      (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
 		      "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
 		      *model->last_failure ? json_string(model->last_failure) : json_null());
+	json_object_set_new(made, "host_memory_bytes", bytes_or_null(host, counted));
 	put_ends(made, &model->requests);
 	return made;
 }

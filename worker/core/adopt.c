@@ -9,6 +9,7 @@
 
 #include "worker/core/worker.h"
 #include "worker/engine/adopt_record.h"
+#include "worker/engine/cgroup.h"
 #include "worker/engine/keeper.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
@@ -63,7 +64,8 @@ static void on_stray_deadline(evutil_socket_t fd, short what, void *context)
 }
 
 /* Without memory for it, it is killed with what is not adopted. */
-static void end_stray(struct md_worker *worker, const struct md_adopt_record *record, int pidfd, const char *why)
+static void end_stray(struct md_worker *worker, const struct md_adopt_record *record, const struct md_engine_left *left,
+		      const char *why)
 {
 	struct timeval wait = {.tv_sec = STRAY_S};
 	struct md_error err = {0};
@@ -77,20 +79,23 @@ static void end_stray(struct md_worker *worker, const struct md_adopt_record *re
 		stray->deadline = evtimer_new(worker->base, on_stray_deadline, stray);
 	}
 	if (!stray || !stray->deadline || event_add(stray->deadline, &wait) ||
-	    md_engine_process_adopt(worker->processes, record->pid, pidfd, on_stray_ended, stray, &stray->process,
+	    md_engine_process_adopt(worker->processes, left->pid, left->pidfd, on_stray_ended, stray, &stray->process,
 				    &err) != MD_OK) {
-		close(pidfd);
+		close(left->pidfd);
+		md_cgroup_close(left->cgroup);
 		if (stray)
 			free_stray(stray);
 		return;
 	}
+	if (left->cgroup)
+		md_engine_process_keep_cgroup(stray->process, left->cgroup);
 	worker->adopt->strays = stray;
 	md_engine_process_signal(stray->process, away ? SIGKILL : SIGTERM);
 }
 
 bool md_adopt_has_strays(const struct md_worker *worker)
 {
-	return worker->adopt && worker->adopt->strays;
+	return worker->adopt && (worker->adopt->strays || md_engine_processes_wait(worker->processes));
 }
 
 /* ---- which engine is whose ---- */
@@ -185,8 +190,9 @@ static void take_names(struct md_model *model, const struct md_adopt_record *rec
 		snprintf(model->mark, sizeof(model->mark), "%s=%s", MD_ENGINE_MARK, record->mark);
 }
 
-/* pidfd is taken over. */
-static void adopt(struct md_model *model, const struct md_adopt_record *record, int pidfd, uint32_t gpu)
+/* What is left is taken over. */
+static void adopt(struct md_model *model, const struct md_adopt_record *record, const struct md_engine_left *left,
+		  uint32_t gpu)
 {
 	struct md_worker *worker = model->worker;
 	struct md_error err = {0};
@@ -201,35 +207,49 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);
-	if (md_engine_adopt(model->engine, record->pid, pidfd, is_out(model, record), record->template, &err) == MD_OK)
+	if (md_engine_adopt(model->engine, left, is_out(model, record), record->template, &err) == MD_OK)
 		return;
-	close(pidfd);
+	close(left->pidfd);
+	md_cgroup_close(left->cgroup);
 	md_engine_stop(model->engine);
+}
+
+/* A record that names another cgroup than that of its process is not believed, and costs no engine. */
+static struct md_cgroup *find_cgroup(const struct md_adopt_record *record)
+{
+	struct md_error err = {0};
+	struct md_cgroup *found = *record->cgroup ? md_cgroup_open(record->cgroup, record->pid, &err) : NULL;
+	if (*record->cgroup && !found)
+		md_warn("model %s: its engine of an earlier daemon is not in the cgroup of its record: %s",
+			record->model, err.message);
+	return found;
 }
 
 static void take_record(struct md_worker *worker, const char *name)
 {
 	struct md_adopt_record record;
+	struct md_engine_left left;
 	struct md_error err = {0};
 	uint32_t gpu = 0;
-	int pidfd;
 	if (md_adopt_record_read(worker->adopt->folder, name, &record, &err) != MD_OK) {
 		md_warn("this record of an engine is ignored: %s", err.message);
 		return;
 	}
-	if (md_adopt_record_find(&record, &pidfd, &err) != MD_OK) {
+	if (md_adopt_record_find(&record, &left.pidfd, &err) != MD_OK) {
 		md_warn("model %s: its engine of an earlier daemon is not adopted: %s", record.model, err.message);
 		md_adopt_record_remove(worker->adopt->folder, record.pid);
 		return;
 	}
+	left.pid = record.pid;
+	left.cgroup = find_cgroup(&record);
 	struct md_model *model = find_model(worker, record.model);
 	const char *why = misfit(model, &record, &gpu);
 	if (*record.swap_name && !md_pool_adopt(worker, record.model, record.pid) && !why)
 		why = "its pool is not the one that all engines share";
 	if (why)
-		end_stray(worker, &record, pidfd, why);
+		end_stray(worker, &record, &left, why);
 	else
-		adopt(model, &record, pidfd, gpu);
+		adopt(model, &record, &left, gpu);
 }
 
 static int is_record(const struct dirent *entry)
@@ -264,6 +284,8 @@ static void write_record(struct md_model *model, pid_t pid)
 		snprintf(record.mark, sizeof(record.mark), "%s", strchr(model->mark, '=') + 1);
 	snprintf(record.swap_name, sizeof(record.swap_name), "%s",
 		 model->settings.swap_name ? model->settings.swap_name : "");
+	const struct md_cgroup *cgroup = md_engine_cgroup(model->engine);
+	snprintf(record.cgroup, sizeof(record.cgroup), "%s", cgroup ? md_cgroup_path(cgroup) : "");
 	snprintf(record.state, sizeof(record.state), "%s", md_engine_state_name(md_engine_state(model->engine)));
 	snprintf(record.gpu_uuid, sizeof(record.gpu_uuid), "%s", name_of(model->worker, model->gpu));
 	if (!hash_command(model, record.command))
@@ -297,6 +319,12 @@ void md_adopt_serves(struct md_worker *worker)
 				worker->config->node.adopt_ns / 1000000u);
 }
 
+static void on_cleared(void *context)
+{
+	struct md_worker *worker = context;
+	event_active(worker->look, EV_TIMEOUT, 0);
+}
+
 enum md_status md_adopt_begin(struct md_worker *worker, const char *folder, struct md_error *err)
 {
 	if (md_engine_keeper_has_place(md_engine_processes_keeper(worker->processes))) {
@@ -307,6 +335,7 @@ enum md_status md_adopt_begin(struct md_worker *worker, const char *folder, stru
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for engines of an earlier daemon");
 		md_process_boot(worker->adopt->boot, sizeof(worker->adopt->boot));
 		look_around(worker);
+		md_engine_processes_clear(worker->processes, on_cleared, worker);
 	}
 	md_adopt_serves(worker);
 	return MD_OK;

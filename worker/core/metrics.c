@@ -169,6 +169,19 @@ static void put_states(FILE *out, const struct md_worker *worker)
 	}
 }
 
+/* Of engines that are there, where the kernel counts it. */
+static void put_memory(FILE *out, const struct md_worker *worker)
+{
+	uint64_t bytes;
+	begin(out, "engine_memory_bytes", "gauge", "Host memory of the engine's processes, where it is counted.");
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		if (!md_engine_memory(worker->current[i]->engine, &bytes))
+			continue;
+		put_name(out, "engine_memory_bytes", worker->current[i]);
+		fprintf(out, "} %" PRIu64 "\n", bytes);
+	}
+}
+
 /* The estimates that the scheduler has; what was not measured yet is not there. */
 static void put_learned(FILE *out, const struct md_worker *worker)
 {
@@ -346,6 +359,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 		put_requests(out, worker);
 		put_counters(out, worker);
 		put_states(out, worker);
+		put_memory(out, worker);
 		put_learned(out, worker);
 		put_histogram(out, worker, "time_to_first_byte_seconds",
 			      "From the request to the first byte of the answer.",

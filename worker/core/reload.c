@@ -263,6 +263,7 @@ static void name_all_later(const struct md_config_node *a, const struct md_confi
 		   result);
 	name_later("medusa.retries", a->retries == b->retries, result);
 	name_later("medusa.templates", same_templates(a, b), result);
+	name_later("medusa.cgroup", same_name(a->cgroup, b->cgroup), result);
 	name_later("medusa.listen", same_name(a->listen, b->listen), result);
 	name_later("medusa.control", same_name(a->control, b->control), result);
 	name_later("medusa.state", same_name(a->state, b->state), result);

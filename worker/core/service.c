@@ -20,6 +20,7 @@
 #include "worker/core/notify.h"
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
+#include "worker/engine/cgroup.h"
 #include "worker/engine/keeper.h"
 #include "worker/engine/swap_sockets.h"
 
@@ -151,6 +152,21 @@ static enum md_status check_keeper(const struct md_worker *worker, const char *p
 	    process, place);
 }
 
+/* The keeper has made the folder that tells this daemon's cgroups from those of others. */
+static enum md_status begin_cgroups(struct md_worker *worker, const char *place, struct md_error *err)
+{
+	struct md_cgroups *made;
+	bool has_place = md_engine_keeper_has_place(md_engine_processes_keeper(worker->processes));
+	MD_FORWARD(md_cgroups_create(worker->config->node.cgroup, has_place ? place : NULL, &made, err));
+	md_engine_processes_use_cgroups(worker->processes, made);
+	return MD_OK;
+}
+
+enum md_status md_service_check(const struct md_worker_config *config, struct md_error *err)
+{
+	return md_cgroups_check(config->node.cgroup, err);
+}
+
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
 	static const struct md_http_front_events events = {
@@ -165,6 +181,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");
 	MD_FORWARD(check_keeper(worker, place, err));
+	MD_FORWARD(begin_cgroups(worker, place, err));
 	worker->log_writer = md_log_writer_create(worker->base, false);
 	if (!worker->log_writer)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "the process that writes the logs of engines: %s",

@@ -13,6 +13,9 @@ struct md_service_options {
 	const char *control; /* path of the control socket; NULL: the configuration's, else the default */
 };
 
+/* What can be found out without serving: whether the machine has what the configuration names. */
+enum md_status md_service_check(const struct md_worker_config *config, struct md_error *err);
+
 /*
  * Serves until SIGINT or SIGTERM, or a drain that ends it; SIGHUP reads the configuration anew. Prints to stdout, once it listens, one line: "listening on ADDRESS:PORT". The second
  * signal ends requests at once.

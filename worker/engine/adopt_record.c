@@ -25,7 +25,7 @@
 
 /* ---- fields ---- */
 
-/* Each is there once, and there are no others. */
+/* Each is there once, and there are no others; an optional one may be missing, and is empty then. */
 struct text_field {
 	const char *key;
 	size_t offset, size;
@@ -36,10 +36,11 @@ struct text_field {
 #member, offsetof(struct md_adopt_record, member), sizeof(((struct md_adopt_record *)0)->member)       \
 	}
 
-static const struct text_field texts[] = {TEXT(model),    TEXT(boot),      TEXT(command), TEXT(mark),
-					  TEXT(template), TEXT(swap_name), TEXT(state),   TEXT(gpu_uuid)};
+static const struct text_field texts[] = {TEXT(model),     TEXT(boot),  TEXT(command),  TEXT(mark),  TEXT(template),
+					  TEXT(swap_name), TEXT(state), TEXT(gpu_uuid), TEXT(cgroup)};
 static const char *const numbers[] = {"version", "pid", "began", "gpu"};
 #define TEXTS (sizeof(texts) / sizeof(*texts))
+#define OPTIONAL 1u /* the last of the texts */
 #define NUMBERS (sizeof(numbers) / sizeof(*numbers))
 
 static bool is_plain(const char *text)
@@ -120,8 +121,11 @@ static char *make_line(const struct md_adopt_record *record, size_t *size)
 	md_json_number(&json, "pid", (uint64_t)record->pid);
 	md_json_number(&json, "began", record->began);
 	md_json_number(&json, "gpu", record->gpu);
-	for (size_t i = 0; i < TEXTS; i++)
-		md_json_text(&json, texts[i].key, (const char *)record + texts[i].offset);
+	for (size_t i = 0; i < TEXTS; i++) {
+		const char *value = (const char *)record + texts[i].offset;
+		if (*value || i < TEXTS - OPTIONAL)
+			md_json_text(&json, texts[i].key, value);
+	}
 	md_json_end(&json);
 	if (!fclose(out))
 		return text;
@@ -169,6 +173,7 @@ static enum md_status read_line(struct md_file_bytes *bytes, struct md_adopt_rec
 	MD_FORWARD(md_json_read_line((char *)bytes->data, bytes->size, fields, FIELDS_MAX, &count, err));
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(take_field(&fields[i], record, err));
+	count += !*record->cgroup;
 	if (count != TEXTS + NUMBERS)
 		return md_error_set(err, MD_ERR_CORRUPT, "it has %zu keys, and a record has %zu", count,
 				    TEXTS + NUMBERS);

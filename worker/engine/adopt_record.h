@@ -23,6 +23,7 @@ struct md_adopt_record {
 	char state[16];                   /* md_engine_state_name */
 	uint32_t gpu;                     /* index in the configuration */
 	char gpu_uuid[128];               /* "": the configuration names none */
+	char cgroup[4096];                /* path of its cgroup; "": none, and the file does not say it */
 };
 
 /* Whether a name in the folder is that of a record. */

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "worker/engine/cgroup.h"
+#include "worker/engine/cgroup_folder.h"
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
@@ -267,7 +269,8 @@ static void run_command(struct md_engine *engine)
 	struct md_engine_command command = {.argv = settings->argv,
 					    .extra = settings->environment,
 					    .output = engine->events->output(engine->context),
-					    .inherits = settings->inherits};
+					    .inherits = settings->inherits,
+					    .model = settings->name};
 	struct md_error err = {0};
 	if (md_engine_process_start(engine->processes, &command, on_ended, engine, &engine->process, &err) != MD_OK) {
 		fail_start(engine, err.message);
@@ -304,6 +307,7 @@ static void on_forked(void *context, pid_t pid)
 		on_not_forked(engine, err.message);
 		return;
 	}
+	md_engine_process_enclose(engine->process, engine->settings->name);
 	snprintf(engine->origin, sizeof(engine->origin), "%s", template->socket);
 	md_info("model %s: its engine is process %d, from template %s", engine->settings->name, (int)pid,
 		template->name);
@@ -496,10 +500,13 @@ static void on_asked(struct md_engine *engine, bool done)
 		await_health(engine);
 }
 
-enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, const char *origin,
-			       struct md_error *err)
+enum md_status md_engine_adopt(struct md_engine *engine, const struct md_engine_left *left, bool swapped,
+			       const char *origin, struct md_error *err)
 {
-	MD_FORWARD(md_engine_process_adopt(engine->processes, pid, pidfd, on_ended, engine, &engine->process, err));
+	MD_FORWARD(md_engine_process_adopt(engine->processes, left->pid, left->pidfd, on_ended, engine,
+					   &engine->process, err));
+	if (left->cgroup)
+		md_engine_process_keep_cgroup(engine->process, left->cgroup);
 	snprintf(engine->origin, sizeof(engine->origin), "%s", origin);
 	if (engine->settings->swapping == MD_ENGINE_SWAP_NEVER) {
 		await_health(engine);
@@ -520,6 +527,17 @@ pid_t md_engine_process_of(const struct md_engine *engine)
 const char *md_engine_origin(const struct md_engine *engine)
 {
 	return engine->origin;
+}
+
+const struct md_cgroup *md_engine_cgroup(const struct md_engine *engine)
+{
+	return engine->process ? md_engine_process_cgroup(engine->process) : NULL;
+}
+
+bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes)
+{
+	const struct md_cgroup *cgroup = md_engine_cgroup(engine);
+	return cgroup && md_cgroup_folder_memory(md_cgroup_folder(cgroup), bytes);
 }
 
 void md_engine_start(struct md_engine *engine)

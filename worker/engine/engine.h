@@ -74,17 +74,25 @@ const char *md_engine_state_name(enum md_engine_state state); /* "stopped" ... *
 
 /* Makes it ready: starts it, or swaps it in. Only if it is STOPPED or SWAPPED; events come later. */
 void md_engine_start(struct md_engine *engine);
+/* The process of an engine that an earlier daemon has started, and that leads its process group. */
+struct md_engine_left {
+	pid_t pid;
+	int pidfd;                /* of md_process_open */
+	struct md_cgroup *cgroup; /* in which it is; NULL: none */
+};
 /*
- * Takes over the process of an engine that an earlier daemon has started: it leads its process group, and pidfd (of
- * md_process_open) is taken over if this succeeds. Only if it is STOPPED. swapped: its device memory is in the host's; origin: see
+ * Takes over such a process, with its descriptor and cgroup if this succeeds. Only if it is STOPPED. swapped: its device memory is in the host's; origin: see
  * md_engine_origin. That
  * is checked first, by medusa-swap, and an engine that is not swapped must be healthy; `settled` or `failed` follows.
  */
-enum md_status md_engine_adopt(struct md_engine *engine, pid_t pid, int pidfd, bool swapped, const char *origin,
-			       struct md_error *err);
+enum md_status md_engine_adopt(struct md_engine *engine, const struct md_engine_left *left, bool swapped,
+			       const char *origin, struct md_error *err);
 /* The socket of the template that has forked its process, which has the template's environment for the kernel; "": none. */
 const char *md_engine_origin(const struct md_engine *engine);
-pid_t md_engine_process_of(const struct md_engine *engine); /* 0: none */
+pid_t md_engine_process_of(const struct md_engine *engine);               /* 0: none */
+const struct md_cgroup *md_engine_cgroup(const struct md_engine *engine); /* of its process; NULL: none */
+/* Host memory of all its processes. False: it has none, or it is not counted. */
+bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes);
 /* Frees its device memory: swaps it out if it can, else stops it. Only if it is READY. */
 void md_engine_leave(struct md_engine *engine);
 /* Ends its process, in any state; what was asked for before has failed. `settled` follows when it has ended. */

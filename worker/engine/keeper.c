@@ -283,18 +283,23 @@ static void give_up(struct md_engine_keeper *keeper)
 }
 
 /* If the keeper is gone, the next one is told. */
-static bool tell(struct md_engine_keeper *keeper, enum md_keeper_word word, int32_t value)
+static bool send_bytes(struct md_engine_keeper *keeper, const void *bytes, size_t size)
 {
-	struct md_keeper_message message = {.word = (int32_t)word, .value = value};
 	ssize_t sent;
 	if (!keeper || keeper->line < 0)
 		return false;
 	do
-		sent = send(keeper->line, &message, sizeof(message), MSG_NOSIGNAL);
+		sent = send(keeper->line, bytes, size, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	if (sent < 0 && errno == EAGAIN)
 		give_up(keeper);
-	return sent == sizeof(message);
+	return sent == (ssize_t)size;
+}
+
+static bool tell(struct md_engine_keeper *keeper, enum md_keeper_word word, int32_t value)
+{
+	struct md_keeper_message message = {.word = (int32_t)word, .value = value};
+	return send_bytes(keeper, &message, sizeof(message));
 }
 
 bool md_engine_keeper_has_place(const struct md_engine_keeper *keeper)
@@ -325,6 +330,16 @@ void md_engine_keeper_serves_again(struct md_engine_keeper *keeper)
 void md_engine_keeper_add(struct md_engine_keeper *keeper, pid_t group, bool helper)
 {
 	tell(keeper, helper ? MD_KEEPER_HELPER : MD_KEEPER_ENGINE, group);
+}
+
+void md_engine_keeper_add_cgroup(struct md_engine_keeper *keeper, pid_t group, const char *path)
+{
+	struct md_keeper_cgroup cgroup = {.message = {.word = MD_KEEPER_CGROUP, .value = group}};
+	size_t size = strlen(path);
+	if (size > sizeof(cgroup.path))
+		return;
+	memcpy(cgroup.path, path, size);
+	send_bytes(keeper, &cgroup, offsetof(struct md_keeper_cgroup, path) + size);
 }
 
 void md_engine_keeper_remove(struct md_engine_keeper *keeper, pid_t group)

@@ -50,6 +50,8 @@ void md_engine_keeper_serves(struct md_engine_keeper *keeper, uint64_t wait_ms);
  * itself, and is let go on whatever the next daemon adopts. NULL is fine.
  */
 void md_engine_keeper_add(struct md_engine_keeper *keeper, pid_t group, bool helper);
+/* The cgroup of a group that was added: all of it is killed with the group, and its folder is removed. NULL is fine. */
+void md_engine_keeper_add_cgroup(struct md_engine_keeper *keeper, pid_t group, const char *path);
 void md_engine_keeper_remove(struct md_engine_keeper *keeper, pid_t group);
 
 #endif

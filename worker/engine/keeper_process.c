@@ -10,20 +10,25 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "worker/engine/cgroup_folder.h"
 #include "worker/engine/keeper.h"
 #include "worker/engine/process_facts.h"
 
 #define NS_PER_MS 1000000u
+#define LOOK_MS 20u  /* at the folders of cgroups, until they can be removed */
+#define LAST_MS 500u /* for that at the end: whoever comes next waits for this process, and removes what is left */
 
 struct group {
 	pid_t pid;
 	int pidfd; /* of its first process; -1: none */
 	bool helper;
 	unsigned era; /* of the daemon that has named it last */
+	char *cgroup; /* path; NULL: none */
 };
 
 struct keeper {
@@ -34,20 +39,62 @@ struct keeper {
 	bool over;
 	struct group *groups;
 	size_t count, room;
+	char **ended; /* cgroups that were killed, and whose folders are to be removed */
+	size_t ended_count, ended_room;
 	struct pollfd *polls;
 	size_t poll_room;
 };
 
+/* ---- cgroups ---- */
+
+/* The processes are killed; the folder stays until they have ended. Without memory for it, it is left to the next daemon. */
+static void end_cgroup(struct keeper *keeper, char *path)
+{
+	int folder = md_cgroup_folder_open(path);
+	if (folder >= 0) {
+		md_cgroup_folder_kill(folder);
+		close(folder);
+	}
+	if (folder >= 0 && MD_ARRAY_GROW(keeper->ended, keeper->ended_count, keeper->ended_room))
+		keeper->ended[keeper->ended_count++] = path;
+	else
+		free(path);
+}
+
+static void remove_ended(struct keeper *keeper)
+{
+	for (size_t i = keeper->ended_count; i-- > 0;) {
+		if (!md_cgroup_folder_remove(keeper->ended[i]))
+			continue;
+		free(keeper->ended[i]);
+		keeper->ended[i] = keeper->ended[--keeper->ended_count];
+	}
+}
+
+static void remove_last(struct keeper *keeper)
+{
+	struct timespec pause = {.tv_nsec = LOOK_MS * NS_PER_MS};
+	for (unsigned ms = 0; remove_ended(keeper), keeper->ended_count && ms < LAST_MS; ms += LOOK_MS)
+		nanosleep(&pause, NULL);
+}
+
 /* ---- groups ---- */
+
+static void forget(struct keeper *keeper, struct group *group)
+{
+	if (group->pidfd >= 0)
+		close(group->pidfd);
+	*group = keeper->groups[--keeper->count];
+}
 
 /* What a first process has left behind of its group does not stay. */
 static void end_group(struct keeper *keeper, size_t index)
 {
 	struct group *group = &keeper->groups[index];
 	kill(-group->pid, SIGKILL);
-	if (group->pidfd >= 0)
-		close(group->pidfd);
-	*group = keeper->groups[--keeper->count];
+	if (group->cgroup)
+		end_cgroup(keeper, group->cgroup);
+	forget(keeper, group);
 }
 
 static struct group *find(struct keeper *keeper, pid_t pid)
@@ -76,9 +123,17 @@ static void drop(struct keeper *keeper, pid_t pid)
 	struct group *group = find(keeper, pid);
 	if (!group)
 		return;
-	if (group->pidfd >= 0)
-		close(group->pidfd);
-	*group = keeper->groups[--keeper->count];
+	free(group->cgroup);
+	forget(keeper, group);
+}
+
+static void take_cgroup(struct keeper *keeper, pid_t pid, const char *path, size_t size)
+{
+	struct group *group = find(keeper, pid);
+	if (!group || !size)
+		return;
+	free(group->cgroup);
+	group->cgroup = strndup(path, size);
 }
 
 /* Of an earlier daemon, and not adopted by this one. */
@@ -120,17 +175,22 @@ static void take(struct keeper *keeper, struct md_keeper_message message)
 	case MD_KEEPER_END:
 		keeper->over = true;
 		break;
+	case MD_KEEPER_CGROUP: /* which is longer */
+		break;
 	}
 }
 
 static void hear(struct keeper *keeper)
 {
-	struct md_keeper_message message;
+	struct md_keeper_cgroup heard;
+	const size_t least = sizeof(heard.message);
 	ssize_t got;
-	while ((got = recv(keeper->fds.line, &message, sizeof(message), MSG_DONTWAIT)) == sizeof(message) ||
+	while ((got = recv(keeper->fds.line, &heard, sizeof(heard), MSG_DONTWAIT)) >= (ssize_t)least ||
 	       (got < 0 && errno == EINTR))
-		if (got > 0)
-			take(keeper, message);
+		if (got > 0 && heard.message.word == MD_KEEPER_CGROUP)
+			take_cgroup(keeper, heard.message.value, heard.path, (size_t)got - least);
+		else if (got > 0)
+			take(keeper, heard.message);
 	if (got >= 0 || errno != EAGAIN)
 		lose_daemon(keeper);
 }
@@ -172,6 +232,8 @@ static void accept_daemon(struct keeper *keeper)
 static int wait_ms(const struct keeper *keeper)
 {
 	uint64_t now = md_clock_ns();
+	if (keeper->ended_count)
+		return LOOK_MS;
 	if (keeper->fds.line >= 0 || !keeper->deadline)
 		return -1;
 	return keeper->deadline > now ? (int)((keeper->deadline - now) / NS_PER_MS) + 1 : 0;
@@ -207,6 +269,7 @@ static void look(struct keeper *keeper)
 static void keep(struct keeper *keeper)
 {
 	while (!keeper->over) {
+		remove_ended(keeper);
 		if (wait_for_something(keeper))
 			look(keeper);
 		else
@@ -214,6 +277,7 @@ static void keep(struct keeper *keeper)
 	}
 	while (keeper->count)
 		end_group(keeper, keeper->count - 1);
+	remove_last(keeper);
 	if (keeper->fds.listener >= 0)
 		unlinkat(keeper->fds.place, MD_ENGINE_KEEPER_SOCKET, 0);
 }

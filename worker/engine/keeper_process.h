@@ -3,6 +3,7 @@
 #ifndef MD_WORKER_ENGINE_KEEPER_PROCESS_H
 #define MD_WORKER_ENGINE_KEEPER_PROCESS_H
 
+#include <limits.h>
 #include <stdint.h>
 
 #define MD_KEEPER_NAME "medusa-keeper" /* of the process */
@@ -13,10 +14,17 @@ enum md_keeper_word {
 	MD_KEEPER_REMOVE,     /* a group that has ended */
 	MD_KEEPER_SERVES,     /* ms that engines wait for the next daemon; engines that were not adopted end */
 	MD_KEEPER_END,        /* the daemon ends: all groups are killed */
+	MD_KEEPER_CGROUP,     /* a group that was named has this cgroup, too: md_keeper_cgroup */
 };
 
 struct md_keeper_message {
 	int32_t word, value;
+};
+
+/* As much of the path as there is; a keeper that knows no such word ignores it. */
+struct md_keeper_cgroup {
+	struct md_keeper_message message; /* value: the group */
+	char path[PATH_MAX];              /* without a NUL */
 };
 
 /* To a daemon that has connected, with the descriptor of the lock. */

@@ -9,10 +9,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "worker/engine/cgroup.h"
+#include "worker/engine/cgroup_folder.h"
 #include "worker/engine/keeper.h"
 #include "worker/engine/process_spawn.h"
 
@@ -22,20 +25,28 @@
 #define KEEPER_AGAIN_S 1u /* until one is forked again that has ended soon, or could not be */
 #define KILLED_MS 5000    /* until a process that got SIGKILL is gone */
 #define LOOK_MS 5u
-#define LOOKS_MAX 2000u /* at what is left of a process group; then nothing is waited for any more */
+#define LOOKS_MAX 2000u    /* at what is left of a process group; then the group is not waited for any more */
+#define LOOK_LATER_MS 100u /* at a cgroup, from then on */
 
 struct md_engine_process {
 	struct md_engine_processes *processes;
 	struct md_engine_process *next;
 	pid_t pid;
-	bool helper;        /* see md_engine_keeper_add */
-	int pidfd;          /* -1: a child */
-	struct event *gone; /* of the pidfd; NULL: a child */
-	struct event *look; /* at the rest of its group, when it has ended itself; NULL: not yet */
+	bool helper;              /* see md_engine_keeper_add */
+	struct md_cgroup *cgroup; /* NULL: none */
+	int pidfd;                /* -1: a child */
+	struct event *gone;       /* of the pidfd; NULL: a child */
+	struct event *look;       /* at what is left of it, when its first process has ended; NULL: not yet */
 	unsigned looks;
 	int status; /* then */
 	void (*ended)(void *context, int status);
 	void *context;
+};
+
+/* A cgroup whose engine is nobody's. */
+struct left {
+	struct left *next;
+	struct md_cgroup *cgroup;
 };
 
 struct md_engine_processes {
@@ -44,9 +55,27 @@ struct md_engine_processes {
 	struct event *keeper_ended, *keeper_again; /* NULL: the same */
 	uint64_t keeper_began;                     /* md_clock_ns() */
 	struct md_engine_process *first;
+	struct md_cgroups *cgroups; /* NULL: none are made */
+	struct left *left;          /* cgroups of an earlier daemon in which something lives */
+	struct event *left_look;    /* at them; NULL: there were none */
+	void (*left_ended)(void *context);
+	void *left_context;
 };
 
 /* ---- those that have ended ---- */
+
+/* All that is left of it, which has had its chance to end by itself. */
+static void kill_all(const struct md_engine_process *process)
+{
+	kill(-process->pid, SIGKILL);
+	if (process->cgroup)
+		md_cgroup_folder_kill(md_cgroup_folder(process->cgroup));
+}
+
+static bool is_populated(const struct md_engine_process *process)
+{
+	return process->cgroup && md_cgroup_folder_is_populated(md_cgroup_folder(process->cgroup));
+}
 
 /* Out of the list; NULL: none has this ID. */
 static struct md_engine_process *take(struct md_engine_processes *processes, pid_t pid)
@@ -76,36 +105,67 @@ static void free_process(struct md_engine_process *process)
 		event_free(process->gone);
 	if (process->pidfd >= 0)
 		close(process->pidfd);
+	md_cgroup_close(process->cgroup);
 	free(process);
 }
 
-static void tell_ended(struct md_engine_process *process, int status)
+static void remove_cgroup(struct md_engine_process *process)
+{
+	md_cgroup_remove(process->cgroup);
+	process->cgroup = NULL;
+}
+
+static void tell_ended(struct md_engine_process *process)
 {
 	take(process->processes, process->pid);
+	remove_cgroup(process);
 	md_engine_keeper_remove(process->processes->keeper, process->pid);
-	process->ended(process->context, status);
+	process->ended(process->context, process->status);
 	free_process(process);
 }
 
 static void on_look(evutil_socket_t fd, short what, void *context);
 
 /*
- * A child counts as ended when nothing is left of its group: what got SIGKILL a moment ago still has its memory of the
- * GPU, and the next engine would find no room.
+ * The members of its group that are children of others are waited for by those, who may take their time for ever: only where
+ * this process collects orphans does an end of the group come.
+ */
+static bool is_group_left(const struct md_engine_process *process)
+{
+	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
+		;
+	return process->pidfd < 0 && process->looks < LOOKS_MAX && !kill(-process->pid, 0);
+}
+
+static bool is_cgroup_left(struct md_engine_process *process)
+{
+	bool left = is_populated(process);
+	if (left && process->looks % LOOKS_MAX == LOOKS_MAX - 1) {
+		md_warn("process %d has ended, but something lives in its cgroup %s, and does not end although it was "
+			"killed",
+			(int)process->pid, md_cgroup_path(process->cgroup));
+		kill_all(process);
+	}
+	return left;
+}
+
+/*
+ * A process counts as ended when nothing is left of its group and its cgroup: what got SIGKILL a moment ago still has its
+ * memory of the GPU, and the next engine would find no room.
  */
 static void look_at_rest(struct md_engine_process *process)
 {
-	struct timeval wait = {.tv_usec = LOOK_MS * 1000};
-	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
-		;
-	if (kill(-process->pid, 0) || process->looks++ >= LOOKS_MAX) {
-		tell_ended(process, process->status);
+	struct timeval wait = {.tv_usec = (process->looks < LOOKS_MAX ? LOOK_MS : LOOK_LATER_MS) * 1000};
+	bool group = is_group_left(process), cgroup = is_cgroup_left(process);
+	process->looks++;
+	if (!group && !cgroup) {
+		tell_ended(process);
 		return;
 	}
 	if (!process->look)
 		process->look = evtimer_new(event_get_base(process->processes->child_ended), on_look, process);
 	if (!process->look || event_add(process->look, &wait))
-		tell_ended(process, process->status);
+		tell_ended(process);
 }
 
 static void on_look(evutil_socket_t fd, short what, void *context)
@@ -131,7 +191,7 @@ static void on_child(evutil_socket_t signal, short what, void *context)
 	while ((pid = find_ended()) > 0) {
 		struct md_engine_process *process = find(made, pid);
 		if (process)
-			kill(-pid, SIGKILL); /* what it has left behind of its group */
+			kill_all(process); /* what it has left behind */
 		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 			;
 		if (!process)
@@ -145,8 +205,9 @@ static void on_gone(evutil_socket_t pidfd, short what, void *context)
 {
 	struct md_engine_process *process = context;
 	(void)pidfd, (void)what;
-	kill(-process->pid, SIGKILL);
-	tell_ended(process, MD_ENGINE_STATUS_UNKNOWN);
+	kill_all(process);
+	process->status = MD_ENGINE_STATUS_UNKNOWN;
+	look_at_rest(process);
 }
 
 /* ---- the keeper ---- */
@@ -162,6 +223,13 @@ static bool watch_keeper(struct md_engine_processes *made)
 			    !event_add(made->keeper_ended, NULL));
 }
 
+static void tell_keeper(const struct md_engine_process *process)
+{
+	md_engine_keeper_add(process->processes->keeper, process->pid, process->helper);
+	if (process->cgroup)
+		md_engine_keeper_add_cgroup(process->processes->keeper, process->pid, md_cgroup_path(process->cgroup));
+}
+
 /* Another one is told of all groups. */
 static void on_keeper_again(evutil_socket_t fd, short what, void *context)
 {
@@ -174,7 +242,7 @@ static void on_keeper_again(evutil_socket_t fd, short what, void *context)
 		return;
 	}
 	for (const struct md_engine_process *at = made->first; at; at = at->next)
-		md_engine_keeper_add(made->keeper, at->pid, at->helper);
+		tell_keeper(at);
 	md_engine_keeper_serves_again(made->keeper);
 }
 
@@ -199,6 +267,95 @@ static bool begin_keeper(struct md_engine_processes *made, struct event_base *ba
 	made->keeper_ended = event_new(base, -1, EV_READ, on_keeper_ended, made);
 	made->keeper_again = evtimer_new(base, on_keeper_again, made);
 	return made->keeper_ended && made->keeper_again && watch_keeper(made);
+}
+
+/* ---- what an earlier daemon has left ---- */
+
+/* NULL: nobody has it. An engine whose record did not say where it is gets back what it had. */
+static struct md_engine_process *find_owner(const struct md_engine_processes *processes, const struct md_cgroup *cgroup)
+{
+	struct md_engine_process *at = processes->first;
+	while (at && !(at->cgroup ? !strcmp(md_cgroup_path(at->cgroup), md_cgroup_path(cgroup))
+				  : md_cgroup_has(cgroup, at->pid)))
+		at = at->next;
+	return at;
+}
+
+static void free_left(struct md_engine_processes *processes)
+{
+	for (struct left *left; (left = processes->left);) {
+		processes->left = left->next;
+		md_cgroup_remove(left->cgroup);
+		free(left);
+	}
+	if (processes->left_look)
+		event_free(processes->left_look);
+	processes->left_look = NULL;
+}
+
+static void on_left_look(evutil_socket_t fd, short what, void *context)
+{
+	struct md_engine_processes *processes = context;
+	struct timeval wait = {.tv_usec = LOOK_MS * 1000};
+	(void)fd, (void)what;
+	for (struct left *left, **at = &processes->left; (left = *at);) {
+		if (md_cgroup_folder_is_populated(md_cgroup_folder(left->cgroup))) {
+			at = &left->next;
+			continue;
+		}
+		*at = left->next;
+		md_cgroup_remove(left->cgroup);
+		free(left);
+	}
+	if (processes->left)
+		event_add(processes->left_look, &wait);
+	else
+		processes->left_ended(processes->left_context);
+}
+
+static void end_left(struct md_engine_processes *processes, struct md_cgroup *cgroup)
+{
+	struct left *left = calloc(1, sizeof(*left));
+	md_warn("what an earlier daemon has left in cgroup %s is killed: no engine that is adopted has it",
+		md_cgroup_path(cgroup));
+	md_cgroup_folder_kill(md_cgroup_folder(cgroup));
+	if (!left) {
+		md_cgroup_close(cgroup);
+		return;
+	}
+	*left = (struct left){.cgroup = cgroup, .next = processes->left};
+	processes->left = left;
+}
+
+static void clear_one(void *context, struct md_cgroup *cgroup)
+{
+	struct md_engine_processes *processes = context;
+	struct md_engine_process *owner = find_owner(processes, cgroup);
+	if (owner && owner->cgroup)
+		md_cgroup_close(cgroup);
+	else if (owner)
+		md_engine_process_keep_cgroup(owner, cgroup);
+	else if (md_cgroup_folder_is_populated(md_cgroup_folder(cgroup)))
+		end_left(processes, cgroup);
+	else
+		md_cgroup_remove(cgroup);
+}
+
+void md_engine_processes_clear(struct md_engine_processes *processes, void (*ended)(void *context), void *context)
+{
+	processes->left_ended = ended;
+	processes->left_context = context;
+	processes->left_look = evtimer_new(event_get_base(processes->child_ended), on_left_look, processes);
+	if (!processes->left_look || !processes->cgroups)
+		return;
+	md_cgroups_list(processes->cgroups, clear_one, processes);
+	if (processes->left)
+		event_active(processes->left_look, EV_TIMEOUT, 0);
+}
+
+bool md_engine_processes_wait(const struct md_engine_processes *processes)
+{
+	return processes->left;
 }
 
 /* ---- beginning and end ---- */
@@ -227,6 +384,8 @@ void md_engine_processes_destroy(struct md_engine_processes *processes)
 		next = at->next;
 		free_process(at);
 	}
+	free_left(processes);
+	md_cgroups_destroy(processes->cgroups);
 	if (processes->keeper_ended)
 		event_free(processes->keeper_ended);
 	if (processes->keeper_again)
@@ -242,18 +401,52 @@ struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_proce
 	return processes->keeper;
 }
 
+void md_engine_processes_use_cgroups(struct md_engine_processes *processes, struct md_cgroups *cgroups)
+{
+	processes->cgroups = cgroups;
+}
+
 /* ---- starting ---- */
 
 static void enter(struct md_engine_processes *processes, struct md_engine_process *made, bool helper,
 		  void (*ended)(void *context, int status), void *context)
 {
-	md_engine_keeper_add(processes->keeper, made->pid, helper);
 	made->helper = helper;
 	made->processes = processes;
 	made->next = processes->first;
 	made->ended = ended;
 	made->context = context;
 	processes->first = made;
+	tell_keeper(made);
+}
+
+static void say_without(const char *model, const char *why)
+{
+	md_warn("model %s: its engine has no cgroup of its own, and is known by its process group: %s", model, why);
+}
+
+/* NULL: there are none, or it is said why it can't be had. */
+static struct md_cgroup *make_cgroup(const struct md_engine_processes *processes, const char *model)
+{
+	struct md_error err;
+	struct md_cgroup *made = processes->cgroups && model ? md_cgroup_create(processes->cgroups, model, &err) : NULL;
+	if (processes->cgroups && model && !made)
+		say_without(model, err.message);
+	return made;
+}
+
+/* As md_process_spawn; a start never fails for want of a cgroup. */
+static int spawn(struct md_engine_process *made, const struct md_engine_command *command, char *const *environment)
+{
+	made->cgroup = make_cgroup(made->processes, command->model);
+	if (made->cgroup) {
+		int failure = md_process_spawn_into(md_cgroup_folder(made->cgroup), command, environment, &made->pid);
+		if (failure >= 0)
+			return failure;
+		say_without(command->model, strerror(errno));
+		remove_cgroup(made);
+	}
+	return md_process_spawn(command, environment, &made->pid);
 }
 
 enum md_status md_engine_process_start(struct md_engine_processes *processes, const struct md_engine_command *command,
@@ -265,10 +458,13 @@ enum md_status md_engine_process_start(struct md_engine_processes *processes, co
 	if (!made || !environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process");
 	made->pidfd = -1;
-	int failure = md_process_spawn(command, (char *const *)environment, &made->pid);
-	if (failure)
+	made->processes = processes;
+	int failure = spawn(made, command, (char *const *)environment);
+	if (failure) {
+		remove_cgroup(made);
 		return md_error_set(err, failure == ENOMEM ? MD_ERR_NO_MEMORY : MD_ERR_NOT_FOUND,
 				    "could not be started: %.200s: %s", command->argv[0], strerror(failure));
+	}
 	enter(processes, made, command->helper, ended, context);
 	*process = md_steal_ptr(&made);
 	return MD_OK;
@@ -297,6 +493,28 @@ enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pi
 	return MD_OK;
 }
 
+void md_engine_process_keep_cgroup(struct md_engine_process *process, struct md_cgroup *cgroup)
+{
+	process->cgroup = cgroup;
+	md_engine_keeper_add_cgroup(process->processes->keeper, process->pid, md_cgroup_path(cgroup));
+}
+
+void md_engine_process_enclose(struct md_engine_process *process, const char *model)
+{
+	struct md_cgroup *made = make_cgroup(process->processes, model);
+	if (made && md_cgroup_folder_take(md_cgroup_folder(made), process->pid)) {
+		md_engine_process_keep_cgroup(process, made);
+	} else if (made) {
+		say_without(model, strerror(errno));
+		md_cgroup_remove(made);
+	}
+}
+
+const struct md_cgroup *md_engine_process_cgroup(const struct md_engine_process *process)
+{
+	return process->cgroup;
+}
+
 pid_t md_engine_process_id(const struct md_engine_process *process)
 {
 	return process->pid;
@@ -304,17 +522,24 @@ pid_t md_engine_process_id(const struct md_engine_process *process)
 
 void md_engine_process_signal(const struct md_engine_process *process, int signal)
 {
-	kill(-process->pid, signal);
+	if (signal == SIGKILL)
+		kill_all(process);
+	else
+		kill(-process->pid, signal);
 }
 
 void md_engine_process_kill(struct md_engine_process *process)
 {
 	struct pollfd gone = {.fd = process->pidfd, .events = POLLIN};
-	kill(-process->pid, SIGKILL);
+	struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
+	kill_all(process);
 	if (process->pidfd < 0)
 		waitpid(process->pid, NULL, 0);
 	else
 		poll(&gone, 1, KILLED_MS);
+	for (unsigned i = 0; i < KILLED_MS / LOOK_MS && is_populated(process); i++)
+		nanosleep(&pause, NULL);
+	remove_cgroup(process);
 	md_engine_keeper_remove(process->processes->keeper, process->pid);
 	free_process(take(process->processes, process->pid));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A command in a process group of its own: started, told to end, and seen to end. */
+/* A command in a process group of its own, and in a cgroup if it is an engine: started, told to end, and seen to end. */
 #ifndef MD_WORKER_ENGINE_PROCESS_H
 #define MD_WORKER_ENGINE_PROCESS_H
 
@@ -9,6 +9,8 @@
 
 #include "base/status.h"
 
+struct md_cgroup;
+struct md_cgroups;
 struct md_engine_process;
 
 /* Of all processes of one loop. */
@@ -23,6 +25,14 @@ struct md_engine_processes *md_engine_processes_create(struct event_base *base, 
 /* The keeper kills the processes that still run, if the daemon has served. NULL is fine. */
 void md_engine_processes_destroy(struct md_engine_processes *processes);
 struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_processes *processes); /* may be NULL */
+/* Where cgroups of engines are made from now on; taken over. NULL: nowhere. */
+void md_engine_processes_use_cgroups(struct md_engine_processes *processes, struct md_cgroups *cgroups);
+/*
+ * Kills what lives in cgroups of this daemon's place that no process here has: an earlier daemon has left it. md_engine_processes_wait
+ * says whether some still lives; `ended` is called from the loop when none does any more.
+ */
+void md_engine_processes_clear(struct md_engine_processes *processes, void (*ended)(void *context), void *context);
+bool md_engine_processes_wait(const struct md_engine_processes *processes);
 
 struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
@@ -30,13 +40,15 @@ struct md_engine_command {
 	    *extra;          /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
 	int output;          /* gets stdout and stderr; borrowed. -1: /dev/null does */
 	bool helper;         /* see md_engine_keeper_add */
+	const char *model;   /* whose engine it is: it gets a cgroup, if there are any; NULL: none */
 	const int *inherits; /* a descriptor, which is MD_ENGINE_INHERITED there. NULL: none */
 };
 #define MD_ENGINE_INHERITED "3"
 
 /*
  * Starts a command: stdin is empty, signals are as at a login, no descriptor but the ones above is open in it. `ended` is called from
- * the loop when its first process has ended, with the status of waitpid(2); the process is no longer there then.
+ * the loop when its first process has ended, and nothing is left of its group and cgroup, with the status of waitpid(2) of its first process; the
+ * process is no longer there then.
  */
 enum md_status md_engine_process_start(struct md_engine_processes *processes, const struct md_engine_command *command,
 				       void (*ended)(void *context, int status), void *context,
@@ -49,10 +61,15 @@ enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pi
 				       void (*ended)(void *context, int status), void *context,
 				       struct md_engine_process **process, struct md_error *err);
 #define MD_ENGINE_STATUS_UNKNOWN (-1)
+/* Puts such a process into a cgroup for this model's engine, if there are any, before it has begun to be that. */
+void md_engine_process_enclose(struct md_engine_process *process, const char *model);
+/* The cgroup that it is in already is the process's from now on; taken over. */
+void md_engine_process_keep_cgroup(struct md_engine_process *process, struct md_cgroup *cgroup);
+const struct md_cgroup *md_engine_process_cgroup(const struct md_engine_process *process); /* NULL: none */
 pid_t md_engine_process_id(const struct md_engine_process *process);
-/* To the whole group. */
+/* To the whole group; SIGKILL: to all of the cgroup as well. */
 void md_engine_process_signal(const struct md_engine_process *process, int signal);
-/* Kills the whole group; `ended` is not called any more, and the process is no longer there. */
+/* Kills the whole group and cgroup; `ended` is not called any more, and the process is no longer there. */
 void md_engine_process_kill(struct md_engine_process *process);
 /* A sentence without its end: "ended with exit code 1", "was killed by SIGKILL (Killed)". */
 void md_engine_process_describe(int status, char *text, size_t size);

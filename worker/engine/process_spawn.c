@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/engine/process_spawn.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "worker/engine/cgroup_folder.h"
+
 #define INHERITED (STDERR_FILENO + 1)
+#define OUT_OF_THE_WAY 16 /* of descriptors that the command has */
+#define EXIT_NOT_RUN 127
 
 extern char **environ;
 
@@ -51,7 +59,7 @@ const char **md_process_environment(const char *const *extra)
 	return made;
 }
 
-/* ---- starting ---- */
+/* ---- in this process's cgroup ---- */
 
 int md_process_spawn(const struct md_engine_command *command, char *const *environment, pid_t *pid)
 {
@@ -78,5 +86,83 @@ int md_process_spawn(const struct md_engine_command *command, char *const *envir
 	int failure = posix_spawnp(pid, command->argv[0], &actions, &attributes, command->argv, environment);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attributes);
+	return failure;
+}
+
+/* ---- into a cgroup: posix_spawn(3) of older C libraries has no way to say it ---- */
+
+/* The same descriptor is not closed at exec then, which dup2 does not see to. */
+static bool put(int fd, int as)
+{
+	return fd == as ? !fcntl(fd, F_SETFD, 0) : dup2(fd, as) == as;
+}
+
+static bool put_file(const char *path, int flags, int as)
+{
+	int fd = open(path, flags);
+	if (fd < 0 || fd == as)
+		return fd == as;
+	bool done = dup2(fd, as) == as;
+	close(fd);
+	return done;
+}
+
+static bool take_descriptors(const struct md_engine_command *command)
+{
+	bool done = put_file("/dev/null", O_RDONLY, STDIN_FILENO);
+	done = done && (command->output >= 0 ? put(command->output, STDOUT_FILENO)
+					     : put_file("/dev/null", O_WRONLY, STDOUT_FILENO));
+	done = done && put(STDOUT_FILENO, STDERR_FILENO);
+	if (command->inherits)
+		done = done && put(*command->inherits, INHERITED);
+	return done && !close_range(STDERR_FILENO + (command->inherits ? 2u : 1u), ~0u, CLOSE_RANGE_CLOEXEC);
+}
+
+/* In the child; report gets errno, and is closed when the command runs. */
+static _Noreturn void become(const struct md_engine_command *command, char *const *environment, int report)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	report = fcntl(report, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+	for (int number = 1; number < NSIG; number++)
+		signal(number, SIG_DFL);
+	if (report >= 0 && !setpgid(0, 0) && take_descriptors(command) && !sigprocmask(SIG_SETMASK, &none, NULL))
+		execvpe(command->argv[0], command->argv, environment);
+	int failure = errno;
+	ssize_t ignored = write(report, &failure, sizeof(failure));
+	(void)ignored;
+	_exit(EXIT_NOT_RUN);
+}
+
+/* 0: it runs. The process waited for the child's exec or end, so all is there that will be. */
+static int read_report(int report)
+{
+	int failure = 0;
+	return read(report, &failure, sizeof(failure)) == sizeof(failure) ? failure : 0;
+}
+
+int md_process_spawn_into(int cgroup, const struct md_engine_command *command, char *const *environment, pid_t *pid)
+{
+	int ends[2];
+	sigset_t all, before;
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return -1;
+	MD_AUTO_FD int heard = ends[0], told = ends[1];
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of this process runs in the child */
+	pid_t made = md_cgroup_folder_fork(cgroup);
+	if (!made)
+		become(command, environment, told);
+	int why = errno;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (made < 0) {
+		errno = why;
+		return -1;
+	}
+	int failure = read_report(heard);
+	if (failure)
+		while (waitpid(made, NULL, 0) < 0 && errno == EINTR)
+			;
+	*pid = made;
 	return failure;
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine/cgroup_folder.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define DEPTH_MAX 16u /* of folders that processes have made in theirs */
+
+int md_cgroup_folder_open(const char *path)
+{
+	struct statfs is;
+	MD_AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstatfs(fd, &is))
+		return -1;
+	if (is.f_type == CGROUP2_SUPER_MAGIC)
+		return md_steal_fd(&fd);
+	errno = EMEDIUMTYPE;
+	return -1;
+}
+
+static bool write_file(int folder, const char *name, const char *text)
+{
+	MD_AUTO_FD int fd = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* What the file holds, as far as there is room. False: it cannot be read. */
+static bool read_file(int folder, const char *name, char *text, size_t size)
+{
+	MD_AUTO_FD int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t got = fd >= 0 ? read(fd, text, size - 1) : -1;
+	text[got > 0 ? got : 0] = '\0';
+	return got >= 0;
+}
+
+bool md_cgroup_folder_kill(int folder)
+{
+	return write_file(folder, "cgroup.kill", "1");
+}
+
+bool md_cgroup_folder_is_populated(int folder)
+{
+	char text[256];
+	const char *line = read_file(folder, "cgroup.events", text, sizeof(text)) ? strstr(text, "populated ") : NULL;
+	return line && line[strlen("populated ")] == '1';
+}
+
+/* Moving a process that runs already would stop all cgroups of the machine for a moment. */
+pid_t md_cgroup_folder_fork(int folder)
+{
+	struct clone_args how = {
+	    .flags = CLONE_VFORK | CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)folder};
+	return (pid_t)syscall(SYS_clone3, &how, sizeof(how));
+}
+
+bool md_cgroup_folder_take(int folder, pid_t pid)
+{
+	char text[24];
+	snprintf(text, sizeof(text), "%d", (int)pid);
+	return write_file(folder, "cgroup.procs", text);
+}
+
+bool md_cgroup_folder_memory(int folder, uint64_t *bytes)
+{
+	char text[64], *end;
+	if (!read_file(folder, "memory.current", text, sizeof(text)) || !isdigit((unsigned char)*text))
+		return false;
+	errno = 0;
+	uint64_t value = strtoull(text, &end, 10);
+	if (errno || strcmp(end, "\n") != 0)
+		return false;
+	*bytes = value;
+	return true;
+}
+
+bool md_cgroup_folder_count_memory(int folder)
+{
+	return write_file(folder, "cgroup.subtree_control", "+memory");
+}
+
+/* ---- removing ---- */
+
+/* False and errno: something is left. The files in a cgroup vanish with it. */
+static bool remove_in(int parent, const char *name, unsigned depth)
+{
+	struct dirent *entry;
+	if (!unlinkat(parent, name, AT_REMOVEDIR) || errno == ENOENT)
+		return true;
+	int fd = errno == EBUSY && depth < DEPTH_MAX
+		     ? openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+		     : -1;
+	DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+	if (!folder) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while ((entry = readdir(folder)))
+		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			remove_in(dirfd(folder), entry->d_name, depth + 1);
+	closedir(folder);
+	return !unlinkat(parent, name, AT_REMOVEDIR) || errno == ENOENT;
+}
+
+bool md_cgroup_folder_remove(const char *path)
+{
+	return remove_in(AT_FDCWD, path, 0);
+}
