@@ -10,6 +10,10 @@ section 'answers that are broken off'
 run broken python3 tests/worker/broken_answers.py "$work"
 assert_exit broken 0
 grep -A3 FAIL "$work/broken.out"
+section 'streams of events, and answers that are encoded'
+run streams python3 tests/worker/event_streams.py "$work"
+assert_exit streams 0
+grep -A3 FAIL "$work/streams.out"
 section 'whose engines they are'
 run owner python3 tests/worker/engine_owner.py "$work"
 assert_exit owner 0

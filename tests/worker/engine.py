@@ -149,6 +149,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
 
+    def raw(self, status, headers, pieces, after=None, whole=True, dies=None):
+        """These pieces, characters for bytes; each further one when the file `after` with its number is there. Then the end, or a break: at once,
+        or by the engine's death when the file `dies` is there."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i, piece in enumerate(pieces):
+            while i and after and not os.path.exists(f"{after}{i}"):
+                time.sleep(0.01)
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece.encode("latin-1") + b"\r\n")
+            self.wfile.flush()
+        while dies and not os.path.exists(dies):
+            time.sleep(0.01)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if whole:
+            self.end()
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
     def prove(self, asked, right):
         """An answer that only this engine gives to this request, and whose client can compute it, too."""
         made = Answer(options.name if right else "an engine whose memory is wrong", asked)
@@ -193,6 +215,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         memory = device.count() if device else None
         if asked.get("prove"):
             self.prove(asked, memory is not False)
+            return
+        if asked.get("raw"):
+            self.raw(**asked["raw"])
             return
         if asked.get("cut"):
             self.cut(asked["cut"], asked.get("size", 0))

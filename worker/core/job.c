@@ -14,6 +14,7 @@
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/relay.h"
+#include "worker/core/target.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -143,12 +144,44 @@ static const struct md_http_exchange_events watching = {.gone = on_gone, .draine
 
 /* ---- the engine's answer ---- */
 
+static void fail(struct md_worker_job *job, const char *code)
+{
+	char message[sizeof(job->why) + 160];
+	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
+	tell_loaded(job, job->why);
+	if (!job->load)
+		COUNT(job, failed, 1);
+	job->failed = true;
+	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
+	finish(job);
+}
+
+/* The engine did not end meanwhile: it lives, and has failed this request. */
+static void on_broken(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	fail(context, NULL);
+}
+
+/* The job fails then, unless its call ends before. False: out of memory. */
+static bool fail_in(struct md_worker_job *job, unsigned ms)
+{
+	struct timeval wait = {.tv_usec = (suseconds_t)ms * 1000};
+	if (!job->broken)
+		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
+	return job->broken && !event_add(job->broken, &wait);
+}
+
 static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_worker_job *job = context;
 	job->head_sent = true;
-	if (job->head_made && head->status != 200)
-		snprintf(job->why, sizeof(job->why), "the engine answered with %u", head->status);
+	job->refused = job->head_made && !md_relay_continues(job, head);
+	if (job->refused) {
+		md_account_served(job); /* the engine has answered */
+		fail_in(job, 0);        /* or else at the answer's end */
+		return;
+	}
 	if (job->exchange && !job->head_made)
 		md_relay_head(job, head);
 }
@@ -166,8 +199,7 @@ static void on_body(void *context, const char *bytes, size_t size)
 	job->first_token = true;
 	job->bytes += size;
 	md_account_body(job, bytes, size);
-	bool refused = job->head_made && *job->why; /* what the engine says to that is no event of a stream */
-	if (job->exchange && !refused && md_relay_body(job, bytes, size) > UNSENT_MAX)
+	if (job->exchange && !job->refused && md_relay_body(job, bytes, size) > UNSENT_MAX)
 		md_http_call_pause(job->call, true);
 }
 
@@ -177,25 +209,12 @@ static void count_served(struct md_worker_job *job)
 	md_account_served(job);
 }
 
-static void fail(struct md_worker_job *job, const char *code)
-{
-	char message[sizeof(job->why) + 160];
-	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
-	tell_loaded(job, job->why);
-	if (!job->load)
-		COUNT(job, failed, 1);
-	job->failed = true;
-	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
-	finish(job);
-}
-
 static void on_end(void *context)
 {
 	struct md_worker_job *job = context;
 	struct md_http_exchange *exchange = job->exchange;
 	job->call = NULL;
-	if (job->head_made && *job->why) { /* an error in the place of a stream that was begun */
-		md_account_served(job);
+	if (job->refused) {
 		fail(job, NULL);
 		return;
 	}
@@ -207,22 +226,13 @@ static void on_end(void *context)
 		md_http_answer_end(exchange);
 }
 
-/* The engine did not end meanwhile: it lives, and has failed this request. */
-static void on_broken(evutil_socket_t fd, short what, void *context)
-{
-	(void)fd, (void)what;
-	fail(context, NULL);
-}
-
 static void on_failed(void *context, const char *why)
 {
 	struct md_worker_job *job = context;
-	struct timeval wait = {.tv_usec = BROKEN_MS * 1000};
 	job->call = NULL;
-	snprintf(job->why, sizeof(job->why), "%s", why);
-	if (!job->broken)
-		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
-	if (!job->broken || event_add(job->broken, &wait))
+	if (!job->refused)
+		snprintf(job->why, sizeof(job->why), "%s", why);
+	if (!fail_in(job, BROKEN_MS))
 		fail(job, NULL);
 }
 
@@ -231,23 +241,38 @@ static const struct md_http_call_events calling = {
 
 /* ---- to the engine ---- */
 
+/*
+ * Pages and files that a client reads from an engine itself are the client's own business, and some engines have only compressed
+ * ones. All other answers are read here.
+ */
+static bool is_read_here(const struct md_http_head *head)
+{
+	char path[MD_TARGET_MAX];
+	bool reads = !strcmp(head->method, "GET") || !strcmp(head->method, "HEAD");
+	return !reads || !md_target_path(md_http_head_target(head), path, sizeof(path)) ||
+	       strncmp(path, "/upstream/", 10) != 0;
+}
+
 static void put_headers(struct md_worker_job *job, bool keep_keys)
 {
 	const struct md_http_head *head = md_http_exchange_head(job->exchange);
 	const char *forwarded = md_http_head_find(head, "X-Forwarded-For");
 	char peers[512];
-	bool host = false;
+	bool host = false, plain = is_read_here(head);
 	for (uint32_t i = 0; i < head->count; i++) {
 		const char *name = md_http_head_name(head, i);
 		bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
 		if (md_http_head_is_hop(head, name) || !strcasecmp(name, "Expect") ||
-		    !strcasecmp(name, "X-Forwarded-For") || (key && !keep_keys))
+		    !strcasecmp(name, "X-Forwarded-For") || (key && !keep_keys) ||
+		    (plain && !strcasecmp(name, "Accept-Encoding")))
 			continue;
 		host = host || !strcasecmp(name, "Host");
 		md_http_call_header(job->call, name, md_http_head_value(head, i));
 	}
 	if (!host)
 		md_http_call_header(job->call, "Host", job->model->settings.host);
+	if (plain)
+		md_http_call_header(job->call, "Accept-Encoding", "identity");
 	snprintf(peers, sizeof(peers), "%s%s%s", forwarded ? forwarded : "", forwarded ? ", " : "",
 		 md_http_exchange_peer(job->exchange));
 	md_http_call_header(job->call, "X-Forwarded-For", peers);

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/core/relay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define HELD_MAX 65536u /* bytes of a line, or of JSON, that are held back; what is longer is passed on as it comes */
+#include "worker/core/answer_kind.h"
+
+#define HELD_MAX 65536u /* bytes of an event, or of JSON, that are held back; what is longer is passed on as it comes */
 
 /* ---- the head ---- */
-
-static bool is_type(const struct md_http_head *head, const char *type)
-{
-	const char *given = md_http_head_find(head, "Content-Type");
-	size_t size = strlen(type);
-	return given && !strncasecmp(given, type, size) && strchr("; \t", given[size]);
-}
 
 static void pass_headers(struct md_worker_job *job, const struct md_http_head *head)
 {
@@ -32,8 +28,9 @@ static void pass_headers(struct md_worker_job *job, const struct md_http_head *h
 
 void md_relay_head(struct md_worker_job *job, const struct md_http_head *head)
 {
-	job->events = is_type(head, "text/event-stream");
-	if (is_type(head, "application/json") && !job->stream)
+	enum md_answer_kind kind = md_answer_kind(head);
+	job->events = kind == MD_ANSWER_EVENTS;
+	if (kind == MD_ANSWER_JSON && !job->stream)
 		md_http_answer_hold(job->exchange);
 	/* a stream of events has room for one more, which says that it has failed */
 	md_http_answer_begin(job->exchange, head->status, job->events ? -1 : head->length);
@@ -41,22 +38,60 @@ void md_relay_head(struct md_worker_job *job, const struct md_http_head *head)
 	md_http_answer_body(job->exchange);
 }
 
+/* What the engine says is no event of the stream that was begun: job->why says so. */
+static bool refuse(struct md_worker_job *job, const char *what, const char *value)
+{
+	size_t used = (size_t)snprintf(job->why, sizeof(job->why), "the engine answered with %s", what);
+	for (; *value && used + 1 < sizeof(job->why); value++) /* a header may hold any byte, and JSON may not */
+		job->why[used++] = (char)(*value >= ' ' && *value < 0x7f ? *value : '?');
+	job->why[used] = '\0';
+	return false;
+}
+
+bool md_relay_continues(struct md_worker_job *job, const struct md_http_head *head)
+{
+	const char *encoding = md_answer_encoding(head), *type = md_http_head_find(head, "Content-Type");
+	char status[12];
+	snprintf(status, sizeof(status), "%u", head->status);
+	if (head->status != 200)
+		return refuse(job, "", status);
+	if (encoding)
+		return refuse(job, "Content-Encoding: ", encoding);
+	if (type && md_answer_kind(head) != MD_ANSWER_EVENTS)
+		return refuse(job, "Content-Type: ", type);
+	return true;
+}
+
 /* ---- the body ---- */
 
-/* The part of a stream's piece that ends with a line is sent, with what was held before it; the rest is held. */
-static size_t pass_lines(struct md_worker_job *job, const char *bytes, size_t size)
+/* True: the unfinished event is held back, with these bytes of it. */
+static bool hold(struct md_worker_job *job, const char *bytes, size_t size)
 {
-	const char *line = memrchr(bytes, '\n', size);
-	size_t whole = line ? (size_t)(line - bytes) + 1 : 0;
-	if (job->line.size + size - whole > HELD_MAX || job->line.failed)
-		whole = size; /* too long to be held */
+	if (job->held.size + size > HELD_MAX)
+		return false;
+	md_buf_put(&job->held, bytes, size);
+	return !job->held.failed;
+}
+
+static size_t send_held(struct md_worker_job *job, const char *bytes, size_t size)
+{
+	md_http_answer_write(job->exchange, job->held.data, job->held.size);
+	md_buf_clear(&job->held);
+	return md_http_answer_write(job->exchange, bytes, size);
+}
+
+/* Events are sent when they are whole, and one that is too long to be held as it comes. */
+static size_t pass_events(struct md_worker_job *job, const char *bytes, size_t size)
+{
+	size_t whole = md_event_border_find(&job->border, bytes, size), unsent = 0;
 	if (whole) {
-		md_http_answer_write(job->exchange, job->line.data, job->line.size);
-		md_buf_clear(&job->line);
-		job->torn = bytes[whole - 1] != '\n';
+		unsent = send_held(job, bytes, whole);
+		job->torn = false;
 	}
-	md_buf_put(&job->line, bytes + whole, size - whole);
-	return md_http_answer_write(job->exchange, bytes, whole);
+	if (whole == size || (!job->torn && hold(job, bytes + whole, size - whole)))
+		return unsent;
+	job->torn = job->border.pending;
+	return send_held(job, bytes + whole, size - whole);
 }
 
 size_t md_relay_body(struct md_worker_job *job, const char *bytes, size_t size)
@@ -64,7 +99,7 @@ size_t md_relay_body(struct md_worker_job *job, const char *bytes, size_t size)
 	if (!size)
 		return 0;
 	if (job->events || job->head_made)
-		return pass_lines(job, bytes, size);
+		return pass_events(job, bytes, size);
 	size_t unsent = md_http_answer_write(job->exchange, bytes, size);
 	if (unsent > HELD_MAX)
 		md_http_answer_release(job->exchange);
@@ -73,19 +108,22 @@ size_t md_relay_body(struct md_worker_job *job, const char *bytes, size_t size)
 
 void md_relay_end(struct md_worker_job *job)
 {
-	md_http_answer_write(job->exchange, job->line.data, job->line.size);
+	md_http_answer_write(job->exchange, job->held.data, job->held.size);
 	md_http_answer_release(job->exchange);
 }
 
 void md_relay_finish(struct md_worker_job *job)
 {
-	md_buf_finish(&job->line);
+	md_buf_finish(&job->held);
 }
 
 /* ---- failures ---- */
 
-/* The rest of a line that was held is dropped: no client could read it. */
-static void send_event(struct md_http_exchange *exchange, bool torn, const char *code, const char *message)
+/*
+ * What was held of an unfinished event is dropped. Whatever the last byte was, two line ends make the event one of its own,
+ * and no other one of what was sent, because that was whole.
+ */
+static void send_event(struct md_http_exchange *exchange, const char *code, const char *message)
 {
 	json_t *event = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type", "server_error",
 				  "param", "code", code);
@@ -95,8 +133,7 @@ static void send_event(struct md_http_exchange *exchange, bool torn, const char 
 		md_http_answer_abort(exchange);
 		return;
 	}
-	md_http_answer_write(exchange, "\n\n", torn ? 2 : 1); /* the event before it ends */
-	md_http_answer_write(exchange, "data: ", 6);
+	md_http_answer_write(exchange, "\n\ndata: ", 8);
 	md_http_answer_write(exchange, line, strlen(line));
 	md_http_answer_write(exchange, "\n\n", 2);
 	md_http_answer_end(exchange);
@@ -111,8 +148,8 @@ void md_relay_fail(struct md_worker_job *job, enum md_reply_error error, const c
 		return;
 	if ((!job->head_sent && !job->head_made) || md_http_answer_retract(exchange))
 		md_reply_error(exchange, error, code, "%s", message);
-	else if (job->events || job->head_made)
-		send_event(exchange, job->torn, code ? code : "bad_gateway", message);
-	else
+	else if ((job->events || job->head_made) && !job->torn)
+		send_event(exchange, code ? code : "bad_gateway", message);
+	else /* a client gives up half an event where the connection ends, and would take it for a whole one before another */
 		md_http_answer_abort(exchange);
 }

@@ -11,6 +11,7 @@
 #include "worker/accounting/usage_scan.h"
 #include "worker/config/config.h"
 #include "worker/core/engine_log.h"
+#include "worker/core/event_border.h"
 #include "worker/core/gpus.h"
 #include "worker/core/learned.h"
 #include "worker/core/engine_url.h"
@@ -62,8 +63,10 @@ struct md_worker_job {
 	bool head_made;                  /* the head of the answer is ours, and says 200 */
 	bool head_sent;                  /* the engine has begun its answer */
 	bool events;                     /* its answer is a stream of events */
-	bool torn;                       /* what was passed on of it ends within a line */
-	struct md_buf line;              /* of a stream: held back until it is whole */
+	bool refused;                    /* what the engine answers does not go on with the head that is ours: why */
+	bool torn;                       /* what was passed on of the stream ends within an event */
+	struct md_event_border border;   /* of the stream */
+	struct md_buf held;              /* of the stream: an event, until it is whole */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t first_at;               /* the first byte of its answer came; 0: not yet */
 	uint64_t bytes;                  /* of the answer */
