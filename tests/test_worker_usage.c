@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Token counts in answers, however they are cut into pieces; times that a user writes. */
+/* Token counts in answers, however they are cut into pieces, and where there are none; times that a user writes. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -10,28 +10,92 @@ static const struct {
 	const char *text;
 	bool told;
 	uint64_t prompt, completion;
+	bool stream;
 } answers[] = {
-    {"{\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":34,\"total_tokens\":46}}", true, 12, 34},
+    {"{\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":34,\"total_tokens\":46}}", true, 12, 34,
+     false},
     /* in front of the rest, with spaces, and with objects inside */
     {"{\"usage\" : \n{\"prompt_tokens\": 5, \"prompt_tokens_details\": {\"cached_tokens\": 4}, \"x\": \"}\\\"{\"}, "
      "\"data\": []}",
-     true, 5, 0},
+     true, 5, 0, false},
+    /* what a model says is no count */
+    {"{\"content\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":1,\\\"completion_tokens\\\":1}\"}", false, 0, 0, false},
+    {"{\"content\":\"ends with \\\\\",\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}", true, 3, 4, false},
+    {"{\"content\":\"\\\\\\\"\",\"usage\":{\"prompt_tokens\":3}}", true, 3, 0, false},
+    {"{\"content\":\"\\u0022usage\\u0022:{\\\\\",\"usage\":{\"prompt_tokens\":8}}", true, 8, 0, false},
+    {"{\"usage\":[1],\"usage\":\"no\",\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":1.5}}", false, 0, 0, false},
+    /* a name that comes twice: each of its objects is looked at, so the last count wins, and no count takes none back */
+    {"{\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2},\"usage\":{\"prompt_tokens\":3},\"usage\":null}", true,
+     3, 2, false},
+    {"{\"usage\":{\"prompt_tokens\":1,\"prompt_tokens\":4}}", true, 4, 0, false},
+    /* where APIs have it, and nowhere else */
+    {"{\"message\":{\"id\":{\"usage\":{\"input_tokens\":7}},\"usage\":{\"input_tokens\":9}},\"type\":1}", true, 9, 0,
+     false},
+    {" {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":2,\"output_tokens\":3}}}", true, 2, 3,
+     false},
+    {"{\"message\":{\"message\":{\"usage\":{\"input_tokens\":9}}},\"responses\":{\"usage\":{\"input_tokens\":9}}}",
+     false, 0, 0, false},
+    {"{\"message\":[{\"usage\":{\"input_tokens\":9}}],\"usages\":{\"input_tokens\":9}}", false, 0, 0, false},
+    {"{\"message\":\"response\",\"x\":{\"usage\":{\"input_tokens\":9}},\"usag\":{\"input_tokens\":9}}", false, 0, 0,
+     false},
+    {"{\"choices\":[{\"message\":{\"tool_calls\":[{\"arguments\":{\"usage\":{\"prompt_tokens\":9}}}]}}],"
+     "\"tool\":{\"usage\":{\"prompt_tokens\":9},\"message\":{\"usage\":{\"prompt_tokens\":9}}}}",
+     false, 0, 0, false},
+    {"[{\"usage\":{\"prompt_tokens\":9}}]", false, 0, 0, false},
+    {"{\"data\":[[[[[[[[[[{\"usage\":{\"prompt_tokens\":9}}]]]]]]]]]],\"usage\":{\"prompt_tokens\":1}}", true, 1, 0,
+     false},
+    {"{\"x\":\"usage\",\"y\":{},\"z\":[{}],\"usage\":{\"prompt_tokens\":1}}", true, 1, 0, false},
+    /* a name is what its characters are, however they are written */
+    {"{\"\\u0075s\\u0061ge\":{\"prompt_tokens\":6}}", true, 6, 0, false},
+    {"{\"\\u4e75s\\u0061ge\":{\"prompt_tokens\":6},\"us\\age\":{\"prompt_tokens\":6},\"usage\\\"\":{\"prompt_tokens\":"
+     "6},"
+     "\"\\u00zzusage\":{\"prompt_tokens\":6},\"\\\"usage\":{\"prompt_tokens\":6}}",
+     false, 0, 0, false},
+    /* what is no JSON has no counts behind its fault, and a text ends with its first value */
+    {"\"usage\"\"usage\"\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}", false, 0, 0, false},
+    {"\"\"usage\":{\"prompt_tokens\":6}", false, 0, 0, false},
+    {"{\"a\" \"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"a\" 1,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"a\":1 \"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"a\":1]\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{}{\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{}},\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6", false, 0, 0, false},
+    {"data: {\"usage\":{\"prompt_tokens\":6}}\n\n", false, 0, 0, false},
+    {"", false, 0, 0, false},
     /* the last one of a stream counts */
     {"data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n"
      "data: {\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n",
-     true, 7, 2},
+     true, 7, 2, true},
     {"event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n"
      "data: {\"usage\":{\"output_tokens\":20}}\n\n",
-     true, 9, 20},
-    /* what a model says is no count */
-    {"{\"content\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":1,\\\"completion_tokens\\\":1}\"}", false, 0, 0},
-    {"{\"content\":\"ends with \\\\\",\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}", true, 3, 4},
-    {"\"usage\"\"usage\"\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}", true, 3, 4},
-    {"{\"usage\":[1],\"usage\":\"no\",\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":1.5}}", false, 0, 0},
-    {"\"\"usage\":{\"prompt_tokens\":6}", true, 6, 0},
-    {"{\"usage\":{\"prompt_tokens\":6", false, 0, 0},
-    {"", false, 0, 0},
+     true, 9, 20, true},
+    /* all ends of lines, and all ways to begin a value */
+    {"data:{\"x\":\r\r\ndata: {\"usage\":{\"prompt_tokens\":7}}\r\n\r\n", true, 7, 0, true},
+    {"data:{\"usage\":{\"prompt_tokens\":7}}\r\rdata:  {\"usage\":{\"completion_tokens\":2}}\r\r", true, 7, 2, true},
+    {"\xef\xbb\xbf"
+     "data: {\"usage\":{\"prompt_tokens\":7}}\n\n",
+     true, 7, 0, true},
+    {"\xef\xbb"
+     "data: {\"usage\":{\"prompt_tokens\":7}}\n\n",
+     false, 0, 0, true},
+    /* several lines are one text */
+    {"data: {\"usage\":\nid: 5\ndata: {\"prompt_tokens\":\r\n: a comment\r\ndata:7}\r\ndata\r\ndata:\rdata:}\n\n", true,
+     7, 0, true},
+    {"data: {\"x\":[{\ndata: \"usage\":{\"prompt_tokens\":7}}\n\n", false, 0, 0, true},
+    {"data: {\"usage\":{\"prompt_tokens\":1\ndata:2}}\n\n", false, 0, 0, true},
+    /* each event begins anew */
+    {"data: {\"x\":\"\n\ndata: {\"usage\":{\"prompt_tokens\":7}}\n\n", true, 7, 0, true},
+    {"data: {\"usage\":{\n\ndata: \"prompt_tokens\":7}}\n\n", false, 0, 0, true},
+    /* other fields, and comments */
+    {": {\"usage\":{\"prompt_tokens\":7}}\nevent: {\"usage\":{\"prompt_tokens\":7}}\ndatum: "
+     "{\"usage\":{\"prompt_tokens\":7}}\n"
+     "dat: {\"usage\":{\"prompt_tokens\":7}}\n data: "
+     "{\"usage\":{\"prompt_tokens\":7}}\n{\"usage\":{\"prompt_tokens\":7}}\n\n",
+     false, 0, 0, true},
 };
+
+static const enum md_answer_kind kinds[] = {MD_ANSWER_JSON, MD_ANSWER_EVENTS};
 
 static void assert_counts(const struct md_usage_scan *scan, size_t number, size_t piece)
 {
@@ -49,7 +113,7 @@ Test(worker_usage, counts_are_found_however_an_answer_is_cut)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		size_t size = strlen(answers[i].text);
 		for (size_t piece = 1; piece <= size + 1; piece++) {
-			struct md_usage_scan scan = {0};
+			struct md_usage_scan scan = {.kind = kinds[answers[i].stream]};
 			for (size_t at = 0; at < size; at += piece)
 				md_usage_scan(&scan, answers[i].text + at, size - at < piece ? size - at : piece);
 			assert_counts(&scan, i, piece);
@@ -57,18 +121,63 @@ Test(worker_usage, counts_are_found_however_an_answer_is_cut)
 	}
 }
 
+static void feed(struct md_usage_scan *scan, const char *text)
+{
+	md_usage_scan(scan, text, strlen(text));
+}
+
 Test(worker_usage, an_object_that_is_too_large_is_left_out)
 {
-	static const char begin[] = "{\"usage\":{\"x\":\"", end[] = "{\"usage\":{\"prompt_tokens\":8}}";
 	char filler[MD_USAGE_OBJECT_MAX];
-	struct md_usage_scan scan = {0};
+	struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
 	memset(filler, 'x', sizeof(filler));
-	md_usage_scan(&scan, begin, strlen(begin));
+	feed(&scan, "{\"usage\":{\"prompt_tokens\":7,\"x\":\"");
 	md_usage_scan(&scan, filler, sizeof(filler));
-	cr_assert_not(scan.told, "an object without an end was understood");
-	md_usage_scan(&scan, end, strlen(end));
+	feed(&scan, "\",\"usage\":{\"prompt_tokens\":7}},");
+	cr_assert_not(scan.told, "an object that is too large was understood");
+	feed(&scan, "\"usage\":{\"prompt_tokens\":8}}");
 	cr_assert_eq(scan.prompt, 8, "the next object was not found: %llu prompt tokens",
 		     (unsigned long long)scan.prompt);
+}
+
+Test(worker_usage, an_object_that_just_fits_is_understood)
+{
+	for (size_t more = 0; more < 2; more++) {
+		static const char begin[] = "{\"prompt_tokens\":7,\"x\":\"", end[] = "\"}";
+		char filler[MD_USAGE_OBJECT_MAX];
+		struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
+		memset(filler, 'x', sizeof(filler));
+		feed(&scan, "{\"usage\":");
+		feed(&scan, begin);
+		md_usage_scan(&scan, filler, MD_USAGE_OBJECT_MAX - strlen(begin) - strlen(end) + more);
+		feed(&scan, end);
+		cr_assert_eq(scan.told, !more, "%zu bytes more than fit", more);
+	}
+}
+
+/* More levels than a counter of two bytes has. */
+Test(worker_usage, levels_are_counted_however_many_there_are)
+{
+	enum { LEVELS = 70000 };
+	static const char one[] = "[{\"usage\":";
+	struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
+	feed(&scan, "{\"x\":");
+	for (int i = 0; i < LEVELS; i++)
+		feed(&scan, one);
+	feed(&scan, "{\"prompt_tokens\":7}");
+	for (int i = 0; i < LEVELS; i++)
+		feed(&scan, "}]");
+	cr_assert_not(scan.told, "something within %d levels was counted", LEVELS);
+	feed(&scan, ",\"usage\":{\"prompt_tokens\":8}}");
+	cr_assert_eq(scan.prompt, 8, "what follows was not found: %llu prompt tokens", (unsigned long long)scan.prompt);
+}
+
+Test(worker_usage, what_is_no_json_and_no_stream_has_no_counts)
+{
+	struct md_usage_scan scan = {0};
+	feed(&scan, "{\"usage\":{\"prompt_tokens\":8}}");
+	feed(&scan, "data: {\"usage\":{\"prompt_tokens\":8}}\n\n");
+	cr_assert_not(scan.told, "counts were found in an answer of no known kind");
 }
 
 Test(worker_usage, times_that_a_user_writes)

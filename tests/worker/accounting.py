@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import io
+import json
 import os
 import random
 import resource
@@ -101,6 +102,39 @@ check("later than all", {}, bill(d, str(int(time.time()) + 3600)))
 for bad in ("yesterday", "-1h", "2026-13-01", "", "5w"):
     check(f"no time: {bad}", 2, d.ctl("bill", f"--since={bad}").returncode)
 check("no time at all", 2, d.ctl("bill").returncode)
+# Only what an API says of an answer that is one is counted, and only where it says it.
+N, C, J, S = {"prompt_tokens": 1000, "completion_tokens": 100}, {"input_tokens": 20, "output_tokens": 3}, "application/json", "text/event-stream"
+bait, counts = {"usage": N}, {"usage": C}
+
+
+def event(*texts, end="\n"):
+    return "".join(f"data: {text}{end}" for text in texts) + end
+
+
+for what, paid, status, kind, pieces, more in (
+        ("a whole answer", True, 200, J, [json.dumps({"a": bait, **counts})], {}),
+        ("201, and another JSON", True, 201, "application/x+json; a=b", [json.dumps(counts)], {}),
+        ("message_start", True, 200, S, [event(json.dumps({"message": counts})), event("[DONE]")], {}),
+        ("response.completed, with CR LF", True, 200, S, [event(json.dumps({"response": counts}), end="\r\n")], {}),
+        ("two lines of data", True, 200, S, [event('{"usage":', json.dumps(C) + "}", end="\r")], {}),
+        ("nested", False, 200, J, [json.dumps({"choices": [{"message": {"content": bait, **bait}}], "tool": bait})], {}),
+        ("a list", False, 200, J, [json.dumps([bait])], {}),
+        ("a page", False, 200, "text/html", [json.dumps(bait)], {}),
+        ("no type", False, 200, None, [json.dumps(bait)], {}),
+        ("a comment and another field", False, 200, S, [f": {json.dumps(bait)}\nid: {json.dumps(bait)}\n\n"], {}),
+        ("nested in an event", False, 200, S, [event(json.dumps({"choices": [bait], "delta": {"message": bait}}))], {}),
+        ("an error", False, 400, J, [json.dumps(bait)], {}),
+        ("an error of the engine", False, 500, J, [json.dumps(bait)], {}),
+        ("an error as a stream", False, 429, S, [event(json.dumps(bait))], {}),
+        ("what is said to be encoded", False, 200, J, [json.dumps(bait)], {"Content-Encoding": "br"})):
+    before = bill(d)[("a", PLAIN)]
+    r = ask(d, "plain", "a", stream=kind == S, raw={"status": status, "headers": {**({"Content-Type": kind} if kind else {}), **more}, "pieces": pieces})
+    row = bill(d)[("a", PLAIN)]
+    check(f"{what}: the answer", (status, "".join(pieces)), (r.status, r.body.decode()))
+    billed = (1, 0, 20, 3) if paid else (1, 1, 0, 0)
+    check(f"{what}: what is billed", billed, tuple(row[k] - before[k] for k in kinds[:4]))
+    expected[("a", PLAIN)] = [*map(sum, zip(expected[("a", PLAIN)], billed))]
+
 # A client that goes, and an engine that dies: their time counts, they do not.
 before = bill(d)[("a", PLAIN)]
 check("an engine that dies", 502, ask(d, "plain", "a", die=True).status)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "worker/accounting/ledger.h"
+#include "worker/core/answer_kind.h"
 #include "worker/core/tenants.h"
 
 /* ---- the engine's time ---- */
@@ -38,6 +39,12 @@ void md_account_end(struct md_worker_job *job)
 }
 
 /* ---- answers ---- */
+
+/* What an engine says of a request that it has refused is paid by nobody. */
+void md_account_head(struct md_worker_job *job, const struct md_http_head *head)
+{
+	job->scan.kind = head->status / 100 == 2 ? md_answer_kind(head) : MD_ANSWER_OPAQUE;
+}
 
 void md_account_body(struct md_worker_job *job, const char *bytes, size_t size)
 {

@@ -8,6 +8,7 @@
 /* A job is handed to its engine, and leaves it: the engine's time is shared by the jobs that are in it. */
 void md_account_begin(struct md_worker_job *job);
 void md_account_end(struct md_worker_job *job);
+void md_account_head(struct md_worker_job *job, const struct md_http_head *head);
 void md_account_body(struct md_worker_job *job, const char *bytes, size_t size); /* of its answer */
 void md_account_served(struct md_worker_job *job);                               /* its answer has ended */
 /* The job is over: what it has used goes to the ledger, if there is one. */

@@ -182,6 +182,7 @@ static void on_head(void *context, const struct md_http_head *head)
 		fail_in(job, 0);        /* or else at the answer's end */
 		return;
 	}
+	md_account_head(job, head);
 	if (job->exchange && !job->head_made)
 		md_relay_head(job, head);
 }
