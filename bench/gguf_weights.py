@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a recipe's shape with random weights, so that an engine has bytes to read: gguf_weights.py RECIPE SEED FILE.
 
-BF16, each matrix of values between 2**-7 and 2**-6 of either sign; no two blocks of 1 MiB are equal. The tokens are t0, t1 ... without merges.
+BF16, each matrix of values between 2**-7 and 2**-6 of either sign; no two blocks of 1 MiB are equal. The first 256 tokens are the bytes, so that any text is a prompt, and the others t256, t257 ...; there
+are no merges.
 """
 import os
 import random
@@ -28,8 +29,15 @@ def text(value):
     return struct.pack("<Q", len(data)) + data
 
 
+def byte_tokens():
+    """The 256 bytes as GPT-2 writes them: printable ones as themselves, the others as the characters from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
+
+
 def metadata(shape):
-    tokens = [f"t{i}" for i in range(int(shape["vocabulary"]))]
+    tokens = (byte_tokens() + [f"t{i}" for i in range(256, int(shape["vocabulary"]))])[:int(shape["vocabulary"])]
     values = [("general.architecture", STRING, text("llama"))]
     for name, key in (("embedding_length", "hidden_size"), ("feed_forward_length", "intermediate_size"), ("block_count", "layers"), ("attention.head_count", "heads"),
                       ("attention.head_count_kv", "kv_heads"), ("attention.key_length", "head_dim"), ("context_length", "max_context")):

@@ -125,7 +125,11 @@ static void assert_row(uint32_t type, const void *data, size_t size, float (*wan
 	const struct gguf_tensor *tensor = gguf_find_tensor(&file.gguf, "w");
 	cr_assert_not_null(tensor);
 	cr_assert_eq(tensor->size, size, "type %u takes %zu bytes", type, tensor->size);
-	gguf_to_bf16(tensor, 0, 32, out);
+	uint64_t offset;
+	size_t bytes;
+	gguf_locate(tensor, 0, 32, &offset, &bytes);
+	cr_assert_eq(bytes, size);
+	gguf_to_bf16(tensor->type, file.buf.data + offset, 32, out);
 	for (int i = 0; i < 32; i++)
 		cr_assert_eq(out[i], gguf_bf16_from_float(want(i)), "type %u: element %d is 0x%04x, wanted %g", type, i,
 			     out[i], (double)want(i));
@@ -272,6 +276,53 @@ Test(gguf, survives_truncation_anywhere)
 		free(copy);
 	}
 	cr_assert_eq(open_file(&file), MD_OK, "the whole file: %s", file.err.message);
+	close_file(&file);
+}
+
+static enum md_status open_written(const struct file *file, size_t size, struct gguf *gguf, struct md_error *err)
+{
+	char path[] = "/tmp/gguf-XXXXXX";
+	int fd = mkstemp(path);
+	cr_assert_eq(md_file_write(fd, file->buf.data, size, path, NULL), MD_OK);
+	enum md_status status = gguf_open(gguf, path, err);
+	if (status != MD_OK)
+		cr_assert(strstr(err->message, path), "\"%s\" does not name the file", err->message);
+	close(fd);
+	unlink(path);
+	return status;
+}
+
+/* The head is read in larger and larger parts, until it ends in one. */
+Test(gguf, reads_a_file_whose_head_is_large)
+{
+	struct file file;
+	struct gguf gguf;
+	struct gguf_string text;
+	struct md_error err;
+	put_header(&file, 3, 1, 1);
+	put_text(&file.buf, "words");
+	md_buf_put_u32(&file.buf, GGUF_ARRAY);
+	md_buf_put_u32(&file.buf, GGUF_STRING);
+	md_buf_put_u64(&file.buf, HEAD_BYTES);
+	for (unsigned i = 0; i < HEAD_BYTES; i++)
+		put_text(&file.buf, i % 2 ? "a" : "bc");
+	put_tensor(&file, "w", 32, 1, GGUF_TENSOR_BF16, 0);
+	align(&file);
+	size_t head = file.buf.size;
+	for (int i = 0; i < 64; i++)
+		md_buf_put_u8(&file.buf, 1);
+	cr_assert_eq(open_written(&file, file.buf.size, &gguf, &err), MD_OK, "%s", err.message);
+	size_t cursor = 0, words = 0;
+	while (gguf_next_string(gguf_find(&gguf, "words"), &cursor, &text))
+		cr_assert_eq(text.size, words++ % 2 ? 1 : 2);
+	cr_assert_eq(words, HEAD_BYTES);
+	cr_assert_eq(gguf_find_tensor(&gguf, "w")->offset, head);
+	gguf_close(&gguf);
+	cr_assert_eq(open_written(&file, head + 63, &gguf, &err), MD_ERR_TRUNCATED);
+	cr_assert(strstr(err.message, "not in a file of"), "%s", err.message);
+	cr_assert_eq(open_written(&file, head / 2, &gguf, &err), MD_ERR_TRUNCATED);
+	cr_assert(strstr(err.message, "the file has"), "%s", err.message);
+	cr_assert_null(gguf.head, "a refused file leaves nothing behind");
 	close_file(&file);
 }
 

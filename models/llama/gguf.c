@@ -2,10 +2,8 @@
 /* Reader of GGUF model files: every count, size and offset is checked against the file before it is used. */
 #include "models/llama/gguf.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -16,6 +14,8 @@
 #define MAX_ENTRIES 65536u
 #define DEFAULT_ALIGNMENT 32u
 #define BLOCK 32u
+#define HEAD_BYTES (1u << 20)      /* read at first: the head of most files */
+#define MOST_HEAD_BYTES (1u << 30) /* a million tokens with their merges take a twentieth of this */
 
 static size_t scalar_size(uint32_t type)
 {
@@ -201,25 +201,24 @@ static enum md_status place_tensors(struct gguf *gguf, const uint64_t *offsets, 
 		struct gguf_tensor *tensor = &gguf->tensors[i];
 		uint64_t start, end;
 		if (offsets[i] % (uint64_t)alignment || __builtin_add_overflow(base, offsets[i], &start) ||
-		    __builtin_add_overflow(start, tensor->size, &end) || end > gguf->map_size)
+		    __builtin_add_overflow(start, tensor->size, &end) || end > gguf->file_bytes)
 			return md_error_set(err, MD_ERR_TRUNCATED,
-					    "tensor \"%.*s\" at offset %llu + %llu, %zu bytes: not in a file of %zu",
+					    "tensor \"%.*s\" at offset %llu + %llu, %zu bytes: not in a file of %llu",
 					    (int)(tensor->name.size < 64 ? tensor->name.size : 64), tensor->name.data,
 					    (unsigned long long)base, (unsigned long long)offsets[i], tensor->size,
-					    gguf->map_size);
-		tensor->data = gguf->map + start;
+					    (unsigned long long)gguf->file_bytes);
+		tensor->offset = start;
 	}
 	return MD_OK;
 }
 
-static enum md_status read_all(struct gguf *gguf, struct md_error *err)
+/* MD_ERR_TRUNCATED: the head may go on behind the bytes that are there. */
+static enum md_status read_head(struct gguf *gguf, struct md_reader *reader, uint64_t **offsets, struct md_error *err)
 {
-	struct md_reader reader;
-	md_reader_init(&reader, gguf->map, gguf->map_size);
-	uint32_t magic = md_reader_u32(&reader), version = md_reader_u32(&reader);
-	uint64_t tensors = md_reader_u64(&reader), values = md_reader_u64(&reader);
-	if (reader.failed)
-		return truncated(&reader, "the header", err);
+	uint32_t magic = md_reader_u32(reader), version = md_reader_u32(reader);
+	uint64_t tensors = md_reader_u64(reader), values = md_reader_u64(reader);
+	if (reader->failed)
+		return truncated(reader, "the header", err);
 	if (magic != MAGIC)
 		return md_error_set(err, MD_ERR_CORRUPT, "offset 0: not a GGUF file (it starts with 0x%08x)", magic);
 	if (version != 2 && version != 3)
@@ -229,50 +228,90 @@ static enum md_status read_all(struct gguf *gguf, struct md_error *err)
 				    (unsigned long long)tensors, (unsigned long long)values, MAX_ENTRIES);
 	gguf->values = calloc(values + 1, sizeof(*gguf->values));
 	gguf->tensors = calloc(tensors + 1, sizeof(*gguf->tensors));
-	MD_AUTO_FREE uint64_t *offsets = calloc(tensors + 1, sizeof(*offsets));
-	if (!gguf->values || !gguf->tensors || !offsets)
+	*offsets = calloc(tensors + 1, sizeof(**offsets));
+	if (!gguf->values || !gguf->tensors || !*offsets)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the directory of a GGUF file");
 	for (; gguf->value_count < values; gguf->value_count++)
-		MD_FORWARD(read_value(&reader, &gguf->values[gguf->value_count], err));
+		MD_FORWARD(read_value(reader, &gguf->values[gguf->value_count], err));
 	for (; gguf->tensor_count < tensors; gguf->tensor_count++)
-		MD_FORWARD(read_tensor(&reader, &gguf->tensors[gguf->tensor_count], &offsets[gguf->tensor_count], err));
-	return place_tensors(gguf, offsets, reader.offset, err);
+		MD_FORWARD(
+		    read_tensor(reader, &gguf->tensors[gguf->tensor_count], &(*offsets)[gguf->tensor_count], err));
+	return MD_OK;
+}
+
+static void drop_lists(struct gguf *gguf)
+{
+	free(gguf->values);
+	free(gguf->tensors);
+	gguf->values = NULL;
+	gguf->tensors = NULL;
+	gguf->value_count = gguf->tensor_count = 0;
+}
+
+/* The first `size` bytes of the file are at data. *more: the head does not end there, and the file is larger. */
+static enum md_status read_all(struct gguf *gguf, const void *data, size_t size, bool *more, struct md_error *err)
+{
+	MD_AUTO_FREE uint64_t *offsets = NULL;
+	struct md_reader reader;
+	md_reader_init(&reader, data, size);
+	enum md_status status = read_head(gguf, &reader, &offsets, err);
+	*more = status == MD_ERR_TRUNCATED && size < gguf->file_bytes;
+	if (status == MD_OK)
+		status = place_tensors(gguf, offsets, reader.offset, err);
+	if (status != MD_OK)
+		drop_lists(gguf);
+	return status;
 }
 
 enum md_status gguf_open_memory(struct gguf *gguf, const void *data, size_t size, struct md_error *err)
 {
-	*gguf = (struct gguf){.map = data, .map_size = size};
-	enum md_status status = read_all(gguf, err);
-	if (status != MD_OK)
-		gguf_close(gguf);
-	return status;
+	bool more;
+	*gguf = (struct gguf){.file_bytes = size};
+	return read_all(gguf, data, size, &more, err);
+}
+
+/* Where the head ends is known when it has been read. A file is read, never mapped: base/file.h says why. */
+static enum md_status read_file(struct gguf *gguf, int fd, struct md_error *err)
+{
+	const struct md_file_source source = {.fd = fd, .size = gguf->file_bytes};
+	uint64_t most = source.size < MOST_HEAD_BYTES ? source.size : MOST_HEAD_BYTES;
+	bool more = true;
+	for (uint64_t bytes = HEAD_BYTES; more; bytes *= 4) {
+		const void *data;
+		free(md_steal_ptr(&gguf->head));
+		bytes = bytes < most ? bytes : most;
+		MD_FORWARD(md_file_source_take(&source, 0, (size_t)bytes, &data, &gguf->head, err));
+		enum md_status status = read_all(gguf, data, (size_t)bytes, &more, err);
+		if (!more)
+			return status;
+		if (bytes == MOST_HEAD_BYTES)
+			break;
+	}
+	return md_error_set(err, MD_ERR_TOO_LARGE, "the metadata do not end within %u bytes", MOST_HEAD_BYTES);
 }
 
 enum md_status gguf_open(struct gguf *gguf, const char *path, struct md_error *err)
 {
 	memset(gguf, 0, sizeof(*gguf));
 	MD_AUTO_FD int fd = -1;
-	uint64_t size = 0;
-	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &size, err));
-	if (!size)
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &gguf->file_bytes, err));
+	if (!gguf->file_bytes)
 		return md_error_set(err, MD_ERR_INVALID, "%s: an empty file", path);
-	void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (map == MAP_FAILED)
-		return md_error_set(err, MD_ERR_IO, "%s: mmap: %s", path, strerror(errno));
-	if (gguf_open_memory(gguf, map, size, err) != MD_OK) {
-		munmap(map, size);
+	if (read_file(gguf, fd, err) != MD_OK) {
+		gguf_close(gguf);
 		return md_error_prefix(err, "%s", path);
 	}
-	gguf->owned_map = map;
+	gguf->fd = md_steal_fd(&fd);
+	gguf->from_file = true;
 	return MD_OK;
 }
 
 void gguf_close(struct gguf *gguf)
 {
-	free(gguf->values);
-	free(gguf->tensors);
-	if (gguf->owned_map)
-		munmap(gguf->owned_map, gguf->map_size);
+	drop_lists(gguf);
+	free(gguf->head);
+	if (gguf->from_file)
+		close(gguf->fd);
 	memset(gguf, 0, sizeof(*gguf));
 }
 
@@ -446,19 +485,26 @@ static void unpack_block(enum gguf_tensor_type type, const uint8_t *block, uint1
 	}
 }
 
-void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t count, uint16_t *out)
+void gguf_locate(const struct gguf_tensor *tensor, uint64_t first, uint64_t count, uint64_t *offset, size_t *bytes)
+{
+	uint32_t per_block = 1, block_bytes = 0;
+	tensor_block(tensor->type, &per_block, &block_bytes);
+	*offset = tensor->offset + first / per_block * block_bytes;
+	*bytes = (size_t)(count / per_block * block_bytes);
+}
+
+void gguf_to_bf16(enum gguf_tensor_type type, const uint8_t *data, uint64_t count, uint16_t *out)
 {
 	uint32_t per_block, block_bytes;
-	if (!tensor_block(tensor->type, &per_block, &block_bytes))
+	if (!tensor_block(type, &per_block, &block_bytes))
 		return;
-	const uint8_t *data = tensor->data + first / per_block * block_bytes;
-	if (tensor->type == GGUF_TENSOR_BF16) {
+	if (type == GGUF_TENSOR_BF16) {
 		memcpy(out, data, count * sizeof(*out));
 		return;
 	}
 	for (uint64_t i = 0; i < count; i += per_block, data += block_bytes, out += per_block) {
 		float single;
-		switch (tensor->type) {
+		switch (type) {
 		case GGUF_TENSOR_F32:
 			memcpy(&single, data, sizeof(single));
 			*out = gguf_bf16_from_float(single);
@@ -467,7 +513,7 @@ void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t cou
 			*out = gguf_bf16_from_float(gguf_float_from_half(get_u16(data)));
 			break;
 		default:
-			unpack_block(tensor->type, data, out);
+			unpack_block(type, data, out);
 		}
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reader of GGUF model files (versions 2 and 3): metadata and tensors of a mapped file, trusted in nothing. */
+/* Reader of GGUF model files (versions 2 and 3): metadata, and where the tensors are; nothing is trusted. */
 #ifndef LLAMA_GGUF_H
 #define LLAMA_GGUF_H
 
@@ -35,7 +35,7 @@ enum gguf_tensor_type {
 };
 
 struct gguf_string {
-	const char *data; /* in the mapping, no NUL */
+	const char *data; /* in the file's head, no NUL */
 	size_t size;
 };
 
@@ -54,21 +54,22 @@ struct gguf_tensor {
 	uint64_t shape[4]; /* shape[0] is the fastest-moving one; unused ones are 1 */
 	enum gguf_tensor_type type;
 	uint64_t elements;
-	const uint8_t *data; /* in the mapping */
-	size_t size;         /* bytes, as the type and the shape say */
+	uint64_t offset; /* in the file */
+	size_t size;     /* bytes, as the type and the shape say */
 };
 
 struct gguf {
-	const uint8_t *map;
-	size_t map_size;
-	void *owned_map; /* to be unmapped, or NULL when the bytes are the caller's */
+	uint64_t file_bytes;
+	bool from_file; /* fd is open, for the tensors; else the bytes are the caller's */
+	int fd;
+	void *head; /* of a file: all bytes before the tensors, and perhaps some of theirs */
 	struct gguf_value *values;
 	size_t value_count;
 	struct gguf_tensor *tensors;
 	size_t tensor_count;
 };
 
-/* Maps and checks a file. Errors name the offset of what is wrong. */
+/* Reads and checks what comes before the tensors. Errors name the file, and the offset of what is wrong. */
 enum md_status gguf_open(struct gguf *gguf, const char *path, struct md_error *err);
 /* The same over the caller's bytes, which must outlive the reader. */
 enum md_status gguf_open_memory(struct gguf *gguf, const void *data, size_t size, struct md_error *err);
@@ -88,10 +89,12 @@ bool gguf_next_string(const struct gguf_value *array, size_t *cursor, struct ggu
 int64_t gguf_array_integer(const struct gguf_value *array, uint64_t i);
 
 /*
- * Elements [first, first + count) as bfloat16, rounded to nearest even. first and count are multiples of 32, or reach
- * to the end; quantized tensors come in blocks of 32.
+ * Where elements [first, first + count) are in the file. Quantized tensors come in blocks of 32: first and count are
+ * multiples of 32.
  */
-void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t count, uint16_t *out);
+void gguf_locate(const struct gguf_tensor *tensor, uint64_t first, uint64_t count, uint64_t *offset, size_t *bytes);
+/* So many elements as bfloat16, rounded to nearest even. data may lie at any address. */
+void gguf_to_bf16(enum gguf_tensor_type type, const uint8_t *data, uint64_t count, uint16_t *out);
 
 uint16_t gguf_bf16_from_float(float value);
 float gguf_float_from_half(uint16_t half);

@@ -79,11 +79,22 @@ static enum md_status choose_limits(const struct program *p, struct llama_limits
 	return MD_OK;
 }
 
+static enum md_status read_weights(struct program *p, struct md_error *err)
+{
+	struct loader_report *load = &p->report.load;
+	unsigned threads = p->options.load_threads ? (unsigned)p->options.load_threads : loader_default_threads();
+	if (llama_model_load(&p->model, &p->gguf, threads, load, err) != MD_OK)
+		return md_error_prefix(err, "%s", p->options.model);
+	progress(p, "load: %.1f MB of the file in %.1f ms, %.2f GB/s by %u threads", (double)load->file_bytes / 1e6,
+		 (double)load->ns / 1e6, (double)load->file_bytes / (double)load->ns, load->threads);
+	return MD_OK;
+}
+
 static enum md_status load_weights(struct program *p, struct md_error *err)
 {
 	uint64_t start = md_clock_ns();
 	if (p->options.model)
-		MD_FORWARD(llama_model_load(&p->model, &p->gguf, err));
+		MD_FORWARD(read_weights(p, err));
 	else
 		MD_FORWARD(llama_model_fill(&p->model, p->options.seed, err));
 	/* a server's memory can be swapped, and what is read-only stays (docs/swapping.md) */

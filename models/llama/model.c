@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 
 #define ALIGNMENT 256u
-#define STAGING_ELEMENTS (2u << 20) /* a multiple of the quantized block of 32 */
+#define MOST_PARTS 9 /* of a layer in a file */
 
 /* Calls visit for each tensor: its GGUF name, where its address is kept, rows x columns; norms have rows == 1. */
 struct visitor {
@@ -19,7 +19,8 @@ struct visitor {
 	struct llama_model *model;
 	CUdeviceptr next; /* laying out */
 	const struct gguf *gguf;
-	uint16_t *staging;
+	struct loader_part *parts; /* loading */
+	size_t part_count;
 	uint64_t seed, index;
 };
 
@@ -146,8 +147,8 @@ enum md_status llama_model_seal(struct llama_model *model, struct md_error *err)
 
 /* ---- from a file ------------------------------------------------------------------------------------------------- */
 
-static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows,
-				  uint64_t columns, struct md_error *err)
+static enum md_status add_part(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows,
+			       uint64_t columns, struct md_error *err)
 {
 	const struct gguf_tensor *tensor = gguf_find_tensor(visitor->gguf, name);
 	if (!tensor)
@@ -156,17 +157,13 @@ static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUd
 		return md_error_set(err, MD_ERR_CORRUPT, "tensor %s has %llu x %llu elements, wanted %llu x %llu", name,
 				    (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1],
 				    (unsigned long long)columns, (unsigned long long)rows);
-	for (uint64_t first = 0; first < tensor->elements; first += STAGING_ELEMENTS) {
-		uint64_t left = tensor->elements - first, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
-		gguf_to_bf16(tensor, first, count, visitor->staging);
-		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, target + first * 2, visitor->staging, count * 2));
-	}
+	visitor->parts[visitor->part_count++] = (struct loader_part){tensor, target};
 	return MD_OK;
 }
 
 /* The file keeps q, k and v apart; this engine multiplies by all three at once. */
-static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t columns,
-			       struct md_error *err)
+static enum md_status add_qkv(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t columns,
+			      struct md_error *err)
 {
 	const struct llama_shape *shape = &visitor->model->shape;
 	const struct {
@@ -182,29 +179,31 @@ static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdevi
 		char part[64];
 		snprintf(part, sizeof(part), "%.*s%s.weight", prefix, name, parts[i].part);
 		uint64_t rows = (uint64_t)parts[i].heads * (uint64_t)shape->head_dim;
-		MD_FORWARD(copy_tensor(visitor, part, target, rows, columns, err));
+		MD_FORWARD(add_part(visitor, part, target, rows, columns, err));
 		target += rows * columns * 2;
 	}
 	return MD_OK;
 }
 
-static enum md_status visit_load(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
-				 uint64_t columns, struct md_error *err)
+static enum md_status visit_parts(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
+				  uint64_t columns, struct md_error *err)
 {
 	if (strstr(name, ".attn_qkv."))
-		return copy_qkv(visitor, name, *slot, columns, err);
-	return copy_tensor(visitor, name, *slot, rows, columns, err);
+		return add_qkv(visitor, name, *slot, columns, err);
+	return add_part(visitor, name, *slot, rows, columns, err);
 }
 
-enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, struct md_error *err)
+/* The parts are listed in the order of a forward, so what is needed first is there first. */
+enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, unsigned threads,
+				struct loader_report *report, struct md_error *err)
 {
-	MD_AUTO_FREE uint16_t *staging = malloc(STAGING_ELEMENTS * sizeof(*staging));
-	if (!staging)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for staging weights");
-	struct visitor visitor = {.visit = visit_load, .model = model, .gguf = gguf, .staging = staging};
+	size_t most = (size_t)model->shape.layers * MOST_PARTS + 3;
+	MD_AUTO_FREE struct loader_part *parts = calloc(most, sizeof(*parts));
+	if (!parts)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %zu tensors", most);
+	struct visitor visitor = {.visit = visit_parts, .model = model, .gguf = gguf, .parts = parts};
 	MD_FORWARD(visit_all(&visitor, err));
-	/* a copy from pageable memory may still be on its way, and the engine's streams do not wait for it */
-	return md_cuda_call(err, cuCtxSynchronize);
+	return loader_run(gguf, parts, visitor.part_count, model->device->context, threads, report, err);
 }
 
 /* ---- from a seed ------------------------------------------------------------------------------------------------- */

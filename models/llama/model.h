@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "models/llama/device.h"
+#include "models/llama/loader.h"
 #include "models/llama/recipe.h"
 
 struct llama_layer {
@@ -28,7 +29,9 @@ enum md_status llama_model_create(struct llama_model *model, const struct llama_
 				  const struct llama_shape *shape, struct md_error *err);
 void llama_model_finish(struct llama_model *model); /* also on a zeroed one */
 
-enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, struct md_error *err);
+/* gguf is of a file, which threads (at least 1) read. */
+enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, unsigned threads,
+				struct loader_report *report, struct md_error *err);
 enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err);
 
 /* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without

@@ -23,6 +23,8 @@ const char llama_options_usage[] =
     "  --kv-blocks N        KV blocks, instead of measuring the free memory\n"
     "  --max-kv-bytes N     at most so many bytes of KV cache (default on hostcuda: 268435456)\n"
     "  --utilization U      part of the device's memory to use, 0 to 1 (default 0.9)\n"
+    "  --load-threads N     threads that read the weights of --model (default: the processors that may be used, at "
+    "most 8)\n"
     "  --no-graphs          decode eagerly\n"
     "  --check              compare every graph with eager, bit by bit; fails if one differs\n"
     "  --bench-replay N     median time of N replays of each graph, for the report\n"
@@ -60,6 +62,7 @@ static const struct option options_table[] = {
     OPTION("--tokens", INTEGER, tokens, 0, 1048576),
     OPTION("--kv-blocks", INTEGER, kv_blocks, 2, 1 << 24),
     OPTION("--max-waiting", INTEGER, max_waiting, 1, 1000000),
+    OPTION("--load-threads", INTEGER, load_threads, 1, 64),
     OPTION("--repeat", INTEGER, repeat, 1, 100000),
     OPTION("--device", INTEGER, device, 0, 1024),
     OPTION("--bench-replay", INTEGER, bench_replay, 1, 100000),

@@ -22,6 +22,7 @@ struct llama_options {
 	size_t prompt_count;
 	int max_context; /* 0: the model's, at most 2048 */
 	int tokens, kv_blocks, repeat, device, bench_replay, bench_background, max_waiting;
+	int load_threads;      /* 0: loader_default_threads */
 	uint64_t max_kv_bytes; /* 0: no cap (256 MiB on hostcuda) */
 	double temperature, utilization;
 	bool raw, no_graphs, check, quiet, help;

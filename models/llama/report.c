@@ -52,6 +52,18 @@ static void put_stages(FILE *file, const struct llama_report *report)
 	fputs(" },\n", file);
 }
 
+static void put_load(FILE *file, const struct loader_report *load)
+{
+	if (!load->threads)
+		return;
+	fprintf(file,
+		"  \"load\": { \"file_bytes\": %llu, \"ms\": %.3f, \"gb_per_s\": %.3f, \"threads\": %u, "
+		"\"staging_bytes\": %zu, \"page_locked\": %s },\n",
+		(unsigned long long)load->file_bytes, (double)load->ns / 1e6,
+		(double)load->file_bytes / (double)load->ns, load->threads, load->staging_bytes,
+		load->page_locked ? "true" : "false");
+}
+
 static void put_graphs(FILE *file, const struct llama_graphs *graphs)
 {
 	size_t restored = 0;
@@ -124,6 +136,7 @@ static void put_report(FILE *file, const struct llama_report *report)
 	fputs(",\n", file);
 	put_stages(file, report);
 	fprintf(file, "  \"weight_bytes\": %llu,\n", (unsigned long long)report->weight_bytes);
+	put_load(file, &report->load);
 	fprintf(file, "  \"kv\": { \"blocks\": %d, \"bytes\": %llu, \"from_profile\": %s },\n", report->kv_blocks,
 		(unsigned long long)report->kv_bytes, report->kv_from_profile ? "true" : "false");
 	put_graphs(file, report->graphs);

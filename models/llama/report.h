@@ -29,6 +29,7 @@ struct llama_report {
 	uint64_t started; /* md_clock_ns at the start of main */
 	uint64_t stage_ns[STAGE_COUNT];
 	uint64_t weight_bytes, kv_bytes;
+	struct loader_report load; /* of weights from a file */
 	int kv_blocks;
 	bool kv_from_profile, checked, graphs_used;
 	size_t check_equal;

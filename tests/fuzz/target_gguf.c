@@ -10,7 +10,7 @@
 bool fuzz_accepted;
 
 /* Each byte that the directory says is there is touched, as loading would. */
-static void read_values(const struct gguf *gguf)
+static void read_values(const struct gguf *gguf, const uint8_t *data)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < gguf->value_count; i++) {
@@ -25,8 +25,12 @@ static void read_values(const struct gguf *gguf)
 		const struct gguf_tensor *tensor = &gguf->tensors[i];
 		uint16_t out[BLOCK];
 		uint64_t last = (tensor->elements - 1) / BLOCK * BLOCK;
-		gguf_to_bf16(tensor, 0, tensor->elements < BLOCK ? tensor->elements : BLOCK, out);
-		gguf_to_bf16(tensor, last, tensor->elements - last, out);
+		uint64_t offset, first = tensor->elements < BLOCK ? tensor->elements : BLOCK;
+		size_t bytes;
+		gguf_locate(tensor, 0, first, &offset, &bytes);
+		gguf_to_bf16(tensor->type, data + offset, first, out);
+		gguf_locate(tensor, last, tensor->elements - last, &offset, &bytes);
+		gguf_to_bf16(tensor->type, data + offset, tensor->elements - last, out);
 		sum += out[0];
 	}
 	fuzz_accepted = sum != UINT64_MAX;
@@ -61,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		FUZZ_REQUIRE(err.status && *err.message, "refused without saying why");
 		return 0;
 	}
-	read_values(&gguf);
+	read_values(&gguf, data);
 	recipe_from_gguf(&gguf, &shape, &err);
 	read_tokenizer(&gguf);
 	gguf_close(&gguf);

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same server with graphs from FOLDER/serve.medusa, then under medusa-swap: serve_restored.py FOLDER."""
+"""The same server with graphs from FOLDER/serve.medusa, then under medusa-swap: serve_restored.py FOLDER [OPTION...].
+
+The options are those of the engine that was captured.
+"""
 import os
 import subprocess
 import sys
@@ -9,7 +12,7 @@ from daemon import check, finish, until
 from reference import Engine, prompt_of
 
 folder = sys.argv[1]
-OPTIONS = ["--recipe", "models/recipes/tiny.yaml", "--max-kv-bytes", "1000000"]
+OPTIONS = sys.argv[2:] or ["--recipe", "models/recipes/tiny.yaml", "--max-kv-bytes", "1000000"]
 PROMPTS = [prompt_of(i, 1, 256) for i in range(6)]
 
 
