@@ -3,6 +3,7 @@
 #include "models/llama/gguf.c"
 
 #include <criterion/criterion.h>
+#include <math.h>
 
 struct file {
 	struct md_buf buf;
@@ -188,6 +189,49 @@ Test(gguf, converts_numbers_as_ieee_says)
 	cr_assert_eq(gguf_bf16_from_float(1.00390625f), 0x3f80, "a tie goes to even");
 	cr_assert_eq(gguf_bf16_from_float(1.01171875f), 0x3f82, "a tie goes to even");
 	cr_assert_eq(gguf_bf16_from_float(__builtin_nanf("")) & 0x7fff, 0x7fc0, "a NaN stays one");
+}
+
+/* Rounded to nearest, and to even between two: compared as numbers, without the bits that the reader works on. */
+static uint16_t nearest(float value)
+{
+	uint32_t bits;
+	memcpy(&bits, &value, sizeof(bits));
+	uint16_t low = (uint16_t)(bits >> 16), high = (uint16_t)(low + 1);
+	if (isnan(value))
+		return low | 0x40;
+	if (isinf(value))
+		return low;
+	uint32_t at_low = (uint32_t)low << 16, at_high = (uint32_t)high << 16;
+	float below, above;
+	memcpy(&below, &at_low, sizeof(below));
+	memcpy(&above, &at_high, sizeof(above));
+	double past = isinf(above) ? ldexp(1, 128) * (above > 0 ? 1 : -1) : (double)above;
+	double down = fabs((double)value - (double)below), up = fabs(past - (double)value);
+	return down < up || (down == up && !(low & 1)) ? low : high;
+}
+
+Test(gguf, rounds_every_half_and_floats_of_every_exponent)
+{
+	enum { FLOATS = 1 << 18 };
+	uint16_t *halves = malloc(sizeof(*halves) << 16), *out = malloc(sizeof(*out) * FLOATS);
+	float *floats = malloc(sizeof(*floats) * FLOATS);
+	for (uint32_t i = 0; i < 1 << 16; i++)
+		halves[i] = (uint16_t)i;
+	gguf_to_bf16(GGUF_TENSOR_F16, (const uint8_t *)halves, 1 << 16, out);
+	for (uint32_t i = 0; i < 1 << 16; i++)
+		cr_assert_eq(out[i], nearest(gguf_float_from_half((uint16_t)i)), "half 0x%04x is 0x%04x", i, out[i]);
+	for (uint32_t i = 0; i < FLOATS; i++) {
+		static const uint32_t ends[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1234, 0xfedc};
+		uint32_t bits = i / 8 << 17 | (i / 8 << 16 & 0x10000) | ends[i % 8];
+		memcpy(&floats[i], &bits, sizeof(bits));
+	}
+	gguf_to_bf16(GGUF_TENSOR_F32, (const uint8_t *)floats, FLOATS - 3, out);
+	for (uint32_t i = 0; i < FLOATS - 3; i++)
+		cr_assert_eq(out[i], nearest(floats[i]), "%a is 0x%04x, wanted 0x%04x", (double)floats[i], out[i],
+			     nearest(floats[i]));
+	free(halves);
+	free(out);
+	free(floats);
 }
 
 Test(gguf, should_fail_heads)

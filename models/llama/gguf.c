@@ -2,6 +2,7 @@
 /* Reader of GGUF model files: every count, size and offset is checked against the file before it is used. */
 #include "models/llama/gguf.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -436,13 +437,13 @@ int64_t gguf_array_integer(const struct gguf_value *array, uint64_t i)
 	return integer_at(array->item_type, array->data + i * scalar_size(array->item_type));
 }
 
+/* No branch: a compiler can make vector instructions of it. A NaN stays one. */
 uint16_t gguf_bf16_from_float(float value)
 {
 	uint32_t bits;
 	memcpy(&bits, &value, sizeof(bits));
-	if ((bits & 0x7fffffffu) > 0x7f800000u)
-		return (uint16_t)(bits >> 16 | 0x40); /* stays a NaN */
-	return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+	uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+	return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
 float gguf_float_from_half(uint16_t half)
@@ -493,27 +494,54 @@ void gguf_locate(const struct gguf_tensor *tensor, uint64_t first, uint64_t coun
 	*bytes = (size_t)(count / per_block * block_bytes);
 }
 
+static void convert_floats(const uint8_t *data, uint64_t count, uint16_t *out)
+{
+	for (; count >= BLOCK; count -= BLOCK, data += BLOCK * sizeof(float), out += BLOCK) {
+		float some[BLOCK];
+		memcpy(some, data, sizeof(some));
+		for (unsigned i = 0; i < BLOCK; i++) /* a number that the compiler knows */
+			out[i] = gguf_bf16_from_float(some[i]);
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		float single;
+		memcpy(&single, data + i * sizeof(single), sizeof(single));
+		out[i] = gguf_bf16_from_float(single);
+	}
+}
+
+static uint16_t bf16_of_half[1 << 16]; /* 128 KiB, which a processor's cache holds */
+static pthread_once_t halves_once = PTHREAD_ONCE_INIT;
+
+static void list_halves(void)
+{
+	for (uint32_t half = 0; half < 1 << 16; half++)
+		bf16_of_half[half] = gguf_bf16_from_float(gguf_float_from_half((uint16_t)half));
+}
+
+static void convert_halves(const uint8_t *data, uint64_t count, uint16_t *out)
+{
+	pthread_once(&halves_once, list_halves);
+	for (uint64_t i = 0; i < count; i++)
+		out[i] = bf16_of_half[get_u16(data + i * 2)];
+}
+
 void gguf_to_bf16(enum gguf_tensor_type type, const uint8_t *data, uint64_t count, uint16_t *out)
 {
 	uint32_t per_block, block_bytes;
 	if (!tensor_block(type, &per_block, &block_bytes))
 		return;
-	if (type == GGUF_TENSOR_BF16) {
+	switch (type) {
+	case GGUF_TENSOR_BF16:
 		memcpy(out, data, count * sizeof(*out));
 		return;
-	}
-	for (uint64_t i = 0; i < count; i += per_block, data += block_bytes, out += per_block) {
-		float single;
-		switch (type) {
-		case GGUF_TENSOR_F32:
-			memcpy(&single, data, sizeof(single));
-			*out = gguf_bf16_from_float(single);
-			break;
-		case GGUF_TENSOR_F16:
-			*out = gguf_bf16_from_float(gguf_float_from_half(get_u16(data)));
-			break;
-		default:
+	case GGUF_TENSOR_F32:
+		convert_floats(data, count, out);
+		return;
+	case GGUF_TENSOR_F16:
+		convert_halves(data, count, out);
+		return;
+	default:
+		for (uint64_t i = 0; i < count; i += per_block, data += block_bytes, out += per_block)
 			unpack_block(type, data, out);
-		}
 	}
 }
