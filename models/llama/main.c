@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama-engine: the reference engine's cold start, from the command line to generated text, in stages. */
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/splitmix.h"
+#include "base/thread.h"
 #include "models/llama/integration.h"
 #include "models/llama/options.h"
 #include "models/llama/report.h"
@@ -61,6 +63,39 @@ static enum md_status open_model_file(struct program *p, struct md_error *err)
 				    p->tokenizer.count, p->shape.vocabulary);
 	p->generation.tokenizer = &p->tokenizer;
 	return MD_OK;
+}
+
+/* The model's file is read, and its tokens are listed, while the driver makes the context: neither needs the other. */
+struct opening {
+	struct program *program;
+	pthread_t thread;
+	bool started;
+	enum md_status status;
+	struct md_error err;
+};
+
+static void *run_opening(void *argument)
+{
+	struct opening *opening = argument;
+	opening->status = open_model_file(opening->program, &opening->err);
+	return NULL;
+}
+
+static void begin_opening(struct opening *opening, struct program *p)
+{
+	opening->program = p;
+	opening->started = !md_thread_start(&opening->thread, run_opening, opening);
+}
+
+static enum md_status end_opening(struct opening *opening, struct md_error *err)
+{
+	if (opening->started)
+		pthread_join(opening->thread, NULL);
+	else
+		run_opening(opening);
+	if (opening->status != MD_OK)
+		*err = opening->err;
+	return opening->status;
 }
 
 static enum md_status choose_limits(const struct program *p, struct llama_limits *limits, struct md_error *err)
@@ -228,12 +263,15 @@ static enum md_status start(struct program *p, struct md_error *err)
 {
 	struct llama_limits limits;
 	uint64_t at = md_clock_ns();
-	MD_FORWARD(llama_device_open(&p->device, p->options.device, err));
+	struct opening opening = {0};
+	begin_opening(&opening, p);
+	enum md_status status = llama_device_open(&p->device, p->options.device, err);
 	end_stage(p, STAGE_CONTEXT, at);
+	at = md_clock_ns();
+	MD_FORWARD(end_opening(&opening, err)); /* its message goes first: a user can mend the file */
+	MD_FORWARD(status);
 	p->report.device = p->device.name;
 	progress(p, "device: %s", p->device.name);
-	at = md_clock_ns();
-	MD_FORWARD(open_model_file(p, err));
 	MD_FORWARD(choose_limits(p, &limits, err));
 	MD_FORWARD(llama_model_create(&p->model, &p->device, &p->shape, err));
 	MD_FORWARD(llama_engine_create(&p->engine, &p->device, &p->model, &limits, err));
