@@ -4,10 +4,11 @@
 
 The reference engine, with weights made on the device and with weights from a file, live and with its graphs restored; and a small engine on
 PyTorch, by its command and by a warm template (medusa-template(7)). All through medusa-worker, process start included. The weights' file is in
-the page cache. h200-worker.sh runs it.
+the page cache; how long reading it took, the engine says itself. h200-worker.sh runs it.
 """
 import argparse
 import os
+import re
 import statistics
 import sys
 import time
@@ -34,7 +35,7 @@ def main():
     worker_models.make_files(options)
     made = types.SimpleNamespace(**{**vars(options), "files": False})
     worker_models.capture(options)
-    engine, port = worker_models.engine, "--serve 127.0.0.1:${PORT}"
+    port = "--serve 127.0.0.1:${PORT}"
     torch = f"{sys.executable} {HERE}/worker_torch_engine.py ${{PORT}} {ROOT}/{options.recipe} {folder}/weights1.gguf"
     rows = [("the reference engine, weights made on the device", f"{engine(made, 1)} {port}", {}),
             ("the reference engine, weights from a file", f"{engine(options, 1)} {port}", {}),
@@ -63,8 +64,25 @@ def main():
     print(f"{options.recipe}, from a request to its first token, {options.rounds} starts each, in turns\n\n| | median | shortest | longest |\n|---|---|---|---|")
     for (what, _, _), seconds in zip(rows, times):
         print(f"| {what} | {statistics.median(seconds):.3f} s | {min(seconds):.3f} s | {max(seconds):.3f} s |")
+    print_loads(folder, rows)
     if "does not fork its engine" in read(f"{folder}/err"):
         print("\nAn engine was not forked: the row of the template is none.")
+
+
+def engine(options, seed):
+    """With its progress, which says how long the weights' file took."""
+    return worker_models.engine(options, seed).replace(" --quiet", "")
+
+
+def print_loads(folder, rows):
+    """What the reference engines have said of their files; the first row makes its weights on the device."""
+    print("\n| of which the weights' file | median | shortest | longest | GB/s (median) | threads |\n|---|---|---|---|---|---|")
+    for i, (what, _, _) in enumerate(rows):
+        said = re.findall(r"load: ([\d.]+) MB of the file in ([\d.]+) ms, [\d.]+ GB/s by (\d+) threads", read(f"{folder}/state/model{i}.log"))
+        if said:
+            ms = [float(time) for _, time, _ in said]
+            median = statistics.median(ms)
+            print(f"| {what} | {median:.0f} ms | {min(ms):.0f} ms | {max(ms):.0f} ms | {float(said[0][0]) / median:.2f} | {said[0][2]} |")
 
 
 def read(path):
