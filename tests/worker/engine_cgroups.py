@@ -133,16 +133,27 @@ except OSError as why:
     whole, reason = False, why
 
 
+frozen = []  # folders of the freezer
+
+
+def thaw():
+    for place in frozen:
+        with open(f"{place}/freezer.state", "w", encoding="utf-8") as out:
+            out.write("THAWED")
+
+
 def clean():
     """Back to where the test was, and nothing is left."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
+        thaw()
         with open(f"{base}/cgroup.procs", "w", encoding="utf-8") as file:
             file.write("0")
         with open(f"{top}/cgroup.kill", "w", encoding="utf-8") as file:
             file.write("1")
     except OSError:
         pass
-    for place, _, _ in os.walk(top, topdown=False):
+    for place in frozen + [place for place, _, _ in os.walk(top, topdown=False)]:
         until(f"{place} is empty", lambda: not subprocess.run(["rmdir", place], capture_output=True, check=False).returncode or not os.path.exists(place))
 
 
@@ -186,6 +197,37 @@ def engines():
     pid = d.chat("deaf").json.get("pid")
     end(d, pid)
     check("nothing is left", [], folders())
+
+
+def unkillable():
+    """A process that does not end although it was killed, as one in a driver's call may not: its engine has not ended until it has."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        freezer = next((line.split()[4] for line in mounts if re.search(r" - cgroup \S+ \S*\bfreezer\b", line)), None)
+    try:
+        place = f"{freezer}/medusa-test-{os.getpid()}"
+        os.mkdir(place)
+    except OSError as why:
+        print(f"skipped: a process that cannot be killed (no freezer of version 1: {why})")
+        return
+    frozen.append(place)
+    d = Daemon(f"{folder}/unkillable", config({"a": plain()}))
+    pid, stays = serve(d, "a")
+    for file, text in (("tasks", str(stays)), ("freezer.state", "FROZEN")):
+        with open(f"{place}/{file}", "w", encoding="utf-8") as out:
+            out.write(text)
+
+    def state():
+        with open(f"{place}/freezer.state", encoding="utf-8") as file:
+            return file.read().strip()
+    until("it is frozen", lambda: state() == "FROZEN")
+    unload = subprocess.Popen(["medusa-workerctl", "unload", "a", "--socket", d.control])
+    until("the engine's own process has ended", lambda: not lives(pid))
+    until("more than unloadTimeout has passed", lambda: not os.path.exists(f"/proc/{pid}") and "stopping" in d.running().values() and d.tell("status")["uptime_s"] > 3)
+    check("it has not stopped, and is not told to have", ("stopping", None, True), (d.running().get("a"), unload.poll(), lives(stays)))
+    thaw()
+    check("now it has", 0, unload.wait(PATIENCE))
+    check("nothing is left", (False, [], {}), (lives(stays), folders(), d.running()))
+    end(d)
 
 
 def see_as(name, command, more):
@@ -418,9 +460,10 @@ def other_user():
     shutil.rmtree(place)
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also a test whose time is over leaves no cgroup
 if whole:
     try:
-        for part in (engines, same_start, hostile_names, killed_daemons, adopted, records_lie, stale, swapped, forked, given, other_user):
+        for part in (engines, unkillable, same_start, hostile_names, killed_daemons, adopted, records_lie, stale, swapped, forked, given, other_user):
             part()
     finally:
         clean()

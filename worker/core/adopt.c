@@ -95,7 +95,7 @@ static void end_stray(struct md_worker *worker, const struct md_adopt_record *re
 
 bool md_adopt_has_strays(const struct md_worker *worker)
 {
-	return worker->adopt && (worker->adopt->strays || md_engine_processes_wait(worker->processes));
+	return worker->adopt && (worker->adopt->strays || md_engine_processes_has_left(worker->processes));
 }
 
 /* ---- which engine is whose ---- */

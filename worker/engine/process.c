@@ -38,7 +38,8 @@ struct md_engine_process {
 	struct event *gone;       /* of the pidfd; NULL: a child */
 	struct event *look;       /* at what is left of it, when its first process has ended; NULL: not yet */
 	unsigned looks;
-	int status; /* then */
+	int status;    /* then */
+	bool vanished; /* nothing is left of its group, and its ID may be another process's */
 	void (*ended)(void *context, int status);
 	void *context;
 };
@@ -67,7 +68,8 @@ struct md_engine_processes {
 /* All that is left of it, which has had its chance to end by itself. */
 static void kill_all(const struct md_engine_process *process)
 {
-	kill(-process->pid, SIGKILL);
+	if (!process->vanished)
+		kill(-process->pid, SIGKILL);
 	if (process->cgroup)
 		md_cgroup_folder_kill(md_cgroup_folder(process->cgroup));
 }
@@ -77,24 +79,36 @@ static bool is_populated(const struct md_engine_process *process)
 	return process->cgroup && md_cgroup_folder_is_populated(md_cgroup_folder(process->cgroup));
 }
 
-/* Out of the list; NULL: none has this ID. */
-static struct md_engine_process *take(struct md_engine_processes *processes, pid_t pid)
+static void remove_cgroup(struct md_engine_process *process)
 {
-	struct md_engine_process **at = &processes->first;
-	while (*at && (*at)->pid != pid)
-		at = &(*at)->next;
-	struct md_engine_process *process = *at;
-	if (process)
-		*at = process->next;
-	return process;
+	md_cgroup_remove(process->cgroup);
+	process->cgroup = NULL;
 }
 
+static void take(struct md_engine_process *process)
+{
+	struct md_engine_process **at = &process->processes->first;
+	while (*at != process)
+		at = &(*at)->next;
+	*at = process->next;
+}
+
+/* NULL: none has this ID. */
 static struct md_engine_process *find(const struct md_engine_processes *processes, pid_t pid)
 {
 	struct md_engine_process *process = processes->first;
-	while (process && process->pid != pid)
+	while (process && (process->pid != pid || process->vanished))
 		process = process->next;
 	return process;
+}
+
+/* Out of the list, and out of the keeper's. */
+static void leave(struct md_engine_process *process)
+{
+	take(process);
+	remove_cgroup(process);
+	if (!find(process->processes, process->pid))
+		md_engine_keeper_remove(process->processes->keeper, process->pid);
 }
 
 static void free_process(struct md_engine_process *process)
@@ -109,17 +123,9 @@ static void free_process(struct md_engine_process *process)
 	free(process);
 }
 
-static void remove_cgroup(struct md_engine_process *process)
-{
-	md_cgroup_remove(process->cgroup);
-	process->cgroup = NULL;
-}
-
 static void tell_ended(struct md_engine_process *process)
 {
-	take(process->processes, process->pid);
-	remove_cgroup(process);
-	md_engine_keeper_remove(process->processes->keeper, process->pid);
+	leave(process);
 	process->ended(process->context, process->status);
 	free_process(process);
 }
@@ -127,14 +133,17 @@ static void tell_ended(struct md_engine_process *process)
 static void on_look(evutil_socket_t fd, short what, void *context);
 
 /*
- * The members of its group that are children of others are waited for by those, who may take their time for ever: only where
- * this process collects orphans does an end of the group come.
+ * Where this process collects orphans, an end of the group comes; others may wait for theirs late or never. Then the ID may be
+ * another process's, while something lives in the cgroup.
  */
-static bool is_group_left(const struct md_engine_process *process)
+static bool is_group_left(struct md_engine_process *process)
 {
+	if (process->vanished)
+		return false;
 	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
 		;
-	return process->pidfd < 0 && process->looks < LOOKS_MAX && !kill(-process->pid, 0);
+	process->vanished = process->pidfd >= 0 || process->looks >= LOOKS_MAX || kill(-process->pid, 0);
+	return !process->vanished;
 }
 
 static bool is_cgroup_left(struct md_engine_process *process)
@@ -242,7 +251,8 @@ static void on_keeper_again(evutil_socket_t fd, short what, void *context)
 		return;
 	}
 	for (const struct md_engine_process *at = made->first; at; at = at->next)
-		tell_keeper(at);
+		if (!at->vanished)
+			tell_keeper(at);
 	md_engine_keeper_serves_again(made->keeper);
 }
 
@@ -353,7 +363,7 @@ void md_engine_processes_clear(struct md_engine_processes *processes, void (*end
 		event_active(processes->left_look, EV_TIMEOUT, 0);
 }
 
-bool md_engine_processes_wait(const struct md_engine_processes *processes)
+bool md_engine_processes_has_left(const struct md_engine_processes *processes)
 {
 	return processes->left;
 }
@@ -475,7 +485,7 @@ enum md_status md_engine_process_adopt(struct md_engine_processes *processes, pi
 				       struct md_engine_process **process, struct md_error *err)
 {
 	for (const struct md_engine_process *at = processes->first; at; at = at->next)
-		if (at->pid == pid)
+		if (at->pid == pid && !at->vanished)
 			return md_error_set(err, MD_ERR_INVALID, "process %d is there already", (int)pid);
 	struct md_engine_process *made = calloc(1, sizeof(*made));
 	if (made && pidfd >= 0)
@@ -524,7 +534,7 @@ void md_engine_process_signal(const struct md_engine_process *process, int signa
 {
 	if (signal == SIGKILL)
 		kill_all(process);
-	else
+	else if (!process->vanished)
 		kill(-process->pid, signal);
 }
 
@@ -533,15 +543,14 @@ void md_engine_process_kill(struct md_engine_process *process)
 	struct pollfd gone = {.fd = process->pidfd, .events = POLLIN};
 	struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
 	kill_all(process);
-	if (process->pidfd < 0)
-		waitpid(process->pid, NULL, 0);
-	else
+	if (process->pidfd >= 0)
 		poll(&gone, 1, KILLED_MS);
+	else if (!process->vanished)
+		waitpid(process->pid, NULL, 0);
 	for (unsigned i = 0; i < KILLED_MS / LOOK_MS && is_populated(process); i++)
 		nanosleep(&pause, NULL);
-	remove_cgroup(process);
-	md_engine_keeper_remove(process->processes->keeper, process->pid);
-	free_process(take(process->processes, process->pid));
+	leave(process);
+	free_process(process);
 }
 
 void md_engine_process_describe(int status, char *text, size_t size)

@@ -28,11 +28,11 @@ struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_proce
 /* Where cgroups of engines are made from now on; taken over. NULL: nowhere. */
 void md_engine_processes_use_cgroups(struct md_engine_processes *processes, struct md_cgroups *cgroups);
 /*
- * Kills what lives in cgroups of this daemon's place that no process here has: an earlier daemon has left it. md_engine_processes_wait
+ * Kills what lives in cgroups of this daemon's place that no process here has: an earlier daemon has left it. md_engine_processes_has_left
  * says whether some still lives; `ended` is called from the loop when none does any more.
  */
 void md_engine_processes_clear(struct md_engine_processes *processes, void (*ended)(void *context), void *context);
-bool md_engine_processes_wait(const struct md_engine_processes *processes);
+bool md_engine_processes_has_left(const struct md_engine_processes *processes);
 
 struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
