@@ -195,3 +195,21 @@ Test(scheduler_medusa, does_not_preload_what_was_let_go)
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 20000000000u);
 	script_end(&n);
 }
+
+/* xLoRA's preloading goes by predicted rates alone, as its paper says. */
+Test(scheduler_medusa, xlora_preloads_what_was_let_go)
+{
+	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = "xlora"}});
+	struct medusa_sched_function f = script_model(10);
+	f.keep_alive_ns = 3 * SECOND;
+	script_add(&n, f);
+	script_add(&n, script_model(10));
+	for (uint64_t i = 0; i < 6; i++)
+		script_serve(&n, 1 + i, (uint32_t)i % 2);
+	for (uint64_t i = 0; i < 6 && !strstr(n.log, "preload"); i++) {
+		script_serve(&n, 100 + i, 1);
+		script_wait(&n, SECOND);
+	}
+	cr_assert(strstr(n.log, "offload weights f0") && strstr(n.log, "preload"), "not let go and loaded: %s", n.log);
+	script_end(&n);
+}

@@ -71,6 +71,7 @@ struct md_preloading {
 	void (*plan)(struct medusa_sched *s);
 	/* whether that would do anything as things are: else no timer is set for it, and the node can sleep */
 	bool (*would_plan)(const struct medusa_sched *s);
+	bool heeds_keep_alive; /* what was not called for keep_alive_ns is not loaded before it is called again */
 };
 
 extern const struct md_queueing *const md_queueings[];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloading: plans what to load ahead of requests, by the knapsack of knapsack.h, and loads it piece by piece. */
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/cleanup.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/replicas.h"
@@ -58,11 +58,14 @@ static bool problem_init(const struct medusa_sched *s, struct problem *p)
 	return p->places && p->functions && p->artifacts && p->held && p->chosen && p->ours && p->backbones;
 }
 
-/* Nothing is loaded ahead of a function that is gone, was not called for keep_alive_ns, or failed a short while ago. */
+/*
+ * Nothing is loaded ahead of a function that is gone or failed a short while ago, and with ours of one that was not called for
+ * keep_alive_ns. xLoRA loads by predicted rates alone, which is what its experiments show.
+ */
 static bool left_alone(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	return f->gone || f->let_go || s->now < f->preload_after;
+	return f->gone || (f->let_go && s->preloading->heeds_keep_alive) || s->now < f->preload_after;
 }
 
 /* Calls a second, as far as they count. */
@@ -76,33 +79,33 @@ struct called {
 	uint32_t function;
 };
 
-static int by_rate(const void *x, const void *y)
+/* Keeps the ones that are called most, the first of equals first. */
+static void keep_called(struct called *called, uint32_t *count, struct called next)
 {
-	const struct called *a = x, *b = y;
-	if (a->rate != b->rate)
-		return a->rate > b->rate ? -1 : 1;
-	return a->function < b->function ? -1 : a->function > b->function;
+	uint32_t at = *count;
+	while (at && called[at - 1].rate < next.rate)
+		at--;
+	if (at == MOST_FUNCTIONS)
+		return;
+	*count += *count < MOST_FUNCTIONS;
+	memmove(&called[at + 1], &called[at], (*count - 1 - at) * sizeof(*called));
+	called[at] = next;
 }
 
-static bool choose_functions(struct medusa_sched *s, struct problem *p)
+static void choose_functions(struct medusa_sched *s, struct problem *p)
 {
-	__attribute__((cleanup(md_cleanup_free))) struct called *called =
-	    malloc((s->function_count + 1) * sizeof(*called));
+	struct called called[MOST_FUNCTIONS];
 	uint32_t count = 0;
-	if (!called)
-		return false;
 	for (uint32_t f = 0; f < s->function_count; f++) {
 		double rate = wanted(s, f);
 		if (rate > 0)
-			called[count++] = (struct called){rate, f};
+			keep_called(called, &count, (struct called){rate, f});
 	}
-	qsort(called, count, sizeof(*called), by_rate);
-	for (uint32_t i = 0; i < count && i < MOST_FUNCTIONS; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		p->chosen[i] = called[i].function;
 		p->functions[i].rate = called[i].rate;
-		p->knapsack.function_count++;
 	}
-	return true;
+	p->knapsack.function_count = count;
 }
 
 static void hold(const struct medusa_sched *s, struct problem *p, uint32_t number, uint32_t artifact)
@@ -233,7 +236,8 @@ static void plan_with(struct medusa_sched *s, solver solve)
 	s->preload_memory = NULL;
 	if (!any_room(s))
 		return;
-	if (problem_init(s, &p) && choose_functions(s, &p)) {
+	if (problem_init(s, &p)) {
+		choose_functions(s, &p);
 		measure_places(s, &p);
 		add_artifacts(s, &p);
 		add_held_room(s, &p);
@@ -530,13 +534,13 @@ void md_preload_next(struct medusa_sched *s)
 	}
 }
 
-static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL, NULL};
+static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL, NULL, true};
 static const struct md_preloading xlora = {"xlora",
 					   "greedy by value density into idle memory, with predicted rates, and "
 					   "standby backbones (xLoRA, sections 4.1 and 4.4)",
-					   xlora_plan, xlora_would_plan};
+					   xlora_plan, xlora_would_plan, false};
 static const struct md_preloading medusa = {
     "medusa", "ours: when idle; few functions together by bundles at the prices of the dual, many a few at a time",
-    medusa_plan, medusa_would_plan};
+    medusa_plan, medusa_would_plan, true};
 
 const struct md_preloading *const md_preloadings[] = {&medusa, &none, &xlora, NULL};
