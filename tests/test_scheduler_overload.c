@@ -147,6 +147,53 @@ Test(scheduler_overload, when_many_are_late_those_that_can_reach_their_percentil
 	script_end(&n);
 }
 
+/* The start of what must be loaded is due first, and it would push out what is there. */
+Test(scheduler_overload, what_is_given_up_does_not_push_out_what_is_there)
+{
+	script_start(&n, &(struct setup){.gb = 15, .slots = 1, .options.queueing = "medusa"});
+	for (int i = 0; i < 2; i++)
+		script_add(&n, model(10, 60000));
+	script_serve(&n, 900, 0);
+	n.sched->functions[0].high = n.sched->functions[1].high = false;
+	script_arrive(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	script_arrive(&n, 3, 0);
+	script_forget(&n);
+	script_done(&n, 1);
+	expect(&n, "run b3 f0 gpu0 [3]\n");
+	script_end(&n);
+}
+
+/* Two functions whose requests are late, with memory for the one that is there; the other one's has waited longer by so much. */
+static void late_ones(uint64_t longer)
+{
+	script_start(&n, &(struct setup){.gb = 15, .slots = 1, .options.queueing = "medusa"});
+	for (int i = 0; i < 2; i++)
+		script_add(&n, model(10, 100));
+	script_serve(&n, 900, 0);
+	script_arrive(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	n.now += longer;
+	script_arrive(&n, 3, 0);
+	n.now += SECOND;
+	script_forget(&n);
+	script_done(&n, 1);
+}
+
+Test(scheduler_overload, late_requests_do_not_take_turns_in_memory)
+{
+	late_ones(SECOND);
+	expect(&n, "run b3 f0 gpu0 [3]\n");
+	script_end(&n);
+}
+
+Test(scheduler_overload, a_late_request_is_not_passed_for_ever)
+{
+	late_ones(200 * SECOND);
+	expect(&n, "evict weights f0 gpu0\nswap t2 weights f1 gpu0 host\nrun b3 f1 gpu0 [2]\n");
+	script_end(&n);
+}
+
 /* ---- how many together ---- */
 
 /* One runs, another one has waited for 140 ms of its 250, and three have just come. */

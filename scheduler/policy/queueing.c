@@ -162,6 +162,9 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
  * While the first class misses more than it may, those of its functions go first that can reach their percentile
  * soon, and of these and of the others those that take least time for a request: what is late already loses nothing, most
  * are in time, and functions that are beyond rescue do not cost others their percentile.
+ * Of the functions that are given up, too, those go first that can be rescued, then those that take least time: their starts
+ * are due soonest where they must be loaded, and they would push each other out. Likewise what is late and must be loaded
+ * waits for younger late requests of functions that are there, as long as LATE_STAY loads take.
  * Every MD_OLDEST_TURN-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
@@ -171,7 +174,8 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
 #define MISSES 0.03
 #define LOWER 0.8
 #define RAISE 1.02
-#define MOVES 4         /* functions that one step moves, and one */
+#define MOVES 4 /* functions that one step moves, and one */
+#define LATE_STAY 16
 #define HORIZON_S 300.0 /* so soon a function can reach its percentile, or it comes second */
 
 /* GPU time until the first token, including the copy if no GPU has the weights. */
@@ -218,14 +222,15 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	const struct md_request *r = &s->requests[first];
 	if (s->dispatches % MD_OLDEST_TURN == 0 && s->oldest_waiting == first && s->now - r->arrived > MD_LONG_WAIT)
 		return (struct md_key){-1, r->arrived};
+	uint64_t takes = takes_ns(s, function);
 	if (r->late || (md_has_tenants(s) && md_is_late(s, first)))
-		return (struct md_key){4, r->arrived};
-	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
+		return (struct md_key){6, r->arrived + LATE_STAY * (takes - f->spec.t0_ns)};
+	uint64_t deadline = md_deadline(s, first);
 	if (deadline == UINT64_MAX)
 		return (struct md_key){2, r->arrived + MD_LONG_WAIT};
-	if (f->high && misses_much(s))
-		return (struct md_key){is_far_from_goal(s, f) ? 1 : 0, takes_each_ns(s, function)};
-	return (struct md_key){f->high ? 2 : 3, deadline > takes ? deadline - takes : 0};
+	if (f->high && !misses_much(s))
+		return (struct md_key){2, deadline > takes ? deadline - takes : 0};
+	return (struct md_key){(f->high ? 0 : 4) + is_far_from_goal(s, f), takes_each_ns(s, function)};
 }
 
 /* GPU seconds per second that the function asks for until its goals are reached: as measured if those are its ends. */
