@@ -24,6 +24,10 @@ static const struct {
     {"{\"content\":\"\\\\\\\"\",\"usage\":{\"prompt_tokens\":3}}", true, 3, 0, false},
     {"{\"content\":\"\\u0022usage\\u0022:{\\\\\",\"usage\":{\"prompt_tokens\":8}}", true, 8, 0, false},
     {"{\"usage\":[1],\"usage\":\"no\",\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":1.5}}", false, 0, 0, false},
+    /* no answer has more than 10^12, and sums of such could overflow */
+    {"{\"usage\":{\"prompt_tokens\":1000000000000,\"completion_tokens\":1000000000001}}", true, 1000000000000, 0,
+     false},
+    {"{\"usage\":{\"prompt_tokens\":4611686018427387904}}", false, 0, 0, false},
     /* a name that comes twice: each of its objects is looked at, so the last count wins, and no count takes none back */
     {"{\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2},\"usage\":{\"prompt_tokens\":3},\"usage\":null}", true,
      3, 2, false},

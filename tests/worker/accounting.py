@@ -139,6 +139,9 @@ for what, paid, status, kind, pieces, more in (
 before = bill(d)[("a", PLAIN)]
 check("an engine that dies", 502, ask(d, "plain", "a", die=True).status)
 after = bill(d)[("a", PLAIN)]
+cut = {"status": 200, "headers": {"Content-Type": J}, "pieces": [json.dumps(bait)], "whole": False}
+check("an answer that is cut", 502, ask(d, "plain", "a", raw=cut).status)
+check("nor the tokens that nobody got", before["prompt_tokens"], bill(d)[("a", PLAIN)]["prompt_tokens"])
 check("no request, but its time", (0, True), (after["requests"] - before["requests"], after["gpu_ns"] > before["gpu_ns"]))
 check("the exit code", 0, d.stop())
 

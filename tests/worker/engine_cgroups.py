@@ -332,6 +332,18 @@ def adopted():
     end(d, other)
 
 
+def spelled():
+    """However the folder's path is written, the next daemon knows its cgroups again."""
+    for number, path in enumerate((f"{top}/", f"{mount}/./{top[len(mount):]}")):
+        text = config({"a": plain()}, {"cgroup": path})
+        d = Daemon(f"{folder}/spelled{number}", text)
+        pid, stays = serve(d, "a")
+        d.stop(signal.SIGKILL)
+        d = Daemon(d.folder, text)
+        check(f"{path}: it is adopted with what it has", (pid, True), (d.chat("a").json.get("pid"), lives(stays)))
+        end(d)
+
+
 def records_lie():
     """A record that names another cgroup is not believed: the engine keeps its own, and the other one is nobody's to kill."""
     text = config({"a": plain()})
@@ -463,7 +475,7 @@ def other_user():
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also a test whose time is over leaves no cgroup
 if whole:
     try:
-        for part in (engines, unkillable, same_start, hostile_names, killed_daemons, adopted, records_lie, stale, swapped, forked, given, other_user):
+        for part in (engines, unkillable, same_start, hostile_names, killed_daemons, adopted, spelled, records_lie, stale, swapped, forked, given, other_user):
             part()
     finally:
         clean()

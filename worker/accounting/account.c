@@ -105,8 +105,8 @@ void md_account_close(struct md_worker_job *job)
 		note_request(job);
 	if (!usage->of[MD_USAGE_REQUESTS] && !usage->of[MD_USAGE_GPU_NS])
 		return;
-	usage->of[MD_USAGE_PROMPT] = job->scan.prompt;
-	usage->of[MD_USAGE_COMPLETION] = job->scan.completion;
+	usage->of[MD_USAGE_PROMPT] = job->failed ? 0 : job->scan.prompt;
+	usage->of[MD_USAGE_COMPLETION] = job->failed ? 0 : job->scan.completion;
 	usage->of[MD_USAGE_UNTOLD] = usage->of[MD_USAGE_REQUESTS] && !job->scan.told;
 	add(job->model, job->key, usage);
 }

@@ -11,7 +11,7 @@ static void take_count(struct md_usage_scan *scan, const json_t *object, const c
 {
 	const json_t *value = json_object_get(object, name);
 	value = value ? value : json_object_get(object, other);
-	if (!json_is_integer(value) || json_integer_value(value) < 0)
+	if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > MD_USAGE_COUNT_MAX)
 		return;
 	*count = (uint64_t)json_integer_value(value);
 	scan->told = true;

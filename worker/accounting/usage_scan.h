@@ -10,8 +10,9 @@
 #include "worker/core/answer_kind.h"
 #include "worker/core/event_lines.h"
 
-#define MD_USAGE_OBJECT_MAX 2048u /* bytes of an object that is understood */
-#define MD_USAGE_NAME_MAX 8u      /* the longest name that is looked for */
+#define MD_USAGE_OBJECT_MAX 2048u                 /* bytes of an object that is understood */
+#define MD_USAGE_COUNT_MAX INT64_C(1000000000000) /* tokens; a larger count is none, and sums stay far below 2^63 */
+#define MD_USAGE_NAME_MAX 8u                      /* the longest name that is looked for */
 
 /* A place in a JSON text. Names are read where "usage" may be one; of all else only strings and brackets are followed. */
 struct md_usage_text {

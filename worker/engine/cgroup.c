@@ -167,14 +167,20 @@ static enum md_status fork_into(const struct md_cgroup *probe, struct md_error *
 	if (faccessat(probe->folder, "cgroup.kill", W_OK, 0))
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "cgroup.kill, which Linux has since 5.14: %s",
 				    strerror(errno));
+	int ended = 0;
 	pid_t pid = md_cgroup_folder_fork(probe->folder);
 	if (!pid)
-		_exit(0);
+		_exit(!md_cgroup_has(probe, getpid()));
 	if (pid < 0)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "a process cannot be started in a cgroup there: %s",
 				    strerror(errno));
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+	while (waitpid(pid, &ended, 0) < 0 && errno == EINTR)
 		;
+	if (!WIFEXITED(ended) || WEXITSTATUS(ended))
+		return md_error_set(
+		    err, MD_ERR_UNSUPPORTED,
+		    "/proc/PID/cgroup names another path for a process there: give the path below the first "
+		    "mount of cgroups in /proc/self/mountinfo");
 	return MD_OK;
 }
 
@@ -237,13 +243,27 @@ static enum md_status use_own(struct md_cgroups *cgroups, struct md_error *err)
 	return MD_OK;
 }
 
+/* The path as the kernel names it: those of records, and of processes in /proc, are compared with it. */
+static enum md_status take_own_name(struct md_cgroups *cgroups, struct md_error *err)
+{
+	char link[32], name[PATH_MAX];
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", cgroups->folder);
+	ssize_t size = readlink(link, name, sizeof(name));
+	if (size <= 0 || (size_t)size >= sizeof(cgroups->path) - PATH_ROOM)
+		return md_error_set(err, MD_ERR_INVALID, "its name cannot be read, or is too long");
+	memcpy(cgroups->path, name, (size_t)size);
+	cgroups->path[size] = '\0';
+	return MD_OK;
+}
+
 static enum md_status use_given(const char *path, struct md_cgroups *cgroups, struct md_error *err)
 {
 	struct md_error why = {0};
 	if (strlen(path) >= sizeof(cgroups->path) - PATH_ROOM)
 		return md_error_set(err, MD_ERR_INVALID, "medusa.cgroup: %.100s...: the path is too long", path);
 	snprintf(cgroups->path, sizeof(cgroups->path), "%s", path);
-	if (use_folder(cgroups, &why) != MD_OK || probe(cgroups, &why) != MD_OK)
+	if (use_folder(cgroups, &why) != MD_OK || take_own_name(cgroups, &why) != MD_OK ||
+	    probe(cgroups, &why) != MD_OK)
 		return md_error_set(err, MD_ERR_INVALID,
 				    "medusa.cgroup is %.200s, where engines can have no cgroups: %s", path,
 				    why.message);
