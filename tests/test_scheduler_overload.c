@@ -175,7 +175,7 @@ static void late_ones(uint64_t longer)
 	script_arrive(&n, 2, 1);
 	n.now += longer;
 	script_arrive(&n, 3, 0);
-	n.now += SECOND;
+	n.now += 10 * SECOND;
 	script_forget(&n);
 	script_done(&n, 1);
 }

@@ -164,7 +164,7 @@ static struct md_key swapserve_key(struct medusa_sched *s, uint32_t function)
  * are in time, and functions that are beyond rescue do not cost others their percentile.
  * Of the functions that are given up, too, those go first that can be rescued, then those that take least time: their starts
  * are due soonest where they must be loaded, and they would push each other out. Likewise what is late and must be loaded
- * waits for younger late requests of functions that are there, as long as LATE_STAY loads take.
+ * waits for younger late requests of functions that are there, as long as LATE_STAY loads take, once some have waited long.
  * Every MD_OLDEST_TURN-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
@@ -215,6 +215,12 @@ static bool is_far_from_goal(const struct medusa_sched *s, const struct md_funct
 	return deficit(f) > HORIZON_S * md_rate_per_s(&f->rate, s->now);
 }
 
+/* Requests wait so long that only serving many more of them can help. */
+static bool is_behind(const struct medusa_sched *s)
+{
+	return s->oldest_waiting != NONE && s->now - s->requests[s->oldest_waiting].arrived > MD_LONG_WAIT;
+}
+
 static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
@@ -224,7 +230,7 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 		return (struct md_key){-1, r->arrived};
 	uint64_t takes = takes_ns(s, function);
 	if (r->late || (md_has_tenants(s) && md_is_late(s, first)))
-		return (struct md_key){6, r->arrived + LATE_STAY * (takes - f->spec.t0_ns)};
+		return (struct md_key){6, r->arrived + (is_behind(s) ? LATE_STAY * (takes - f->spec.t0_ns) : 0)};
 	uint64_t deadline = md_deadline(s, first);
 	if (deadline == UINT64_MAX)
 		return (struct md_key){2, r->arrived + MD_LONG_WAIT};
