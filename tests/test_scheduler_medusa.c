@@ -173,16 +173,22 @@ Test(scheduler_medusa, preloads_what_fails_ever_more_rarely)
 	script_end(&n);
 }
 
-/* A function that left because nobody called it for keep_alive_ns is not loaded ahead again, until somebody does. */
-Test(scheduler_medusa, does_not_preload_what_was_let_go)
+/* Two functions that are called by turns; the first one leaves when it is not called for 3 s. */
+static void serve_two(const char *preloading)
 {
-	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = "medusa"}});
+	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = preloading}});
 	struct medusa_sched_function f = script_model(10);
 	f.keep_alive_ns = 3 * SECOND;
 	script_add(&n, f);
 	script_add(&n, script_model(10));
 	for (uint64_t i = 0; i < 6; i++)
 		script_serve(&n, 1 + i, (uint32_t)i % 2);
+}
+
+/* A function that left because nobody called it for keep_alive_ns is not loaded ahead again, until somebody does. */
+Test(scheduler_medusa, does_not_preload_what_was_let_go)
+{
+	serve_two("medusa");
 	uint32_t loads = n.transfer_count;
 	for (uint64_t i = 0; i < 20; i++) {
 		script_serve(&n, 100 + i, 1);
@@ -199,13 +205,7 @@ Test(scheduler_medusa, does_not_preload_what_was_let_go)
 /* xLoRA's preloading goes by predicted rates alone, as its paper says. */
 Test(scheduler_medusa, xlora_preloads_what_was_let_go)
 {
-	script_start(&n, &(struct setup){.gb = 60, .options = {.preloading = "xlora"}});
-	struct medusa_sched_function f = script_model(10);
-	f.keep_alive_ns = 3 * SECOND;
-	script_add(&n, f);
-	script_add(&n, script_model(10));
-	for (uint64_t i = 0; i < 6; i++)
-		script_serve(&n, 1 + i, (uint32_t)i % 2);
+	serve_two("xlora");
 	for (uint64_t i = 0; i < 6 && !strstr(n.log, "preload"); i++) {
 		script_serve(&n, 100 + i, 1);
 		script_wait(&n, SECOND);
