@@ -49,7 +49,7 @@ def main():
                                     for i, (_, command, own) in enumerate(rows))
     os.environ["PYTHONPATH"] = f"{ROOT}/models/torch:{HERE}"
     worker = Worker(folder, config)
-    while not options.no_torch and "ready:" not in read(f"{folder}/state/template-torch.log"):
+    while not options.no_torch and "ready:" not in read(f"{folder}/state/template~torch.log"):
         time.sleep(0.1)
     times = [[] for _ in rows]
     for _ in range(options.rounds):

@@ -107,9 +107,11 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 	if (out->complete)
 		return MD_OK;
 	md_trace_finish(out);
-	return md_error_set(err, MD_ERR_TRUNCATED,
-			    "recording was cut short, the trace is incomplete (MEDUSA_LOG=info "
-			    "tells more)");
+	return md_error_set(
+	    err, MD_ERR_TRUNCATED,
+	    "recording was cut short, the trace is incomplete: the process was killed before it had said that "
+	    "it is complete (MEDUSA_LOG=info tells more; vLLM says it if medusa-vllm is installed by pip, "
+	    "medusa-vllm(7))");
 }
 
 /* A server is told to stop once what --until names has happened; its trace is complete by then. */

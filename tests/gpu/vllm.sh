@@ -16,7 +16,7 @@
 # restored graphs of capture); SLEEP_POOL is the size of their pool, ROUNDS how often each sleeps. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
-# installed. LIMIT: seconds that a capture may take.
+# installed. LIMIT: seconds that a capture may take. CAPTURE_OPTIONS: more options of medusa-capture, for the step capture.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
@@ -25,8 +25,9 @@ if [ "$MEDUSA_DEVICE" != gpu ]; then
 	echo "tests/gpu/vllm: skipped: no NVIDIA GPU with a driver on this machine"
 	exit 77
 fi
-if ! "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("vllm", "medusa_vllm", "medusa"))))'; then
-	echo "tests/gpu/vllm: skipped: vLLM, models/torch or models/vllm is not installed"
+if ! "$python" -c 'import importlib.metadata as m, importlib.util as u, sys
+sys.exit(not (u.find_spec("vllm") and u.find_spec("medusa") and any(p.name == "medusa" for p in m.entry_points(group="vllm.general_plugins"))))'; then
+	echo "tests/gpu/vllm: skipped: vLLM, models/torch or models/vllm is not installed (by pip: vLLM finds the plug-in by its entry point)"
 	exit 77
 fi
 [ -n "${KEEP:-}" ] || rm -rf "$out"
@@ -82,7 +83,7 @@ checks() { # what the last of these runs has found
 }
 for step in ${STEPS:-capture live restore takeover compiled}; do
 	case $step in
-	capture) run capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}" ;;
+	capture) run capture "${LIMIT:-500}" medusa-capture ${CAPTURE_OPTIONS:-} -o "$out/engine.medusa" -- "${engine[@]}" ;;
 	live) run live 300 "${engine[@]}" --out "$out/live.json" ;;
 	live_again) run live_again 300 "${engine[@]}" --out "$out/live_again.json" ;;
 	restore) MEDUSA_VLLM_TAKEOVER=0 restore restore "$out/engine.medusa" ;;

@@ -10,8 +10,9 @@
 
 #include "http/call.h"
 
-#define FIRST_MS 5u
+#define LEAST_MS 5u
 #define MOST_MS 250u
+#define PART 16u /* of the time that has been waited so far: what is ready is found so soon after, in proportion */
 #define ANSWER_S 5u
 
 struct md_engine_health {
@@ -23,14 +24,18 @@ struct md_engine_health {
 	char *host, *target;
 	bool (*healthy)(void *context, char *why, size_t size);
 	void *context;
-	unsigned wait_ms, status;
+	unsigned waited_ms, status;
 	char last[160];
 };
 
 static void ask_later(struct md_engine_health *health)
 {
-	struct timeval wait = {.tv_usec = health->wait_ms * 1000};
-	health->wait_ms = health->wait_ms * 2 < MOST_MS ? health->wait_ms * 2 : MOST_MS;
+	unsigned part = health->waited_ms / PART, wait_ms = part < LEAST_MS  ? LEAST_MS
+							    : part < MOST_MS ? part
+									     : MOST_MS;
+	struct timeval wait = {.tv_usec = wait_ms * 1000};
+	if (wait_ms < MOST_MS)
+		health->waited_ms += wait_ms;
 	event_add(health->again, &wait);
 }
 
@@ -139,7 +144,6 @@ struct md_engine_health *md_engine_health_start(struct event_base *base, const s
 					    .target = target ? strdup(target) : NULL,
 					    .healthy = healthy,
 					    .context = context,
-					    .wait_ms = FIRST_MS,
 					    .last = "was not asked yet"};
 	if (!health->again || !health->host || (target && !health->target)) {
 		md_engine_health_stop(health);
