@@ -129,13 +129,23 @@ def weights(config):
 
 
 def write_weights(folder, config):
-    """Writes the file if it is not there; it takes seconds for each GB."""
-    from safetensors.torch import save_file
+    """Writes the file if it is not there; it takes seconds for each GB.
 
+    In a process of its own: vLLM may fork its engine core from this one, and a fork of a process whose OpenMP threads have computed
+    waits for ever in its own first parallel loop.
+    """
     path = os.path.join(folder, "model.safetensors")
     if not os.path.exists(path):
-        save_file(weights(config), path + ".new", metadata={"format": "pt"})
-        os.replace(path + ".new", path)
+        here = os.path.dirname(os.path.abspath(__file__))
+        subprocess.run([sys.executable, "-c", "import json, sys\nsys.path.insert(0, sys.argv[1])\nimport vllm_engine\n"
+                        "vllm_engine.make_weights(sys.argv[2], json.loads(sys.argv[3]))", here, path, json.dumps(config)], check=True)
+
+
+def make_weights(path, config):
+    from safetensors.torch import save_file
+
+    save_file(weights(config), path + ".new", metadata={"format": "pt"})
+    os.replace(path + ".new", path)
 
 
 def write_tokenizer(folder):
