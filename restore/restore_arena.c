@@ -8,6 +8,37 @@
 #include "restore/restore_arena.h"
 #include "restore/variables.h"
 
+/* Defined in libmedusa-swap.so alone. */
+extern enum md_status md_swap_discard_say(uint64_t address, uint64_t bytes, bool discardable, struct md_error *err)
+    __attribute__((weak));
+
+static void say_needed(const struct md_restore *r, uint32_t alloc, uint64_t offset, uint64_t size)
+{
+	if (size && r->artifact.allocs[alloc].class == MD_CLASS_PRIVATE)
+		md_swap_discard_say(md_restore_alloc_address(r, alloc) + offset, size, false, NULL);
+}
+
+/*
+ * Between replays nobody needs what lies in private memory (the poison test has shown that), but for permanent contents,
+ * outputs, which the engine reads later, and what one graph hands to another. Swapping need not save the rest.
+ */
+static void say_discardable(const struct md_restore *r)
+{
+	if (!md_swap_discard_say || md_swap_discard_say(r->arena, r->artifact.arena_size, true, NULL) != MD_OK)
+		return;
+	for (uint32_t i = 0; i < r->artifact.content_count; i++) {
+		const struct md_artifact_content *content = &r->artifact.contents[i];
+		say_needed(r, content->alloc, content->offset, content->size);
+	}
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		const struct md_artifact_graph *graph = &r->artifact.graphs[i];
+		for (uint32_t k = 0; k < graph->output_count; k++)
+			say_needed(r, graph->outputs[k].alloc, graph->outputs[k].offset, graph->outputs[k].size);
+		for (uint32_t k = 0; k < graph->handed_count; k++)
+			say_needed(r, graph->handed[k].alloc, graph->handed[k].offset, graph->handed[k].size);
+	}
+}
+
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err)
 {
 	uint64_t size = r->artifact.arena_size;
@@ -25,6 +56,7 @@ enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *e
 	r->arena = arena;
 	r->stats.private_bytes = size;
 	pthread_mutex_unlock(&md_restore_lock);
+	say_discardable(r);
 	return MD_OK;
 }
 

@@ -57,6 +57,30 @@ for round in $(seq 20); do
 done
 assert_at_least "how often an engine was out" 8 $all
 
+section "what only a restored engine's graphs use is not saved"
+wide=("${engine[@]}" --batches 1,1024 --max-kv-bytes 60000000 --tokens "${TOKENS:-150}" --check)
+run wide_alone "${wide[@]}"
+run wide medusa-capture -o "$work/wide.medusa" -- "${wide[@]}"
+assert_exit wide 0
+most=0
+for round in $(seq 20); do
+	[ "$round" -le 1 ] || [ "$most" = 0 ] || break # out before the graphs were there
+	medusa-swap run --name wide"$round" --pool-bytes 256M --artifact "$work/wide.medusa" -- "${wide[@]}" --report "$work/wide$round.json" \
+		>"$work/wide$round.out" 2>"$work/wide$round.err" &
+	pid=$!
+	while kill -0 $pid 2>/dev/null; do
+		medusa-swap out wide"$round" --json >"$work/wide.swap" 2>/dev/null || continue
+		discarded=$(sed -n 's/.*"discarded": \([0-9]*\).*/\1/p' "$work/wide.swap")
+		[ "${discarded:-0}" -le $most ] || most=$discarded
+		medusa-swap in wide"$round" >/dev/null 2>&1
+	done
+	wait $pid
+	assert_equal "the exit code of a wide engine" 0 $?
+	assert_restored wide"$round" 2 0
+	assert_equal "its tokens" "$(grep -v '^check' "$work/wide_alone.out")" "$(grep -v '^check' "$work/wide$round.out")"
+done
+assert_at_least "bytes that were not saved" 2097152 $most
+
 pair() { # name, command before the engines' end
 	medusa-swap run --name "$1" --pool-bytes 256M -- bash -c 'out=$1 before=$2; shift 2
 		"$@" >"$out.one.out" & one=$!
