@@ -82,6 +82,7 @@ void md_http_answer_begin(struct md_http_exchange *x, unsigned status, int64_t l
 	x->left = length;
 	x->chunked = length < 0 && x->reader.head.minor && !bodyless;
 	x->keep_alive = x->keep_alive && (length >= 0 || x->chunked || bodyless);
+	md_http_connection_end_is_reset(x, length < 0 && !x->chunked && !x->no_body);
 	evbuffer_add_printf(output, "HTTP/1.1 %u %s\r\n", status, http_status_str((enum http_status)status));
 	put_date(output);
 	if (x->chunked)
@@ -134,6 +135,7 @@ bool md_http_answer_retract(struct md_http_exchange *x)
 	evbuffer_add_buffer(output, earlier);
 	evbuffer_freeze(output, 1);
 	evbuffer_free(earlier);
+	md_http_connection_end_is_reset(x, false);
 	x->keep_alive = x->held_keep_alive;
 	x->no_body = !strcmp(x->reader.head.method, "HEAD");
 	x->begun = false;
@@ -179,7 +181,7 @@ void md_http_answer_abort(struct md_http_exchange *x)
 	md_http_answer_release(x);
 	x->events = NULL;
 	x->keep_alive = false;
-	/* without a length, the end of the connection would say that the answer is whole */
+	/* what says where the answer ends is missing; else the end of the connection does, and is a reset */
 	if (x->chunked || x->left > 0)
 		md_http_connection_close_when_sent(x);
 	else

@@ -138,7 +138,7 @@ bool md_http_call_take_rest(struct md_http_call *call)
 		return false;
 	read_input(call, true);
 	read_socket(call);
-	bool ended = call->reader.ended;
+	bool ended = call->reader.ended && !call->reader.head.until_close;
 	if (ended)
 		end(call);
 	return ended;

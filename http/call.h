@@ -40,7 +40,8 @@ void md_http_call_send(struct md_http_call *call, const void *body, size_t size,
 void md_http_call_pause(struct md_http_call *call, bool paused); /* no more of the answer is read meanwhile */
 /*
  * The engine's process has ended: what its system still has of the answer is read at once, also if the call is paused. True:
- * the answer is whole, `end` was called, and the call is no longer there. False: it is not, and nobody was told.
+ * the answer is whole, `end` was called, and the call is no longer there. False: it is not, or only the end of its connection
+ * could say so (until_close), and nobody was told.
  */
 bool md_http_call_take_rest(struct md_http_call *call);
 /* Closes the connection, by which the engine sees that nobody waits any more. No event follows. NULL is fine. */

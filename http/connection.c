@@ -73,9 +73,21 @@ void md_http_connection_enter(struct md_http_exchange *x, enum md_http_state sta
 	x->since = md_clock_ns();
 }
 
-/* The connection is no longer there on return if the client has said already that it sends no more. */
+void md_http_connection_end_is_reset(struct md_http_exchange *x, bool reset)
+{
+	struct linger how = {.l_onoff = reset, .l_linger = 0};
+	if (x->until_close != reset)
+		setsockopt(bufferevent_getfd(x->wire), SOL_SOCKET, SO_LINGER, &how, sizeof(how));
+	x->until_close = reset;
+}
+
+/*
+ * The system has all of the answer. The connection is no longer there on return if the client has said already that it sends
+ * no more.
+ */
 static void linger(struct md_http_exchange *x)
 {
+	md_http_connection_end_is_reset(x, false);
 	if (x->half_closed) {
 		md_http_connection_close(x);
 		return;

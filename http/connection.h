@@ -40,7 +40,8 @@ struct md_http_exchange {
 	bool held, held_keep_alive; /* keep_alive before it began */
 	size_t before;              /* bytes of earlier answers that waited when it was held */
 	bool begun, chunked, no_body, keep_alive;
-	int64_t left; /* bytes of the body that were announced and are to come; -1: not announced */
+	bool until_close; /* the end of the connection is the answer's: until all was sent, it would be a reset */
+	int64_t left;     /* bytes of the body that were announced and are to come; -1: not announced */
 };
 
 struct md_http_front {
@@ -65,6 +66,11 @@ void md_http_connection_close(struct md_http_exchange *x); /* at once; `gone` is
 void md_http_connection_close_when_sent(struct md_http_exchange *x);
 void md_http_connection_leave(
     struct md_http_exchange *x); /* no answer is awaited; what is unsent of earlier ones is sent */
+/*
+ * While an answer is under way whose end is that of the connection, the system resets that, whoever closes it and why, also
+ * if the process is killed: the client sees that the answer is not whole. A Unix socket has no such thing.
+ */
+void md_http_connection_end_is_reset(struct md_http_exchange *x, bool reset);
 void md_http_connection_enter(struct md_http_exchange *x, enum md_http_state state);
 void md_http_connection_next(struct md_http_exchange *x); /* its answer has ended: another request may come */
 void md_http_connection_drop_body(struct md_http_exchange *x);

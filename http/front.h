@@ -84,8 +84,9 @@ size_t md_http_answer_write(struct md_http_exchange *exchange, const void *bytes
 /* The answer is whole; the exchange is no longer there. */
 void md_http_answer_end(struct md_http_exchange *exchange);
 /*
- * The answer can't be finished. What was written of it is sent, then the connection is closed, so that the client sees
- * that its end is missing. The exchange is no longer there.
+ * The answer can't be finished, and the client sees it: what was written is sent, then the connection is closed, and the end
+ * that a length or chunks announce is missing. Where the end of the connection is that of the answer (HTTP/1.0), it is reset
+ * at once, and what was not sent yet is lost; over a Unix socket the client sees nothing then. The exchange is no longer there.
  */
 void md_http_answer_abort(struct md_http_exchange *exchange);
 

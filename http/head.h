@@ -24,7 +24,8 @@ struct md_http_head {
 	unsigned minor;     /* 0: HTTP/1.0 */
 	bool keep_alive;
 	bool chunked;
-	int64_t length; /* Content-Length; -1: none */
+	bool until_close; /* of a response: neither a length nor chunks say where its body ends; its connection does */
+	int64_t length;   /* Content-Length; -1: none */
 };
 
 void md_http_head_init(struct md_http_head *head);

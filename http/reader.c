@@ -183,15 +183,16 @@ static bool check_head(struct md_http_reader *reader)
 /* How the body ends (RFC 9112, section 6.3). */
 static void begin_body(struct md_http_reader *reader)
 {
-	const struct md_http_head *head = &reader->head;
+	struct md_http_head *head = &reader->head;
 	bool response = reader->parser.type == HTTP_RESPONSE;
 	bool none = response && (reader->no_body || head->status < 200 || head->status == 204 || head->status == 304);
+	head->until_close = response && !none && !head->chunked && head->length < 0;
 	if (!none && head->chunked)
 		md_http_framing_begin_chunks(&reader->framing);
-	else if (none || head->length >= 0 || !response)
-		md_http_framing_begin_length(&reader->framing, none || head->length < 0 ? 0 : (uint64_t)head->length);
-	else
+	else if (head->until_close)
 		md_http_framing_begin_length(&reader->framing, UINT64_MAX);
+	else
+		md_http_framing_begin_length(&reader->framing, none || head->length < 0 ? 0 : (uint64_t)head->length);
 }
 
 static int on_head(http_parser *parser)
@@ -210,11 +211,13 @@ static int on_head(http_parser *parser)
 	head->keep_alive = http_should_keep_alive(parser) != 0;
 	if (parser->http_major != 1)
 		return md_http_reader_refuse(reader, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"), -1;
-	if (!check_head(reader) || !reader->events->head(reader->context, head))
+	if (!check_head(reader))
+		return -1;
+	begin_body(reader);
+	if (!reader->events->head(reader->context, head))
 		return -1;
 	/* an offer to change the protocol is not taken: the body follows as always */
 	parser->upgrade = 0;
-	begin_body(reader);
 	return 1; /* the body is not the parser's */
 }
 
@@ -279,22 +282,32 @@ static void note_error(struct md_http_reader *reader)
 	md_http_reader_refuse(reader, error == HPE_HEADER_OVERFLOW ? 431 : 400, why);
 }
 
+/* Lines that end with LF alone are taken of responses (RFC 9112, section 2.2), and a CR is nowhere but before a LF. */
+static bool check_line_end(struct md_http_reader *reader, char byte, char last)
+{
+	if (byte != '\n' && last == '\r' && reader->parser.type == HTTP_RESPONSE)
+		return md_http_reader_refuse(reader, 502, "a CR without LF stands in the status line or in a header");
+	if ((byte == '\n') != (last == '\r') && reader->parser.type == HTTP_REQUEST)
+		return md_http_reader_refuse(reader, 400, "a line of the head does not end with CR LF");
+	return true;
+}
+
 /*
- * libhttp_parser takes lines that end with LF alone, and headers that go on in a further line; others may see other
- * headers there. Returns how many bytes belong to the head; of one that is refused, 0.
+ * libhttp_parser takes lines that end with LF alone, a CR within one, and headers that go on in a further line; others may
+ * see other headers there. Returns how many bytes belong to the head; of one that is refused, 0.
  */
 static size_t check_lines(struct md_http_reader *reader, const char *bytes, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
 		char byte = bytes[i], last = reader->last;
 		reader->last = byte;
-		if ((byte == '\n') != (last == '\r'))
-			return md_http_reader_refuse(reader, 400, "a line of the head does not end with CR LF");
+		if (!check_line_end(reader, byte, last))
+			return 0;
 		if (byte == '\n' && !reader->line_size) {
 			if (reader->lines)
 				return i + 1;
 			if (++reader->blank_lines > BLANK_LINES_MAX)
-				return md_http_reader_refuse(reader, 400, "blank lines stand before the request");
+				return md_http_reader_refuse(reader, 400, "blank lines stand before the message");
 		} else if (byte == '\n') {
 			reader->lines++;
 			reader->line_size = 0;
@@ -309,8 +322,7 @@ static size_t check_lines(struct md_http_reader *reader, const char *bytes, size
 
 static size_t feed_head(struct md_http_reader *reader, const char *bytes, size_t size)
 {
-	if (reader->parser.type == HTTP_REQUEST)
-		size = check_lines(reader, bytes, size);
+	size = check_lines(reader, bytes, size);
 	if (reader->status)
 		return 0;
 	size_t used = http_parser_execute(&reader->parser, &settings, bytes, size);
@@ -353,7 +365,7 @@ void md_http_reader_close(struct md_http_reader *reader)
 {
 	if (reader->status || reader->ended || !reader->began)
 		return;
-	reader->ended = reader->whole && reader->framing.left == UINT64_MAX;
+	reader->ended = reader->whole && reader->head.until_close;
 	if (reader->ended)
 		reader->events->end(reader->context);
 	else

@@ -30,7 +30,7 @@ struct md_http_reader {
 	struct md_http_framing framing; /* of the body */
 	uint64_t body_most;             /* bytes of a body; more are refused with 413; 0: any number */
 	uint64_t body_size;             /* bytes of the body that have come */
-	uint32_t lines, blank_lines;    /* of a request's head; blank ones stand before it */
+	uint32_t lines, blank_lines;    /* of the head; blank ones stand before it */
 	uint32_t line_size;             /* bytes of the line that is coming, without its end */
 	char last;                      /* byte of the head */
 	bool in_value;                  /* the last piece of a header belonged to its value */

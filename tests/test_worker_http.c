@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP of the worker over real sockets: what is answered and passed on, and which clients are given up. */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -393,6 +395,52 @@ Test(worker_http, a_client_that_takes_nothing_is_given_up, .timeout = 60)
 	}
 	cr_assert_eq(gone, 1);
 	close(fd);
+	stop();
+}
+
+/* A client of HTTP/1.0 gets a piece of an answer; then the server ends it in one of these ways. Returns what the client sees. */
+static int end_open_answer(void (*end)(struct md_http_exchange *x))
+{
+	char text[4096];
+	ssize_t more;
+	int fd = connect_raw();
+	send(fd, "GET /held HTTP/1.0\r\n\r\n", 22, 0);
+	for (held = NULL; !held;)
+		event_base_loop(base, EVLOOP_ONCE);
+	md_http_answer_begin(held, 200, -1);
+	md_http_answer_body(held);
+	md_http_answer_write(held, "piece", 5);
+	event_base_loop(base, EVLOOP_NONBLOCK);
+	size_t size = 0;
+	while (size < 5 || memcmp(text + size - 5, "piece", 5) != 0)
+		size += (size_t)recv(fd, text + size, sizeof(text) - size, 0);
+	end(held);
+	for (;;) {
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		more = recv(fd, text, sizeof(text), MSG_DONTWAIT);
+		if (more >= 0 || errno != EAGAIN)
+			break;
+		usleep(1000);
+	}
+	int seen = more < 0 ? errno : 0;
+	close(fd);
+	return seen;
+}
+
+static void close_it(struct md_http_exchange *x)
+{
+	close(bufferevent_getfd(x->wire));
+	bufferevent_setfd(x->wire, -1);
+	md_http_exchange_drop(x);
+}
+
+Test(worker_http, an_answer_that_breaks_off_where_no_length_says_so_ends_with_a_reset, .timeout = 60)
+{
+	start(NULL);
+	cr_assert_eq(end_open_answer(md_http_answer_end), 0, "a whole answer ends with a reset");
+	cr_assert_eq(end_open_answer(md_http_answer_abort), ECONNRESET, "one that breaks off looks whole");
+	cr_assert_eq(end_open_answer(md_http_exchange_drop), ECONNRESET, "one that is given up looks whole");
+	cr_assert_eq(end_open_answer(close_it), ECONNRESET, "one that the system closes looks whole");
 	stop();
 }
 

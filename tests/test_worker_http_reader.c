@@ -212,6 +212,55 @@ Test(worker_http, an_answer_without_a_length_ends_with_its_connection)
 	md_http_reader_finish(&seen.reader);
 }
 
+Test(worker_http, the_head_of_an_answer_has_no_cr_but_before_a_lf)
+{
+	static const char bare[] = "a CR without LF", fold[] = "goes on in a further line";
+	static const struct refusal heads[] = {
+	    {"HTTP/1.1 200 OK\rX: a\r\nContent-Length: 1\r\n\r\na", 502, bare},
+	    {"HTTP/1.1 200 \r\r\nContent-Length: 1\r\n\r\na", 502, bare},
+	    {"\rHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 502, bare},
+	    {"HTTP/1.1 200 OK\r\nX: a\rContent-Length: 2\r\nContent-Length: 1\r\n\r\na", 502, bare},
+	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\ra\n", 502, bare},
+	    {"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 1\r\n\r\na", 400, fold},
+	    {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 0, ""},
+	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\na", 0, ""},
+	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\r\na", 0, ""},
+	    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\r", 0, ""},
+	};
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++)
+		for (size_t s = 0; s < sizeof(steps) / sizeof(*steps); s++) {
+			struct seen seen;
+			see(&seen, HTTP_RESPONSE, heads[i].text, strlen(heads[i].text), steps[s]);
+			cr_assert_eq(seen.reader.status, heads[i].status, "%s: status %u (%s), in steps of %zu",
+				     heads[i].text, seen.reader.status, seen.reader.why, steps[s]);
+			cr_assert(strstr(seen.reader.why, heads[i].why), "%s: \"%s\"", heads[i].text, seen.reader.why);
+			cr_assert_eq(seen.size, !heads[i].status, "%s: %zu bytes", heads[i].text, seen.size);
+			md_http_reader_finish(&seen.reader);
+		}
+}
+
+Test(worker_http, it_is_known_which_answers_end_with_their_connection)
+{
+	static const struct {
+		const char *text;
+		bool until_close;
+	} heads[] = {
+	    {"HTTP/1.1 200 OK\r\n\r\n", true},
+	    {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", true},
+	    {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", false},
+	    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false},
+	    {"HTTP/1.1 204 OK\r\n\r\n", false},
+	    {"HTTP/1.1 304 OK\r\n\r\n", false},
+	};
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+		struct seen seen;
+		see(&seen, HTTP_RESPONSE, heads[i].text, strlen(heads[i].text), 1);
+		cr_assert_eq(seen.heads, 1, "%s", heads[i].text);
+		cr_assert_eq(seen.reader.head.until_close && !seen.ends, heads[i].until_close, "%s", heads[i].text);
+		md_http_reader_finish(&seen.reader);
+	}
+}
+
 /* ---- addresses ---- */
 
 Test(worker_http, addresses)

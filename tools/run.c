@@ -141,6 +141,20 @@ static enum md_status take_status(pid_t child, int flags, bool *ended, int *exit
 	return MD_OK;
 }
 
+/*
+ * Until the child ends; kernels before 5.3 leave that to waitpid. A signal ends poll, and its handler runs then. In a waitpid that is
+ * begun anew after a signal, the thread sanitizer would hold the signal back until the child has ended.
+ */
+static void wait_for_end(pid_t child)
+{
+	int fd = (int)syscall(SYS_pidfd_open, child, 0);
+	struct pollfd end = {.fd = fd, .events = POLLIN};
+	while (fd >= 0 && poll(&end, 1, -1) < 0 && errno == EINTR)
+		;
+	if (fd >= 0)
+		close(fd);
+}
+
 /* Until the child ends, but no longer than this; kernels before 5.3 are asked again and again. */
 static void wait_ms_for(pid_t child, int ms)
 {
@@ -181,6 +195,8 @@ static enum md_status wait_for(const struct md_run *run, pid_t child, bool *stop
 {
 	bool ended;
 	*stopped = false;
+	if (!run->done)
+		wait_for_end(child);
 	return run->done ? wait_until_done(run, child, stopped, exit_code, err)
 			 : take_status(child, 0, &ended, exit_code, err);
 }

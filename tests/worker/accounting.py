@@ -29,6 +29,7 @@ apiKeys: [plain]
 models:
   a: {{cmd: "{ENGINE} --name a", medusa: {{memory: 1GB, swap: off}}}}
   b: {{cmd: "{ENGINE} --name b", medusa: {{memory: 2GB, swap: off}}}}
+  slow: {{cmd: "{ENGINE} --name slow --start 0.3", sendLoadingState: true, medusa: {{memory: 1GB, swap: off}}}}
 """
 
 
@@ -143,6 +144,22 @@ cut = {"status": 200, "headers": {"Content-Type": J}, "pieces": [json.dumps(bait
 check("an answer that is cut", 502, ask(d, "plain", "a", raw=cut).status)
 check("nor the tokens that nobody got", before["prompt_tokens"], bill(d)[("a", PLAIN)]["prompt_tokens"])
 check("no request, but its time", (0, True), (after["requests"] - before["requests"], after["gpu_ns"] > before["gpu_ns"]))
+
+# An answer that only the end of its connection ends is paid if its engine outlives it.
+whole = {"status": 200, "headers": {"Content-Type": J}, "pieces": [json.dumps(counts)], "chunks": False}
+before = bill(d)[("a", PLAIN)]
+check("it lives on", 200, ask(d, "plain", "a", raw=whole).status)
+after = bill(d)[("a", PLAIN)]
+check("and is paid", (1, 0, 20, 3), tuple(after[k] - before[k] for k in kinds[:4]))
+expected[("a", PLAIN)] = [*map(sum, zip(expected[("a", PLAIN)], (1, 0, 20, 3)))]
+dies = f"{folder}/dies"
+open(dies, "w", encoding="utf-8").close()
+check("it is killed", 502, ask(d, "plain", "a", raw={**whole, "dies": dies}).status)
+check("and is not", (0, 0, 0, 0), (lambda now: tuple(now[k] - after[k] for k in kinds[:4]))(bill(d)[("a", PLAIN)]))
+# So it is with an answer that does not go on with the stream that the worker has begun.
+r = ask(d, "plain", "slow", stream=True, raw={"status": 400, "headers": {"Content-Type": J}, "pieces": [json.dumps(counts)]})
+check("it does not go on", (200, True), (r.status, b"the engine answered with 400" in r.body))
+check("no request, but its time", (0, 0, 0, True), (lambda row: (row["requests"], row["untold"], row["prompt_tokens"], row["gpu_ns"] > 0))(bill(d)[("slow", PLAIN)]))
 check("the exit code", 0, d.stop())
 
 # It goes on where it was.

@@ -2,6 +2,7 @@
 """Answers that engines break off, and counters of requests that add up: broken_answers.py FOLDER."""
 import http.client
 import json
+import os
 import socket
 import sys
 
@@ -81,6 +82,65 @@ for dies, (code, why) in ((False, LIVES), (True, DIES)):
 c = count("a")
 check("failed requests are counted", (15, 1, 14), (c["total"], c["served"], c["failed"]))
 
+# Answers of which nothing but the end of the connection says where they end: they are whole if the engine lives on.
+JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
+
+
+class Ended:
+    """The answer to such a request, to a client of HTTP/1.1 or HTTP/1.0, whose engine ends in this way, or lives on."""
+    number = 0
+
+    def __init__(self, kind, size, minor, end):
+        Ended.number += 1
+        file = f"{folder}/end{Ended.number}"
+        text = {JSON: '{"a": "' + "x" * size + '"}', TEXT: "x" * size, EVENTS: "data: " + "x" * size + "\n\n"}[kind]
+        body = json.dumps({"model": "a", "stream": kind == EVENTS, "raw": {"status": 200, "headers": {"Content-Type": kind}, "pieces": [text], "chunks": False,
+                                                                             "dies": file if end else None, "end": end or ""}})
+        # what is held back until it is whole does not come before the end
+        least = 0 if kind == JSON and size < 65536 else size
+        self.sent, self.reset, answer = text.encode(), False, b""
+        with socket.create_connection(("127.0.0.1", d.port), PATIENCE) as wire:
+            wire.sendall(f"POST /v1/chat/completions HTTP/1.{minor}\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
+            try:
+                while True:
+                    if len(answer) >= least and not os.path.exists(file):
+                        open(file, "w", encoding="utf-8").close()
+                    piece = wire.recv(65536)
+                    if not piece:
+                        break
+                    answer += piece
+            except ConnectionResetError:
+                self.reset = True
+        head, _, self.body = answer.partition(b"\r\n\r\n")
+        self.status, self.whole = int(head.split()[1]), not self.reset
+        if b"chunked" in head:
+            self.whole = self.body.endswith(b"\r\n0\r\n\r\n")
+            rest, self.body = self.body, b""
+            while rest:
+                size, _, rest = rest.partition(b"\r\n")
+                self.body, rest = self.body + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+
+
+before, made = count("a"), {"whole": 0, "broken": 0}
+for minor in (1, 0):
+    for kind, size in ((JSON, 50), (JSON, 200000), (TEXT, 50), (TEXT, 200000), (EVENTS, 50)):
+        what = f"{kind} of {size} bytes in HTTP/1.{minor}"
+        r = Ended(kind, size, minor, None)
+        made["whole"] += 1
+        check(f"{what}, and the engine lives", (200, True, False, r.sent), (r.status, r.whole, r.reset, r.body))
+        for end in ("SIGKILL", "exit", "late"):
+            r = Ended(kind, size, minor, end)
+            made["broken"] += 1
+            name = f"{what}, and the engine ends ({end})"
+            if kind == EVENTS:
+                check(name, (200, True, True), (r.status, r.whole, r.body.startswith(r.sent + b'\n\ndata: {"error":')))
+            elif kind == JSON and size < 65536:
+                check(name, (502, True, "engine_failed"), (r.status, r.whole, json.loads(r.body).get("error", {}).get("code")))
+            else:
+                check(name, (200, False, not minor), (r.status, r.whole, r.reset))
+after = count("a")
+check("whole ones are served, others have failed", (made["whole"], made["broken"], 0), tuple(after[k] - before[k] for k in ("served", "failed", "retries")))
+
 # What was answered before on the same connection stays, and the connection goes on.
 body = [json.dumps({"model": "a", **more}) for more in ({"cut": "chunk"}, {})]
 with socket.create_connection(("127.0.0.1", d.port), PATIENCE) as wire:
@@ -144,4 +204,20 @@ check("refuses", (503, 1), (d.chat("b").status, count("b")["refused"]))
 for model in ("a", "b", "dies"):
     check(f"requests of {model} add up: {count(model)}", True, adds_up(model))
 check("the exit code", 0, d.stop())
+
+# A daemon that is killed within an answer: who speaks HTTP/1.0 sees that, too.
+d = Daemon(f"{folder}/killed", f"startPort: {free_ports(4)}\nmodels:\n  a: {{cmd: \"{ENGINE} --name a\"}}\n")
+body = json.dumps({"model": "a", "stream": True, "max_tokens": 100000, "token": 0.01})
+with socket.create_connection(("127.0.0.1", d.port), PATIENCE) as wire:
+    wire.sendall(f"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    text = b""
+    while b"a0 " not in text:
+        text += wire.recv(65536)
+    d.process.kill()
+    try:
+        while wire.recv(65536):
+            pass
+        check("a daemon that is killed within an answer", "a reset", "the end of the connection")
+    except ConnectionResetError:
+        check("a daemon that is killed within an answer", True, True)
 finish()

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -149,25 +150,37 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
 
-    def raw(self, status, headers, pieces, after=None, whole=True, dies=None):
+    def raw(self, status, headers, pieces, after=None, whole=True, dies=None, chunks=True, end="SIGKILL", head=None):
         """These pieces, characters for bytes; each further one when the file `after` with its number is there. Then the end, or a break: at once,
-        or by the engine's death when the file `dies` is there."""
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        or by the engine's death when the file `dies` is there: by a signal, by its own wish (exit), or after the connection (late). Without chunks
+        nothing but the end of the connection says where the answer ends; head: these characters and none of our own."""
+        if head:
+            self.wfile.write(head.encode("latin-1"))
+        else:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            if chunks:
+                self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
         for i, piece in enumerate(pieces):
             while i and after and not os.path.exists(f"{after}{i}"):
                 time.sleep(0.01)
-            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece.encode("latin-1") + b"\r\n")
+            text = piece.encode("latin-1")
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + text + b"\r\n" if chunks and not head else text)
             self.wfile.flush()
         while dies and not os.path.exists(dies):
             time.sleep(0.01)
+        if dies and end == "late":
+            self.connection.shutdown(socket.SHUT_RDWR)
+            time.sleep(0.02)
+        if dies and end == "exit":
+            os._exit(0)
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         if whole:
             self.end()
+        if whole and chunks and not head:
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 

@@ -147,9 +147,20 @@ r = load(STREAM)
 check("a stream goes on", (True, "a"), (r.whole, r.events[-1]))
 r = load({})
 check("so does what says nothing of its type", (True, "a"), (r.whole, r.events[-1]))
+# A byte order mark means something at the beginning of a stream alone, and there our events stand.
+MARK = b"\xef\xbb\xbf"
+for cut in (0, 1, 2, 3, 4):
+    text = MARK + b"data: a\n\ndata: b\n\n"
+    r = load(STREAM, pieces=[p for p in (text[:cut], text[cut:]) if p])
+    check(f"a byte order mark, cut at {cut}", (True, ["a", "b"], False), (r.whole, r.events[-2:], MARK in r.body))
+r = load(STREAM, pieces=[MARK[:2], b"data: a\n\ndata: b\n\n"])
+check("what only begins so is passed on", (True, True, "b"), (r.whole, MARK[:2] + b"data: a\n\n" in r.body, r.events[-1]))
+r = load(STREAM, pieces=[b"data: a\n\n" + MARK + b"data: b\n\n"])
+check("so it is later in the stream", (True, True, "a"), (r.whole, MARK + b"data: b\n\n" in r.body, r.events[-1]))
 for headers, status, why in (
         ({**STREAM, **GZIP}, 200, "the engine answered with Content-Encoding: gzip"),
         (JSON, 200, "the engine answered with Content-Type: application/json"),
+        ({"Content-Type": ""}, 200, "the engine answered with an empty Content-Type"),
         ({"Content-Type": "text/html\xe9"}, 200, "the engine answered with Content-Type: text/html?"),
         (STREAM, 400, "the engine answered with 400")):
     for how in (None, "cut"):
@@ -158,6 +169,14 @@ for headers, status, why in (
 # The engine may take its time: the client is told at once, and the engine that nobody waits.
 r = load(JSON, pieces=(b"{", b"}"), after="/nonexistent/")
 check("told at once", (True, "model slow: the engine answered with Content-Type: application/json"), (r.whole, r.error()))
+# ---- heads that others would read in another way ----
+for head, why in (("HTTP/1.1 200 OK\rX-A: b\r\nContent-Length: 2\r\n\r\n{}", "a CR without LF stands in the status line or in a header"),
+                  ("HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", "a CR without LF stands in the status line or in a header"),
+                  ("HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}", "a header goes on in a further line")):
+    r = Asked([], head=head).rest()
+    check(f"{head!r}", (502, True), (r.status, why in json.loads(r.body)["error"]["message"]))
+r = Asked([], head="HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: 2\n\n{}").rest()
+check("lines that end with LF alone", (200, b"{}"), (r.status, r.body))
 until("no request is left", lambda: all(m["running"] == 0 for m in d.tell("models")["models"]))
 check("the exit code", 0, d.stop())
 finish()

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static const char mark[] = "\xef\xbb\xbf";
+static const char mark[] = MD_EVENT_MARK;
 
-#define MARK_SIZE (sizeof(mark) - 1)
+#define MARK_SIZE MD_EVENT_MARK_SIZE
 
 /* True: what came of the mark is none, but the beginning of the first line. */
 static bool pass_mark(struct md_event_lines *lines, const char **at, const char *end, struct md_event_part *part)

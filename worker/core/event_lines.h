@@ -17,6 +17,9 @@ struct md_event_lines {
 	bool within;   /* a line has begun, or what may be a part of the mark, and its end has not come */
 };
 
+#define MD_EVENT_MARK "\xef\xbb\xbf" /* the byte order mark in UTF-8 */
+#define MD_EVENT_MARK_SIZE 3u
+
 /* The bytes of a line that are in one piece: a part of it, or all. */
 struct md_event_part {
 	const char *bytes;

@@ -22,6 +22,7 @@
 
 #define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */
 #define BROKEN_MS 250           /* until a connection that broke counts as the engine's failure, and not as its end */
+#define ALIVE_MS 200            /* that an engine lives on for an answer to be whole that ends with its connection */
 
 #define COUNT(job, member, more) MD_COUNT((job)->model, (job)->tenant, member, more)
 
@@ -156,11 +157,20 @@ static void fail(struct md_worker_job *job, const char *code)
 	finish(job);
 }
 
-/* The engine did not end meanwhile: it lives, and has failed this request. */
+static void complete(struct md_worker_job *job);
+
+/* The engine was not seen to end meanwhile. If it lives, it has failed this request, or ended its answer. */
 static void on_broken(evutil_socket_t fd, short what, void *context)
 {
+	struct md_worker_job *job = context;
 	(void)fd, (void)what;
-	fail(context, NULL);
+	if (job->all_came && !md_engine_is_ending(job->model->engine)) {
+		complete(job);
+		return;
+	}
+	if (job->all_came)
+		snprintf(job->why, sizeof(job->why), "its engine is ending, and nothing but that ended its answer");
+	fail(job, job->all_came ? "engine_failed" : NULL);
 }
 
 /* The job fails then, unless its call ends before. False: out of memory. */
@@ -176,10 +186,10 @@ static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_worker_job *job = context;
 	job->head_sent = true;
+	job->until_close = head->until_close;
 	job->refused = job->head_made && !md_relay_continues(job, head);
 	if (job->refused) {
-		md_account_served(job); /* the engine has answered */
-		fail_in(job, 0);        /* or else at the answer's end */
+		fail_in(job, 0); /* or else at the answer's end */
 		return;
 	}
 	md_account_head(job, head);
@@ -210,21 +220,34 @@ static void count_served(struct md_worker_job *job)
 	md_account_served(job);
 }
 
-static void on_end(void *context)
+static void complete(struct md_worker_job *job)
 {
-	struct md_worker_job *job = context;
 	struct md_http_exchange *exchange = job->exchange;
-	job->call = NULL;
-	if (job->refused) {
-		fail(job, NULL);
-		return;
-	}
 	count_served(job);
 	if (exchange)
 		md_relay_end(job);
 	finish(job);
 	if (exchange)
 		md_http_answer_end(exchange);
+}
+
+/*
+ * The system closes the connections of a process that is killed as that process would have done. So an answer that says
+ * nothing of its end is whole only if its engine outlives it.
+ */
+static void on_end(void *context)
+{
+	struct md_worker_job *job = context;
+	job->call = NULL;
+	job->all_came = job->until_close && !job->refused;
+	if (job->all_came && fail_in(job, ALIVE_MS))
+		return;
+	if (job->all_came)
+		snprintf(job->why, sizeof(job->why), "out of memory for the end of its answer");
+	if (job->refused || job->all_came)
+		fail(job, NULL);
+	else
+		complete(job);
 }
 
 static void on_failed(void *context, const char *why)

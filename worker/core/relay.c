@@ -57,6 +57,8 @@ bool md_relay_continues(struct md_worker_job *job, const struct md_http_head *he
 		return refuse(job, "", status);
 	if (encoding)
 		return refuse(job, "Content-Encoding: ", encoding);
+	if (type && !*type)
+		return refuse(job, "an empty Content-Type", "");
 	if (type && md_answer_kind(head) != MD_ANSWER_EVENTS)
 		return refuse(job, "Content-Type: ", type);
 	return true;
@@ -94,11 +96,33 @@ static size_t pass_events(struct md_worker_job *job, const char *bytes, size_t s
 	return send_held(job, bytes + whole, size - whole);
 }
 
+/*
+ * A byte order mark means nothing at the beginning of a stream alone. Behind events of ours it would be a part of the name of
+ * the engine's first field, which clients would not know.
+ */
+static size_t pass_behind_ours(struct md_worker_job *job, const char *bytes, size_t size)
+{
+	static const char mark[] = MD_EVENT_MARK;
+	while (size && job->mark < MD_EVENT_MARK_SIZE && *bytes == mark[job->mark]) {
+		job->mark++;
+		bytes++;
+		size--;
+	}
+	if (!size)
+		return 0;
+	if (job->mark < MD_EVENT_MARK_SIZE) /* it was none */
+		pass_events(job, mark, job->mark);
+	job->mark = MD_EVENT_MARK_SIZE;
+	return pass_events(job, bytes, size);
+}
+
 size_t md_relay_body(struct md_worker_job *job, const char *bytes, size_t size)
 {
 	if (!size)
 		return 0;
-	if (job->events || job->head_made)
+	if (job->head_made)
+		return pass_behind_ours(job, bytes, size);
+	if (job->events)
 		return pass_events(job, bytes, size);
 	size_t unsent = md_http_answer_write(job->exchange, bytes, size);
 	if (unsent > HELD_MAX)

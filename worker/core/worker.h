@@ -46,8 +46,10 @@ struct md_worker_job {
 	char *target;               /* as the engine gets it */
 	char *body;                 /* NULL: the exchange's */
 	size_t body_size;
-	struct event *broken; /* set when the connection to the engine broke: whether it has ended is not known yet */
+	struct event *broken; /* set when the connection to the engine has ended: whether it lives is not known yet */
 	char why[160];        /* it broke */
+	bool until_close;     /* the end of that connection is that of the answer */
+	bool all_came;        /* it has ended so, and if the engine lives on, the answer is whole */
 	struct event *unseen; /* of an answer that is not streamed: when its first token is assumed; NULL: at its end */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
 	bool left;             /* its client, and is counted so */
@@ -60,13 +62,14 @@ struct md_worker_job {
 	struct event *impatient;           /* at the end of max_wait; NULL: there is none */
 	uint32_t tries;                    /* how often its engine has died before it sent a byte */
 	bool stream, first_token;
-	bool head_made;                  /* the head of the answer is ours, and says 200 */
-	bool head_sent;                  /* the engine has begun its answer */
-	bool events;                     /* its answer is a stream of events */
-	bool refused;                    /* what the engine answers does not go on with the head that is ours: why */
-	bool torn;                       /* what was passed on of the stream ends within an event */
-	struct md_event_border border;   /* of the stream */
-	struct md_buf held;              /* of the stream: an event, until it is whole */
+	bool head_made;                /* the head of the answer is ours, and says 200 */
+	bool head_sent;                /* the engine has begun its answer */
+	bool events;                   /* its answer is a stream of events */
+	bool refused;                  /* what the engine answers does not go on with the head that is ours: why */
+	bool torn;                     /* what was passed on of the stream ends within an event */
+	struct md_event_border border; /* of the stream */
+	unsigned mark;                 /* head_made: bytes of a byte order mark at its beginning, which are left out */
+	struct md_buf held;            /* of the stream: an event, until it is whole */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t first_at;               /* the first byte of its answer came; 0: not yet */
 	uint64_t bytes;                  /* of the answer */

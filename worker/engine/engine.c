@@ -524,6 +524,12 @@ pid_t md_engine_process_of(const struct md_engine *engine)
 	return engine->process ? md_engine_process_id(engine->process) : 0;
 }
 
+bool md_engine_is_ending(const struct md_engine *engine)
+{
+	return !engine->process || engine->state == MD_ENGINE_STOPPING ||
+	       md_process_is_ending(md_engine_process_id(engine->process));
+}
+
 const char *md_engine_origin(const struct md_engine *engine)
 {
 	return engine->origin;

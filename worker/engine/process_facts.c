@@ -21,15 +21,34 @@ static size_t read_text(const char *path, char *text, size_t size)
 	return used;
 }
 
+#define STAT_BYTES 1024u
+#define IS_EXITING 4u /* PF_EXITING, of the flags in proc_pid_stat(5) */
+
+/* A field of /proc/PID/stat by its number in proc_pid_stat(5), from 3 on; NULL: there is no such process. */
+static const char *find_stat(pid_t pid, unsigned wanted, char text[STAT_BYTES])
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	read_text(path, text, STAT_BYTES);
+	const char *at = strrchr(text, ')'); /* a command's name may have spaces */
+	for (unsigned field = 2; at && field < wanted; field++)
+		at = strchr(at + 1, ' ');
+	return at ? at + 1 : NULL;
+}
+
 uint64_t md_process_began(pid_t pid)
 {
-	char path[64], text[1024];
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	read_text(path, text, sizeof(text));
-	const char *at = strrchr(text, ')'); /* a command's name may have spaces */
-	for (unsigned field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
+	char text[STAT_BYTES];
+	const char *at = find_stat(pid, 22, text);
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* A process is said to end before its files are closed, and long before all of its memory is free. */
+bool md_process_is_ending(pid_t pid)
+{
+	char text[STAT_BYTES];
+	const char *state = find_stat(pid, 3, text), *flags = state ? find_stat(pid, 9, text) : NULL;
+	return !flags || *state == 'Z' || *state == 'X' || (strtoul(flags, NULL, 10) & IS_EXITING);
 }
 
 bool md_process_is_own(pid_t pid)

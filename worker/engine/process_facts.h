@@ -11,6 +11,7 @@
 /* Clock ticks since the machine began (field 22 of /proc/PID/stat): with the ID, this names one process. 0: unknown. */
 uint64_t md_process_began(pid_t pid);
 /* Whether its effective user is that of this process. */
+bool md_process_is_ending(pid_t pid); /* it has ended, or is about to: the system takes away what it has */
 bool md_process_is_own(pid_t pid);
 /* Whether it is a child of this process, also if it has ended and was not waited for. */
 bool md_process_is_child(pid_t pid);
