@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostcuda/bus.h"
 #include "hostcuda/context.h"
 #include "hostcuda/copy.h"
 #include "hostcuda/device_state.h"
@@ -62,19 +63,21 @@ CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy)
 		to.type = is_device_memory(to.address) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 	if (from.type == CU_MEMORYTYPE_UNIFIED)
 		from.type = is_device_memory(from.address) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	*copy = (struct hc_copy){.width = params->WidthInBytes, .height = params->Height, .depth = params->Depth};
+	*copy = (struct hc_copy){
+	    .width = params->WidthInBytes, .height = params->Height, .depth = params->Depth, .bus = HC_BUS_NONE};
 	if (!copy->width || !copy->height || !copy->depth) {
 		copy->width = copy->height = copy->depth = 0;
 		return CUDA_SUCCESS;
 	}
-	copy->over_link = to.type != from.type;
 	HC_TRY(place_end(&to, params, &copy->to, &copy->to_pitch, &copy->to_slice));
-	return place_end(&from, params, &copy->from, &copy->from_pitch, &copy->from_slice);
+	HC_TRY(place_end(&from, params, &copy->from, &copy->from_pitch, &copy->from_slice));
+	hc_bus_choose(copy, to.type == CU_MEMORYTYPE_HOST, from.type == CU_MEMORYTYPE_HOST);
+	return CUDA_SUCCESS;
 }
 
 static CUresult run_copy(struct hc_op *op)
 {
-	if (!op->copy.over_link)
+	if (op->copy.bus == HC_BUS_NONE)
 		hc_executor_lone_op();
 	return hc_execute_copy(&op->copy);
 }
@@ -137,6 +140,14 @@ static bool captured(struct hc_stream *stream, const CUDA_MEMCPY3D *params, CUre
 	return true;
 }
 
+/* Mapped memory is reached by the devices that cuMemSetAccess has named; what nobody may touch faults. */
+static bool may_reach(const struct hc_device *device, uint64_t address)
+{
+	HC_STATE_GUARD();
+	const struct hc_memory *memory = hc_memory_at(address);
+	return !memory || memory->kind != HC_MEMORY_MAPPED || !memory->reach || memory->reach >> device->ordinal & 1;
+}
+
 CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
 {
 	struct hc_stream *stream;
@@ -146,7 +157,11 @@ CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait
 	if (captured(stream, params, &result))
 		return result;
 	HC_TRY(hc_copy_make(params, &copy));
-	return copy.width ? submit_copy(stream, &copy, wait) : CUDA_SUCCESS;
+	if (!copy.width)
+		return CUDA_SUCCESS;
+	if (!may_reach(stream->context->device, copy.to) || !may_reach(stream->context->device, copy.from))
+		return CUDA_ERROR_INVALID_VALUE;
+	return submit_copy(stream, &copy, wait);
 }
 
 static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_type, uint64_t from, size_t bytes,

@@ -175,6 +175,7 @@ struct hc_memory {
 		unsigned times;
 	} opened HC_STATE_GUARDED;
 	unsigned access HC_STATE_GUARDED;
+	uint16_t reach HC_STATE_GUARDED; /* HC_MEMORY_MAPPED: a bit for each device that may access it */
 	unsigned flags;
 };
 
@@ -242,7 +243,8 @@ struct hc_copy {
 	uint64_t to, from;
 	size_t width, height, depth;
 	size_t to_pitch, to_slice, from_pitch, from_slice;
-	bool over_link; /* host to device or back: the link's speed applies */
+	unsigned bus; /* enum hc_bus: the link that it goes over */
+	int place;    /* the device of the machine whose link it is */
 };
 
 struct hc_fill {

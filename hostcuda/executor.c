@@ -4,11 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/thread.h"
+#include "hostcuda/bus.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
 #include "hostcuda/vmm.h"
@@ -239,34 +238,14 @@ static void run_copy(void *argument)
 				(const void *)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
 }
 
-static double link_speed(void)
-{
-	const char *text = secure_getenv("HOSTCUDA_H2D_GBPS");
-	double speed = text ? strtod(text, NULL) : 0;
-	return speed > 0 ? speed : 0;
-}
-
-/* Simulates a slow link: the copy takes at least as long as its bytes need. */
-static void wait_for_link(const struct hc_copy *copy, uint64_t started)
-{
-	double speed = copy->over_link ? link_speed() : 0;
-	if (speed == 0)
-		return;
-	uint64_t due = started + (uint64_t)((double)copy->width * (double)copy->height * (double)copy->depth / speed);
-	struct timespec until = {(time_t)(due / 1000000000u), (long)(due % 1000000000u)};
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-		;
-}
-
 CUresult hc_execute_copy(const struct hc_copy *copy)
 {
-	uint64_t started = md_clock_ns();
 	struct hc_copy plain = *copy;
 	if (copy->depth == 1 && copy->height > 1 && copy->to_pitch == copy->width && copy->from_pitch == copy->width) {
 		plain.width *= copy->height;
 		plain.height = 1;
 	}
-	wait_for_link(copy, started);
+	hc_bus_take(copy);
 	if (copy->height == 1 && copy->depth == 1)
 		hc_vmm_fill(copy->to, copy->width);
 	return guarded(run_copy, &plain) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;

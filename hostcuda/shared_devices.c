@@ -18,6 +18,7 @@
 struct ledger {
 	uint64_t used[ROWS][HC_MAX_DEVICES];
 	uint64_t most[HC_MAX_DEVICES]; /* that all had together at one time, for tests that read the file */
+	struct hc_bus_state buses;
 };
 
 static struct ledger *ledger HC_STATE_GUARDED;
@@ -76,6 +77,13 @@ static bool open_ledger(void) HC_STATE_HELD
 	take_row();
 	end();
 	return true;
+}
+
+struct hc_bus_state *hc_shared_buses(void)
+{
+	static struct hc_bus_state own_buses;
+	HC_STATE_GUARD();
+	return open_ledger() ? &ledger->buses : &own_buses;
 }
 
 static uint64_t used_by_others(int place) HC_STATE_HELD

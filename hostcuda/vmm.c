@@ -2,6 +2,7 @@
 /* Virtual memory management: physical memory is a memfd, a mapping an mmap of it, access rights an mprotect. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "hostcuda/address_space.h"
+#include "hostcuda/bus.h"
 #include "hostcuda/context.h"
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
@@ -72,6 +74,30 @@ static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *pr
 	return CUDA_SUCCESS;
 }
 
+/* The name says on which device of the machine the memory is, for processes that import it. */
+#define FILE_NAME "hostcuda-memory-"
+
+static int make_file(const struct hc_device *device) HC_STATE_HELD
+{
+	char name[64];
+	snprintf(name, sizeof(name), FILE_NAME "%d", device->place);
+	return memfd_create(name, MFD_CLOEXEC);
+}
+
+/* The device of this process whose memory the file is; -1: it is none, or this process does not see the device. */
+static int device_of_file(int fd) HC_STATE_HELD
+{
+	char link[64], name[64] = "";
+	int place;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	if (readlink(link, name, sizeof(name) - 1) < 0 || sscanf(name, "/memfd:" FILE_NAME "%d", &place) != 1)
+		return -1;
+	for (int i = 0; i < hc_device_count; i++)
+		if (hc_devices[i].place == place)
+			return i;
+	return -1;
+}
+
 /* Host memory may be on NUMA node 0 only, and the device is charged for it. */
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
@@ -105,7 +131,7 @@ CUresult hc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 	HC_TRY(check_prop(prop));
 	struct hc_device *device = hc_device_at(prop->location.id);
 	HC_TRY(hc_device_charge(device, size));
-	int fd = memfd_create("hostcuda-memory", MFD_CLOEXEC);
+	int fd = make_file(device);
 	CUresult result = fd >= 0 && !ftruncate(fd, (off_t)size) ? physical_make(fd, size, prop, false, handle)
 								 : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
@@ -302,7 +328,21 @@ static bool protect(const struct hc_memory *memory, size_t first, size_t end) HC
 	return done;
 }
 
-/* Devices share the host's memory and page tables, so the last access description applies to all of them. */
+static void set_reach(struct hc_memory *memory, const CUmemAccessDesc *desc) HC_STATE_HELD
+{
+	uint16_t bit = (uint16_t)(1u << desc->location.id);
+	memory->reach = desc->flags ? memory->reach | bit : memory->reach & (uint16_t)~bit;
+}
+
+static bool may_access(uint64_t address, size_t size, int device) HC_STATE_HELD
+{
+	bool may = true;
+	for (uint64_t at = address; at < address + size && may; at += hc_memory_at(at)->size)
+		may = hc_memory_at(at)->device == hc_device_at(device) || hc_bus_has_peers();
+	return may;
+}
+
+/* Devices share the host's page tables, so the last description says for all how pages can be touched. */
 CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	HC_STATE_GUARD();
@@ -311,7 +351,7 @@ CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 	for (size_t i = 0; i < count; i++) {
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || desc[i].flags == 2 || desc[i].flags > 3)
 			return CUDA_ERROR_INVALID_VALUE;
-		if (!hc_device_at(desc[i].location.id))
+		if (!hc_device_at(desc[i].location.id) || !may_access(ptr, size, desc[i].location.id))
 			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	CUmemAccess_flags flags = desc[count - 1].flags;
@@ -319,6 +359,8 @@ CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 		struct hc_memory *memory = hc_memory_at(address);
 		address += memory->size;
 		memory->access = flags;
+		for (size_t i = 0; i < count; i++)
+			set_reach(memory, &desc[i]);
 		if (!protect(memory, 0, memory->size / HC_PAGE))
 			return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -391,11 +433,13 @@ CUresult hc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
 	if (fstat(from, &status) || !S_ISREG(status.st_mode) || !status.st_size ||
 	    (size_t)status.st_size % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct hc_context *context = hc_context_current();
+	int device = device_of_file(from);
+	if (device < 0)
+		return CUDA_ERROR_INVALID_VALUE;
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	prop.location.id = context ? context->device->ordinal : 0;
+	prop.location.id = device;
 	int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
@@ -431,7 +475,7 @@ CUresult hc_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CU
 
 static int copy_of(const struct hc_physical *physical) HC_STATE_HELD
 {
-	int fd = memfd_create("hostcuda-memory", MFD_CLOEXEC);
+	int fd = make_file(hc_device_at(physical->prop.location.id));
 	off_t from = 0;
 	if (fd >= 0 && ftruncate(fd, (off_t)physical->size)) {
 		close(fd);
