@@ -14,6 +14,7 @@ struct md_swap_question {
 	uint64_t deadline_ms;
 	int process; /* out and in: of the engine's processes this one alone; 0: all */
 	bool verify, overlap;
+	bool neighbours; /* in: over links of other GPUs, too */
 	bool full;       /* out: the driver takes what is left */
 	const char *gpu; /* in: where the engine comes back; NULL: where it was */
 };

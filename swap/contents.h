@@ -4,6 +4,7 @@
 #define MD_SWAP_CONTENTS_H
 
 #include "driver/device_hash.h"
+#include "swap/carry.h"
 #include "swap/exchange.h"
 #include "swap/device_link.h"
 
@@ -53,6 +54,19 @@ enum md_status md_swap_contents_reserve(struct md_swap_contents *contents, struc
  */
 enum md_status md_swap_contents_copy(const struct md_swap_contents *contents, struct md_swap_links *links,
 				     enum md_swap_direction direction, struct md_swap_report *report,
+				     struct md_error *err);
+/*
+ * The same from the pool, with the carrier's help: what goes over links of neighbours is counted in the report. Fails only
+ * where the own link fails, or where new memory was needed because the carrier failed.
+ */
+enum md_status md_swap_contents_share(const struct md_swap_contents *contents, const struct md_swap_below *below,
+				      struct md_swap_links *links, struct md_swap_carry *carry,
+				      struct md_swap_report *report, struct md_error *err);
+/* For contents_share.c: submits the copies of a part, and waits for all that was submitted. */
+enum md_status md_swap_contents_copy_part(const struct md_swap_contents *contents, const struct md_swap_part *part,
+					  struct md_swap_links *links, enum md_swap_direction direction,
+					  struct md_swap_report *report, struct md_error *err);
+enum md_status md_swap_contents_wait(const struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err);
 /*
  * After a failure, before memory is unmapped or blocks are given back: waits for what may still be under way, as when

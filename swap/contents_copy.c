@@ -35,9 +35,9 @@ static enum md_status copy_blocks(const struct md_swap_contents *contents, const
 	return md_swap_run_end(run, err);
 }
 
-static enum md_status copy_part(const struct md_swap_contents *contents, const struct md_swap_part *part,
-				struct md_swap_links *links, enum md_swap_direction direction,
-				struct md_swap_report *report, struct md_error *err)
+enum md_status md_swap_contents_copy_part(const struct md_swap_contents *contents, const struct md_swap_part *part,
+					  struct md_swap_links *links, enum md_swap_direction direction,
+					  struct md_swap_report *report, struct md_error *err)
 {
 	struct md_swap_run run = {.links = links, .direction = direction};
 	struct md_swap_link *link;
@@ -65,8 +65,8 @@ enum md_status md_swap_contents_lock(const struct md_swap_contents *contents, st
 }
 
 /* Called after a failure, too: no copy is under way when this returns. */
-static enum md_status wait_for_all(const struct md_swap_contents *contents, struct md_swap_links *links,
-				   struct md_error *err)
+enum md_status md_swap_contents_wait(const struct md_swap_contents *contents, struct md_swap_links *links,
+				     struct md_error *err)
 {
 	CUcontext waited_for = NULL;
 	enum md_status status = MD_OK;
@@ -107,8 +107,8 @@ enum md_status md_swap_contents_copy(const struct md_swap_contents *contents, st
 	for (size_t i = 0; i < contents->part_count && status == MD_OK; i++) {
 		const struct md_swap_part *part = &contents->parts[i];
 		if (part->count && (direction == MD_SWAP_TO_HOST || part->place == MD_SWAP_EMPTY))
-			status = copy_part(contents, part, links, direction, report, err);
+			status = md_swap_contents_copy_part(contents, part, links, direction, report, err);
 	}
-	waited = wait_for_all(contents, links, status == MD_OK ? err : &later);
+	waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
 	return status == MD_OK ? waited : status;
 }

@@ -46,6 +46,7 @@ static const struct md_swap_below below = {
     .unmap = md_swap_memory_unmap,
     .map = md_swap_memory_map,
     .discardable = md_swap_discard_covers,
+    .lend = md_swap_memory_lend,
 };
 
 /* Of the thread alone. */
@@ -85,6 +86,22 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void
 
 /* ---- what is said ---- */
 
+/* "GPU-... BYTES" of each neighbour. */
+static void put_links(struct md_json *json, const struct md_swap_report *report)
+{
+	char text[MD_CARRY_LINKS * (MD_CARRY_GPU_BYTES + 24)] = "";
+	size_t used = 0;
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < report->links && i < MD_CARRY_LINKS && used < sizeof(text); i++) {
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %" PRIu64, used ? " " : "",
+					 report->gpus[i], report->by_link[i]);
+		bytes += report->by_link[i];
+	}
+	md_json_number(json, "copied_by_neighbours", bytes);
+	md_json_text(json, "links", text);
+	md_json_text(json, "neighbours_because", report->because);
+}
+
 static void put_report(struct md_json *json, const struct md_swap_report *report)
 {
 	md_json_number(json, "bytes", report->bytes);
@@ -101,6 +118,7 @@ static void put_report(struct md_json *json, const struct md_swap_report *report
 	md_json_number(json, "ns_unmap", report->ns_unmap);
 	md_json_number(json, "ns_map", report->ns_map);
 	md_json_number(json, "ns_total", report->ns_total);
+	put_links(json, report);
 }
 
 static void put_arrival(struct md_json *json)
@@ -266,6 +284,34 @@ static enum md_status come_in(struct control *c, const struct md_swap_settings *
 	return MD_OK;
 }
 
+/* Only medusa-swap run can end the carrier: it is its child. */
+static void end_carrier(void *user)
+{
+	const struct control *c = user;
+	struct md_swap_letter letter;
+	struct md_error none;
+	if (!md_descriptor_is_ours(&c->kept) || md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "end_carrier", true);
+	md_swap_letter_send(&letter, c->wire.fd, -1, &none);
+}
+
+/* The connection to the carrier came with the message. */
+static enum md_status come_in_helped(struct control *c, struct md_swap_settings *settings, bool helped,
+				     struct md_swap_report *report, struct md_error *err)
+{
+	struct md_swap_carrier carrier = {.fd = -1, .end = end_carrier, .user = c};
+	if (helped && c->wire.passed >= 0) {
+		carrier.fd = md_descriptor_raise(c->wire.passed);
+		c->wire.passed = -1;
+		settings->carrier = &carrier;
+	}
+	enum md_status status = come_in(c, settings, report, err);
+	if (carrier.fd >= 0)
+		close(carrier.fd);
+	return status;
+}
+
 static enum md_status do_out(struct control *c, const struct md_swap_settings *settings, bool by_engine,
 			     struct md_swap_report *report, struct md_error *err)
 {
@@ -309,7 +355,7 @@ static enum md_status carry_out(struct control *c, const struct md_swap_message 
 			   ? go_out_full(c, &settings, report, err)
 			   : do_out(c, &settings, md_swap_message_number(message, "own") != 0, report, err);
 	if (!strcmp(wish, "in"))
-		return come_in(c, &settings, report, err);
+		return come_in_helped(c, &settings, md_swap_message_number(message, "neighbours") != 0, report, err);
 	if (!strcmp(wish, "end"))
 		return do_end(c, &settings, md_swap_message_number(message, "lost") != 0, report);
 	if (!strcmp(wish, "release"))
@@ -427,8 +473,13 @@ static int make_ready(struct control *c)
 static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 {
 	struct md_swap_totals totals;
+	struct md_error none = {0};
 	md_swap_memory_totals(&totals);
-	return totals.swappable == c->told ? MD_OK : tell(c, err);
+	if (totals.swappable == c->told)
+		return MD_OK;
+	if (!c->full && !c->gpus)
+		find_gpus(c, &none);
+	return tell(c, err);
 }
 
 /* Until the engine is released, or the connection is lost. */

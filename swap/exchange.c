@@ -5,6 +5,7 @@
 #include "swap/exchange.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -198,11 +199,19 @@ static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report 
 	return MD_OK;
 }
 
-static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct md_swap_report *report,
+static enum md_status copy_all(struct md_swap_exchange *x, struct md_swap_carry *carry, struct md_swap_report *report,
 			       struct md_error *err)
 {
+	if (carry->wanted)
+		return md_swap_contents_share(&x->contents, x->below, &x->links, carry, report, err);
+	return md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_DEVICE, report, err);
+}
+
+static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct md_swap_carry *carry,
+			       struct md_swap_report *report, struct md_error *err)
+{
 	uint64_t began = md_clock_ns();
-	enum md_status status = md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_DEVICE, report, err);
+	enum md_status status = copy_all(x, carry, report, err);
 	report->ns_copy = md_clock_ns() - began - report->ns_lock;
 	if (status == MD_OK && verify) {
 		began = md_clock_ns();
@@ -251,9 +260,13 @@ static enum md_status let_arrive(struct md_swap_exchange *x, struct md_swap_repo
 
 /* Opens the gate when all is back. */
 static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swap_settings *settings,
-				 struct md_swap_report *report, struct md_error *err)
+				 struct md_swap_carry *carrying, struct md_swap_report *report, struct md_error *err)
 {
 	uint64_t began = md_clock_ns();
+	if (settings->overlap && carrying->wanted)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "neighbours cannot fill memory while the engine uses it: ask for overlap or for "
+				    "neighbours, not for both");
 	if (settings->overlap && settings->verify)
 		return md_error_set(
 		    err, MD_ERR_INVALID,
@@ -265,7 +278,7 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 	report->ns_map = md_clock_ns() - began;
 	if (settings->overlap)
 		return let_arrive(x, report, err);
-	MD_FORWARD(fill_all(x, settings->verify, report, err));
+	MD_FORWARD(fill_all(x, settings->verify, carrying, report, err));
 	report->resident = x->contents.resident;
 	md_swap_contents_finish(&x->contents, x->pool);
 	x->out = false;
@@ -277,12 +290,18 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 			  struct md_swap_report *report, struct md_error *err)
 {
 	struct md_swap_report done = {0};
+	struct md_swap_carry carrying;
 	uint64_t began = md_clock_ns();
 	if (!exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
 	exchange->links.cannot_lock = false;
-	MD_FORWARD(bring_back(exchange, settings, &done, err));
+	md_swap_carry_init(&carrying, settings->carrier);
+	enum md_status status = bring_back(exchange, settings, &carrying, &done, err);
 	done.ns_total = md_clock_ns() - began;
+	md_swap_carry_finish(&carrying);
+	if (status != MD_OK)
+		return status;
+	snprintf(done.because, sizeof(done.because), "%s", carrying.why);
 	*report = done;
 	return MD_OK;
 }
@@ -373,9 +392,11 @@ static void turn_back(struct md_swap_exchange *x)
 {
 	const struct md_swap_settings settings = {0};
 	struct md_swap_report report = {0};
+	struct md_swap_carry none;
 	struct md_error err = {0};
 	x->out = true;
-	if (bring_back(x, &settings, &report, &err) != MD_OK)
+	md_swap_carry_init(&none, NULL);
+	if (bring_back(x, &settings, &none, &report, &err) != MD_OK)
 		md_warn("part of the engine's memory is out and does not come back: %s", err.message);
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "driver/cuda_driver.h"
+#include "swap/carry.h"
 #include "swap/swap_memory.h"
 #include "swap/pool.h"
 
@@ -20,12 +21,15 @@ struct md_swap_below {
 	enum md_status (*unmap)(const struct md_swap_range *range, struct md_error *err);
 	enum md_status (*map)(const struct md_swap_range *range, struct md_error *err);
 	bool (*discardable)(uint64_t address, uint64_t bytes); /* whether all of it may be lost */
+	/* A descriptor by which another process can map the physical memory; the caller closes it. NULL: there is none. */
+	enum md_status (*lend)(const struct md_swap_range *range, int *fd, struct md_error *err);
 };
 
 struct md_swap_settings {
 	uint64_t deadline_ns; /* how long the engine's work may take to end */
 	bool verify;          /* in: hash what came back, and compare */
-	bool overlap;         /* in: the gate opens before the bytes are there; not with verify */
+	bool overlap;         /* in: the gate opens before the bytes are there; not with verify, nor with a carrier */
+	struct md_swap_carrier *carrier; /* in: takes a part of the bytes; NULL: none */
 };
 
 struct md_swap_report {
@@ -37,6 +41,11 @@ struct md_swap_report {
 	uint64_t resident;     /* stay on the device */
 	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
+	/* of `copied`, bytes that came over links of neighbours */
+	uint32_t links;
+	uint64_t by_link[MD_CARRY_LINKS];
+	char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
+	char because[256]; /* why neighbours have carried nothing, or nothing more; "": no reason */
 };
 
 /* Belongs to one thread. */

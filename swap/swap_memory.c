@@ -157,6 +157,24 @@ enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_e
 	return say(result, "giving memory back", range, err);
 }
 
+/* This is no sharing by the engine (swap/sharing.h): whoever borrows the memory has given it back before it goes out. */
+enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, struct md_error *err)
+{
+	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	const struct md_swap_physical *physical = range->owner;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	if (range->flags & (MD_SWAP_RESIDENT | MD_SWAP_MOVES))
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "the memory is none that goes out");
+	pthread_mutex_lock(&md_swap_memory_lock);
+	if (physical->handle && (unsigned)physical->prop.requestedHandleTypes & type &&
+	    md_swap_real.cuMemExportToShareableHandle)
+		result = md_swap_real.cuMemExportToShareableHandle(fd, physical->handle, type, 0);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "it was made without a handle that others can use");
+	return say(result, "handing memory over", range, err);
+}
+
 void md_swap_memory_totals(struct md_swap_totals *totals)
 {
 	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];

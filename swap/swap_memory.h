@@ -43,6 +43,12 @@ enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md
 /* Maps new physical memory at the same address, with the same rights. Memory that is mapped already is left alone. */
 enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_error *err);
 
+/*
+ * A descriptor by which another process can map the range's physical memory, until the memory goes out again. The caller
+ * closes it. MD_ERR_UNSUPPORTED: the memory was not made so that it can be handed over.
+ */
+enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, struct md_error *err);
+
 struct md_swap_totals {
 	uint64_t swappable; /* bytes that md_swap_memory_unmap would release, or has released */
 	uint64_t out;       /* of these, bytes that are unmapped now */

@@ -71,6 +71,7 @@ static inline enum md_status map(const struct md_swap_range *range, struct md_er
 {
 	struct memory *m = range->owner;
 	CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	CUmemAccessDesc access = {.location = kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	cr_assert_not(m->mapped, "only what is not mapped");

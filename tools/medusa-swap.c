@@ -15,6 +15,7 @@
 #include "tools/run.h"
 #include "tools/stop.h"
 #include "tools/swap_ask.h"
+#include "tools/swap_carrier.h"
 #include "tools/swap_driver.h"
 #include "tools/swap_process.h"
 #include "tools/swap_serve.h"
@@ -22,7 +23,7 @@
 #define DEADLINE_S "10"
 
 static const char *name, *pool_size, *pool_fd, *artifact, *device, *method, *gpu, *deadline;
-static bool verify, overlap, full, freeze, unshared, json;
+static bool verify, overlap, neighbours, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -44,6 +45,9 @@ static const struct md_option options[] = {
      .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
     {.name = "verify", .flag = &verify, .help = "in: hash the memory that has come back, and compare."},
     {.name = "overlap", .flag = &overlap, .help = "in: let the engine run while its memory fills."},
+    {.name = "gpu-neighbours",
+     .flag = &neighbours,
+     .help = "in: over links of other GPUs, too; run: have that prepared."},
     {.name = "method",
      .argument = "checkpoint",
      .value = &method,
@@ -88,6 +92,7 @@ static const struct {
     {"deadline", "out", "out"},
     {"verify", "in", ""},
     {"overlap", "in", ""},
+    {"gpu-neighbours", "run in", ""},
     {"method", "", "out in status"},
     {"full", "out", ""},
     {"gpu", "in", "in"},
@@ -224,7 +229,7 @@ static int report_start(struct md_error *err)
 
 static int start_engine(char *const argv[])
 {
-	struct md_swap_serve_pool pool = {.fd = -1, .populated = pool_size != NULL};
+	struct md_swap_serve_pool pool = {.fd = -1, .populated = pool_size != NULL, .neighbours = neighbours};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;
@@ -329,7 +334,7 @@ static int ask_process(const char *verb, const char *whom)
 static int ask(const char *verb, const char *whom)
 {
 	struct md_swap_question question = {
-	    .verb = verb, .verify = verify, .overlap = overlap, .full = full, .gpu = gpu};
+	    .verb = verb, .verify = verify, .overlap = overlap, .neighbours = neighbours, .full = full, .gpu = gpu};
 	struct md_error err = {0};
 	if (method && strcmp(method, "checkpoint") != 0)
 		return md_options_usage_error(&command, "--method: \"%s\" is not checkpoint", method);
@@ -344,6 +349,8 @@ static int ask(const char *verb, const char *whom)
 		return usage_of_deadline();
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
+	if (neighbours && overlap)
+		return md_options_usage_error(&command, "--gpu-neighbours and --overlap: choose one");
 	if (md_swap_ask(whom, &question, json, &err) != MD_OK)
 		return report(&err);
 	return md_options_flush(&command);
@@ -370,6 +377,8 @@ int main(int argc, char *argv[])
 	struct md_arguments arguments;
 	if (argc == 2 && !strcmp(argv[1], MD_SWAP_DRIVER_WORD))
 		return md_swap_driver_main();
+	if (argc == 2 && !strcmp(argv[1], MD_SWAP_CARRIER_WORD))
+		return md_swap_carrier_main();
 	int result = md_options_parse(&command, argc, argv, &arguments);
 	if (result >= 0)
 		return result;

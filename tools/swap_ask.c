@@ -11,12 +11,26 @@
 
 /* ---- printing ---- */
 
+/* "GPU-... BYTES GPU-... BYTES" as an object. */
+static void put_links(struct md_json *json, const char *text)
+{
+	char gpu[64];
+	uint64_t bytes;
+	int size;
+	md_json_object(json, "links");
+	for (; sscanf(text, " %63[-0-9A-Za-z] %" SCNu64 "%n", gpu, &bytes, &size) == 2; text += size)
+		md_json_number(json, gpu, bytes);
+	md_json_end(json);
+}
+
 static void put_all(struct md_json *json, const struct md_swap_message *answer)
 {
 	md_json_object(json, NULL);
 	for (size_t i = 0; i < answer->count; i++) {
 		const struct md_json_field *field = &answer->fields[i];
-		if (!strcmp(field->key, "status"))
+		if (!strcmp(field->key, "links"))
+			put_links(json, field->text);
+		else if (!strcmp(field->key, "status"))
 			md_json_text(json, field->key, md_status_name((enum md_status)field->number));
 		else if (field->kind == MD_JSON_TEXT)
 			md_json_text(json, field->key, field->text);
@@ -62,6 +76,12 @@ static void print_swap(const char *name, const char *verb, const struct md_swap_
 	md_plain_line(stdout, "%s: %s: %s in %.1f ms, %s of them copied; %s stay on the GPU", name, verb,
 		      size_of(answer, "bytes", bytes), ms, size_of(answer, "copied", copied),
 		      size_of(answer, "stays", stays));
+	if (md_swap_message_number(answer, "copied_by_neighbours"))
+		md_plain_line(stdout, "%s: %s of them came over links of other GPUs", name,
+			      size_of(answer, "copied_by_neighbours", bytes));
+	if (*md_swap_message_text(answer, "neighbours_because"))
+		md_plain_line(stdout, "%s: other GPUs' links: %s", name,
+			      md_swap_message_text(answer, "neighbours_because"));
 }
 
 enum md_status md_swap_ask(const char *name, const struct md_swap_question *question, bool as_json,

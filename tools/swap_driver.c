@@ -2,21 +2,19 @@
 /* Starts the process that asks the driver for checkpoints, tells it what to do, and is that process. */
 #include "tools/swap_driver.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "driver/process_checkpoint.h"
 #include "swap/pulse.h"
+#include "tools/swap_child.h"
 
-#define DESCRIPTOR 3
+#define DESCRIPTOR MD_SWAP_CHILD_CONNECTION
 
 /* ---- the process ---- */
 
@@ -142,52 +140,6 @@ int md_swap_driver_main(void)
 
 /* ---- medusa-swap run ---- */
 
-extern char **environ;
-
-static int spawn(int fd, pid_t *pid)
-{
-	char *const argv[] = {"medusa-swap", MD_SWAP_DRIVER_WORD, NULL};
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t none;
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attributes);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, fd, DESCRIPTOR);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	/* A session of its own: signals of a terminal, and to the engine's family, are not for it. */
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-	int failure = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attributes);
-	return failure;
-}
-
-static enum md_status start(struct md_swap_server *s, struct md_error *err)
-{
-	int ends[2];
-	pid_t pid;
-	struct md_swap_client *client = s->client_count < MD_SWAP_CLIENTS ? calloc(1, sizeof(*client)) : NULL;
-	if (!client || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
-		free(client);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a process that asks the driver");
-	}
-	int failure = spawn(ends[1], &pid);
-	close(ends[1]);
-	if (failure) {
-		close(ends[0]);
-		free(client);
-		return md_error_set(err, MD_ERR_IO, "starting a process that asks the driver: %s", strerror(failure));
-	}
-	client->role = MD_SWAP_DRIVER;
-	client->pid = pid;
-	md_swap_wire_init(&client->wire, ends[0]);
-	s->clients[s->client_count++] = s->driver = client;
-	return MD_OK;
-}
-
 static void put_pids(const struct md_swap_server *s, struct md_json *json)
 {
 	char text[MD_SWAP_CLIENTS * 12] = "";
@@ -224,7 +176,7 @@ static enum md_status ask(struct md_swap_server *s, bool out, struct md_error *e
 	if (*s->now.gpu)
 		MD_FORWARD(find_gpu(s, &from, err));
 	if (!s->driver || s->driver->gone)
-		MD_FORWARD(start(s, err));
+		MD_FORWARD(md_swap_child_start(s, MD_SWAP_DRIVER_WORD, MD_SWAP_DRIVER, -1, &s->driver, err));
 	s->driver->task = (struct md_swap_task){
 	    .work = out ? MD_SWAP_OUT : MD_SWAP_IN, .awaited = true, .id = ++s->id, .asked_at = md_clock_ns()};
 	MD_FORWARD(md_swap_letter_begin(&letter, err));

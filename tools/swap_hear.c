@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "swap/ask.h"
+#include "tools/swap_carrier.h"
 #include "tools/swap_server.h"
 
 static void note_state(struct md_swap_client *client, const struct md_swap_message *message)
@@ -22,6 +23,15 @@ static void note_state(struct md_swap_client *client, const struct md_swap_messa
 		client->arrival[n] = md_swap_message_number(message, md_swap_arrival_names[n]);
 }
 
+/* The carrier gets ready as soon as it is known which GPU the engine is on, so that the first time finds it so. */
+static void prepare_carrier(struct md_swap_server *s, const struct md_swap_client *client)
+{
+	if (!s->prepares_carrier || s->prepared || s->released || !client->gpus)
+		return;
+	s->prepared = true;
+	md_swap_carrier_prepare(s, client->gpu);
+}
+
 static void note_numbers(struct md_swap_server *s, const struct md_swap_message *message)
 {
 	for (size_t i = 0; i < MD_SWAP_NUMBERS; i++) {
@@ -31,6 +41,17 @@ static void note_numbers(struct md_swap_server *s, const struct md_swap_message 
 		else if (s->numbers[i] < more)
 			s->numbers[i] = more;
 	}
+}
+
+/* One process of the engine has had the carrier. */
+static void note_links(struct md_swap_server *s, const struct md_swap_message *message)
+{
+	const char *links = md_swap_message_text(message, "links"), *because;
+	because = md_swap_message_text(message, "neighbours_because");
+	if (*links)
+		snprintf(s->links, sizeof(s->links), "%s", links);
+	if (*because)
+		snprintf(s->because, sizeof(s->because), "%s", because);
 }
 
 static void note_failure(struct md_swap_server *s, const struct md_swap_client *client,
@@ -44,8 +65,12 @@ static void note_failure(struct md_swap_server *s, const struct md_swap_client *
 
 static void hear_engine(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message)
 {
-	if (md_swap_message_is_text(message, "state"))
+	if (md_swap_message_number(message, "end_carrier"))
+		md_swap_carrier_end(s);
+	if (md_swap_message_is_text(message, "state")) {
 		note_state(client, message);
+		prepare_carrier(s, client);
+	}
 	if (!md_swap_task_hear(s, client, message) || s->undoing)
 		return;
 	if (!md_swap_message_number(message, "ok")) {
@@ -54,6 +79,7 @@ static void hear_engine(struct md_swap_server *s, struct md_swap_client *client,
 	}
 	client->did = client->task.work == s->now.work;
 	note_numbers(s, message);
+	note_links(s, message);
 }
 
 static void hear_driver(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message)
@@ -89,7 +115,8 @@ static bool is_engine(const struct md_swap_server *s, pid_t process)
 static enum md_status hear_command(struct md_swap_server *s, struct md_swap_client *client,
 				   const struct md_swap_message *message, struct md_error *err)
 {
-	static const char *const numbers[] = {"deadline_ms", "process", "verify", "overlap", "full", "pulse"};
+	static const char *const numbers[] = {"deadline_ms", "process", "verify",    "overlap",
+					      "full",        "pulse",   "neighbours"};
 	const char *wish = md_swap_message_text(message, "do");
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
 		if (md_swap_message_is_text(message, numbers[i]))
@@ -101,6 +128,7 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	client->wish = (struct md_swap_wish){.deadline_ms = md_swap_message_number(message, "deadline_ms"),
 					     .verify = md_swap_message_number(message, "verify") != 0,
 					     .overlap = md_swap_message_number(message, "overlap") != 0,
+					     .neighbours = md_swap_message_number(message, "neighbours") != 0,
 					     .full = md_swap_message_number(message, "full") != 0};
 	client->wish.process = (pid_t)md_swap_message_number(message, "process");
 	snprintf(client->wish.gpu, sizeof(client->wish.gpu), "%s", md_swap_message_text(message, "gpu"));
@@ -167,6 +195,8 @@ enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_cl
 		return md_error_set(err, MD_ERR_INVALID, "a connection takes one command: open another one");
 	if (client->role == MD_SWAP_DRIVER)
 		hear_driver(s, client, message);
+	else if (client->role == MD_SWAP_CARRIER)
+		md_swap_carrier_hear(s, message);
 	else
 		hear_engine(s, client, message);
 	return MD_OK;

@@ -4,12 +4,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "tools/swap_carrier.h"
 #include "tools/swap_server.h"
 
 const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
-    "bytes",          "copied",         "hashed_equal",  "zero",       "discarded", "resident",
-    "coming_at_open", "ns_quiesce",     "ns_hash",       "ns_lock",    "ns_copy",   "ns_unmap",
-    "ns_map",         "ns_driver_lock", "ns_checkpoint", "ns_restore", "ns_unlock", "ns_total",
+    "bytes",      "copied",    "hashed_equal",   "zero",
+    "discarded",  "resident",  "coming_at_open", "copied_by_neighbours",
+    "ns_quiesce", "ns_hash",   "ns_lock",        "ns_copy",
+    "ns_unmap",   "ns_map",    "ns_driver_lock", "ns_checkpoint",
+    "ns_restore", "ns_unlock", "ns_total",
 };
 
 const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
@@ -69,6 +73,9 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "pool_cached", pool.cached * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_free", pool.free * (uint64_t)MD_SWAP_BLOCK);
 	md_json_bool(json, "pool_shared", s->shares);
+	md_json_number(json, "neighbours", s->carrier_links);
+	md_json_text(json, "neighbour_gpus", s->carrier_gpus);
+	md_json_number(json, "neighbours_locked", s->carrier_locked);
 	md_json_number(json, "outs", s->outs);
 	md_json_number(json, "ins", s->ins);
 }
@@ -106,6 +113,8 @@ void md_swap_say_already(struct md_swap_server *s, struct md_swap_client *client
 	put_state(s, &letter.json);
 	for (size_t i = 0; i < MD_SWAP_NUMBERS; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], 0);
+	md_json_text(&letter.json, "links", "");
+	md_json_text(&letter.json, "neighbours_because", "");
 	send_last(client, &letter);
 }
 
@@ -137,6 +146,10 @@ void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
 	md_json_bool(&letter.json, "already", false);
 	for (size_t i = 0; i < MD_SWAP_NUMBERS && s->why.status == MD_OK; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], s->numbers[i]);
+	if (s->why.status == MD_OK) {
+		md_json_text(&letter.json, "links", s->links);
+		md_json_text(&letter.json, "neighbours_because", s->because);
+	}
 	send_last(client, &letter);
 }
 
@@ -166,6 +179,7 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 {
 	struct md_swap_letter letter;
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	MD_AUTO_FD int carrier = work == MD_SWAP_IN ? md_swap_carrier_give(s, client) : -1;
 	md_json_text(&letter.json, "do", work_names[work]);
 	md_json_number(&letter.json, "id", id);
 	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
@@ -174,5 +188,6 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 	md_json_bool(&letter.json, "own", s->now.process != 0);
 	md_json_bool(&letter.json, "full", s->now.full);
 	md_json_bool(&letter.json, "lost", s->full);
-	return md_swap_letter_send(&letter, client->wire.fd, -1, err);
+	md_json_bool(&letter.json, "neighbours", carrier >= 0);
+	return md_swap_letter_send(&letter, client->wire.fd, carrier, err);
 }

@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "tools/stop.h"
 #include "swap/swap_place.h"
+#include "tools/swap_child.h"
 #include "tools/swap_server.h"
 
 #define TICK_MS 100
@@ -190,6 +191,7 @@ static void turn(struct md_swap_server *s, int wait_ms)
 	md_swap_serve_advance(s);
 	look_after(s);
 	remove_gone(s);
+	md_swap_child_reap_all(s);
 	md_swap_serve_advance(s);
 }
 
@@ -274,6 +276,7 @@ enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
 	made->name = name;
 	made->listening = made->wake = made->pool_fd = -1;
+	made->prepares_carrier = pool->neighbours;
 	enum md_status status = open_all(made, pool, err);
 	atomic_store(&made->wanted, pool->populated ? UINT32_MAX : 0);
 	if (status == MD_OK)

@@ -13,9 +13,10 @@ struct md_swap_server;
 
 /* Which pool the engine uses. */
 struct md_swap_serve_pool {
-	int fd;         /* of one that several engines share, taken over; -1: one of its own is made */
-	uint64_t bytes; /* of its own */
-	bool populated; /* its own: all pages get memory at once. Else twice as many as the engine has */
+	int fd;          /* of one that several engines share, taken over; -1: one of its own is made */
+	uint64_t bytes;  /* of its own */
+	bool neighbours; /* the carrier (tools/swap_carrier.h) is started with the engine */
+	bool populated;  /* its own: all pages get memory at once. Else twice as many as the engine has */
 };
 
 /*

@@ -12,7 +12,13 @@
 #include "swap/pool.h"
 #include "swap/wire.h"
 
-enum md_swap_role { MD_SWAP_NEW, MD_SWAP_ENGINE, MD_SWAP_COMMAND, MD_SWAP_DRIVER /* tools/swap_driver.h */ };
+enum md_swap_role {
+	MD_SWAP_NEW,
+	MD_SWAP_ENGINE,
+	MD_SWAP_COMMAND,
+	MD_SWAP_DRIVER,  /* tools/swap_driver.h */
+	MD_SWAP_CARRIER, /* tools/swap_carrier.h */
+};
 enum md_swap_work {
 	MD_SWAP_NOTHING,
 	MD_SWAP_OUT,
@@ -28,8 +34,9 @@ struct md_swap_wish {
 	uint64_t deadline_ms;
 	pid_t process; /* of the engine's processes this one alone; 0: all */
 	bool verify, overlap;
-	bool full;    /* out: the driver takes what is left */
-	char gpu[64]; /* in, of an engine that is fully out: where it comes back; "": where it was */
+	bool neighbours; /* in: the carrier helps */
+	bool full;       /* out: the driver takes what is left */
+	char gpu[64];    /* in, of an engine that is fully out: where it comes back; "": where it was */
 };
 
 /* Which part of the work is being done. */
@@ -59,6 +66,7 @@ enum md_swap_number {
 	MD_SWAP_N_DISCARDED,
 	MD_SWAP_N_RESIDENT,
 	MD_SWAP_N_COMING,
+	MD_SWAP_N_NEIGHBOURS,
 	MD_SWAP_N_NS, /* from here on times, of which the longest counts */
 	MD_SWAP_N_HASH = MD_SWAP_N_NS + 1,
 	MD_SWAP_N_LOCK,
@@ -105,7 +113,8 @@ struct md_swap_client {
 #define MD_SWAP_CLIENTS 64u
 #define MD_SWAP_ENGINE_PROCESSES 31u /* that use a GPU */
 #define MD_SWAP_CONNECTIONS                                                                                            \
-	(MD_SWAP_CLIENTS - 2) /* two places are for the process that asks the driver, and the next one */
+	(MD_SWAP_CLIENTS - 4) /* places for the process that asks the driver, the carrier, and the next one of each */
+#define MD_SWAP_CHILDREN 16u  /* that have ended and are not reaped */
 
 struct md_swap_server {
 	const char *name;
@@ -137,8 +146,16 @@ struct md_swap_server {
 	bool retried;                                /* a second process has been asked */
 	bool full;                                   /* the driver has checkpoints of all processes of the engine */
 	struct md_swap_client *driver;               /* NULL: it does not run */
-	struct md_error why;                         /* of the first engine that failed */
+	struct md_swap_client *carrier;              /* NULL: it does not run */
+	bool prepares_carrier, prepared;             /* it is started with the engine; it was */
+	uint64_t carrier_links,
+	    carrier_locked;     /* neighbours that it has, and bytes of the pool that are locked for them */
+	uint64_t carrier_asked; /* ns: the first question that it has not answered; 0: none */
+	char carrier_gpus[4 * 48];
+	pid_t ended[MD_SWAP_CHILDREN]; /* swap_child.c; 0: none */
+	struct md_error why;           /* of the first engine that failed */
 	uint64_t numbers[MD_SWAP_NUMBERS];
+	char links[512], because[256]; /* in: bytes of each neighbour, and why neighbours have carried nothing */
 };
 
 /* ---- swap_work.c ---- */

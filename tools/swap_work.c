@@ -3,13 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/swap_carrier.h"
+#include "tools/swap_child.h"
 #include "tools/swap_driver.h"
 #include "tools/swap_server.h"
-
-#define REAP_MS 100
 
 unsigned md_swap_serve_engines(const struct md_swap_server *s, pid_t process, unsigned *out)
 {
@@ -90,6 +89,11 @@ static enum md_status check(const struct md_swap_server *s, const struct md_swap
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no process of the engine uses a GPU yet");
 	if (wish->work == MD_SWAP_OUT && s->full)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "the engine is fully out: bring it in first");
+	if (wish->work == MD_SWAP_IN && wish->neighbours && wish->overlap)
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "overlap and neighbours: neighbours cannot fill memory while the engine uses it; choose "
+		    "one");
 	if (wish->work == MD_SWAP_IN && *wish->gpu && !s->full)
 		return md_error_set(err, MD_ERR_UNSUPPORTED,
 				    "--gpu: only an engine that is out with --full can come back on another GPU");
@@ -148,6 +152,7 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 	s->undoing = s->restored = s->retried = false;
 	s->why = (struct md_error){0};
 	memset(s->numbers, 0, sizeof(s->numbers));
+	*s->links = *s->because = '\0';
 	for (size_t i = 0; i < s->client_count; i++) {
 		s->clients[i]->did = s->clients[i]->task.awaited = false;
 		s->clients[i]->was_out = s->clients[i]->out;
@@ -168,8 +173,10 @@ static void finish(struct md_swap_server *s)
 	s->outs += done && work == MD_SWAP_OUT;
 	s->ins += done && work == MD_SWAP_IN;
 	s->released = s->released || (done && work == MD_SWAP_RELEASE);
-	if (s->released)
+	if (s->released) {
 		atomic_store(&s->useless, true);
+		md_swap_carrier_end(s);
+	}
 	if (asker)
 		md_swap_say_result(s, asker);
 }
@@ -338,13 +345,6 @@ void md_swap_serve_advance(struct md_swap_server *s)
 
 /* ---- the end ---- */
 
-/* The process has ended, or is just ending; if that takes longer, it stays a zombie until medusa-swap run ends. */
-static void reap(const struct md_swap_client *driver)
-{
-	for (int ms = 0; ms < REAP_MS && waitpid(driver->pid, NULL, WNOHANG) == 0; ms++)
-		usleep(1000);
-}
-
 void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client)
 {
 	int other = 0;
@@ -352,8 +352,12 @@ void md_swap_serve_lost(struct md_swap_server *s, struct md_swap_client *client)
 		s->asker = NULL;
 	if (s->driver == client)
 		s->driver = NULL;
-	if (client->role == MD_SWAP_DRIVER)
-		reap(client);
+	if (s->carrier == client) {
+		md_swap_carrier_end(s);
+		s->carrier = NULL;
+	}
+	if (client->role == MD_SWAP_DRIVER || client->role == MD_SWAP_CARRIER)
+		md_swap_child_reap(s, client->pid);
 	for (size_t i = 0; i < s->client_count; i++)
 		if (s->clients[i] != client && s->clients[i]->role == MD_SWAP_ENGINE)
 			other = s->clients[i]->pid;

@@ -87,3 +87,46 @@ engine_pid() { state engine_pid; }
 
 # What the same lines give without medusa-swap.
 expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }
+
+# ---- an engine whose memory comes in over links of other devices ------------------------------------------------------
+megabytes=30
+
+begin_large() { # as begin; with enough memory to share out
+	begin "$@"
+	asked "alloc $megabytes"
+	asked sum
+	wanted=$answered
+}
+
+close_engine() {
+	exec {engine_in}>&-
+	engine_in=
+	answer
+	assert_equal 'what the threads found' 'wrong 0' "$answered"
+	end_engine
+}
+
+carrier() { # its process id; of this test's engine alone
+	local pid
+	for pid in $(pgrep -f 'medusa-swap carrier-of-run'); do
+		tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR" && echo "$pid"
+	done
+}
+
+until_carrier() { # it has this many neighbours, and nothing more to lock
+	local locked=
+	for _ in $(seq 400); do
+		[ "$(state neighbours)" = "$1" ] && { [ "$1" = 0 ] || [ "$(state neighbours_locked)" -gt 0 ]; } && return
+		sleep 0.05
+	done
+	fail "$1 neighbours" "$(medusa-swap status --json "$engine_name" 2>&1 | grep neighbour)"
+}
+
+went() { # bus (0: to a device, 1: to the host, 2: between devices), device: bytes, as hostcuda has counted them
+	python3 -c "
+import struct, sys
+words = struct.unpack('<48Q', open('$HOSTCUDA_SHARED', 'rb').read()[(128 * 16 + 16) * 8:][:48 * 8])
+print(words[$1 * 16 + $2])"
+}
+
+assert_sum() { asked sum && assert_equal 'what the memory holds' "$wanted" "$answered"; }

@@ -2,6 +2,7 @@
 """Swapping of a PyTorch engine on a real GPU: answers before and after, times, what stays; beside torch_memory_saver, if it is there.
 
     python3 tests/gpu/swap_bench.py [--gb 14] [--cycles 20] [--out FILE.json]
+    python3 tests/gpu/swap_bench.py --neighbours [--gb 14] [--turns 5] [--out FILE.json]    two GPUs: in over one link and over two
 """
 import argparse
 import json
@@ -215,8 +216,13 @@ def main():
     parser.add_argument("--cycles", type=int, default=20)
     parser.add_argument("--out")
     parser.add_argument("--logs", default=".")
+    parser.add_argument("--neighbours", action="store_true")
+    parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     options.arguments = ["--gb", str(options.gb)]
+    if options.neighbours:
+        import swap_neighbours  # pylint: disable=import-outside-toplevel
+        return swap_neighbours.run(options)
     table = Table(options.out)
     table["gb"] = options.gb
     return run_parts((with_medusa, alone, with_saver), options, table)

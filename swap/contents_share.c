@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Brings memory in over several links: chunks of it lie in one list, from which this GPU's own link takes the first ones and
+ * the carrier, for links of neighbours, the last ones. Each takes the next when one is done, so a slow link gets less.
+ */
+#define MD_LOG_DOMAIN "swap"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/process_checkpoint.h"
+#include "swap/contents.h"
+#include "swap/pulse.h"
+
+#define CHUNKS_LEAST 32u               /* that small memory is divided into */
+#define LENT_LEAST (2 * MD_SWAP_BLOCK) /* smaller allocations are not worth a handle of their own */
+#define LENT_OF_LINK 4u                /* chunks that the carrier has at a time: its staging buffers, and one more */
+#define SILENCE_NS 3000000000ull       /* a carrier that has chunks and says nothing */
+#define ROOM_NS 10000000000ull         /* for memory that a dying carrier still holds */
+#define DEVICES 64
+
+enum state { FREE, OWN, LENT, DONE };
+
+struct chunk {
+	size_t part, first, count; /* blocks of the contents */
+	uint64_t bytes;            /* from the pool; the others are zeros */
+	enum state state;
+	unsigned by; /* the link that has copied it, or has it: 0 for the own one, else 1 + that of the carrier */
+};
+
+struct share {
+	const struct md_swap_contents *contents;
+	const struct md_swap_below *below;
+	struct md_swap_links *links;
+	struct md_swap_carry *carry;
+	struct md_swap_report *report;
+	struct chunk *chunks;            /* owned; by address */
+	size_t count, front, back, left; /* front, back: where to look for free chunks; left: not done */
+	bool *lendable, *lent_part;      /* owned; of each part */
+	struct {
+		CUstream stream;
+		size_t chunk;
+		bool busy;
+	} slots[MD_SWAP_STREAMS];
+	uint64_t own_bytes, free_bytes, lent_bytes, carried_bytes; /* own, carried: done */
+	uint64_t own_busy, began, lent_since;                      /* own_busy: submitted; ns */
+	unsigned lent;                                             /* chunks */
+	bool over;                                                 /* no carrier any more */
+};
+
+/* ---- the list ---- */
+
+static int busiest_device(const struct md_swap_contents *contents)
+{
+	uint64_t bytes[DEVICES] = {0};
+	int most = 0;
+	for (size_t i = 0; i < contents->part_count; i++) {
+		const struct md_swap_part *part = &contents->parts[i];
+		if (part->place == MD_SWAP_EMPTY && part->count && part->range.device >= 0 &&
+		    part->range.device < DEVICES)
+			bytes[part->range.device] += part->range.bytes;
+	}
+	for (int device = 1; device < DEVICES; device++)
+		most = bytes[device] > bytes[most] ? device : most;
+	return most;
+}
+
+static bool is_shared(const struct md_swap_part *part, int device)
+{
+	return part->place == MD_SWAP_EMPTY && part->count && part->range.device == device;
+}
+
+static uint64_t copied_bytes(const struct md_swap_contents *contents, size_t first, size_t count)
+{
+	uint64_t bytes = 0;
+	for (size_t i = first; i < first + count; i++)
+		bytes += contents->blocks[i] < MD_SWAP_ZERO ? contents->hashes[i].size : 0;
+	return bytes;
+}
+
+static void divide(struct share *s, size_t part, size_t blocks)
+{
+	const struct md_swap_part *from = &s->contents->parts[part];
+	s->lendable[part] = s->below->lend && from->range.bytes >= LENT_LEAST;
+	for (size_t at = 0; at < from->count; at += blocks) {
+		struct chunk *chunk = &s->chunks[s->count++];
+		*chunk = (struct chunk){.part = part,
+					.first = from->first + at,
+					.count = from->count - at < blocks ? from->count - at : blocks};
+		chunk->bytes = copied_bytes(s->contents, chunk->first, chunk->count);
+		s->free_bytes += chunk->bytes;
+	}
+}
+
+static enum md_status make_list(struct share *s, int device, struct md_error *err)
+{
+	const struct md_swap_contents *contents = s->contents;
+	size_t blocks = 0;
+	for (size_t i = 0; i < contents->part_count; i++)
+		blocks += is_shared(&contents->parts[i], device) ? contents->parts[i].count : 0;
+	size_t size = blocks / CHUNKS_LEAST;
+	size = size < 1 ? 1 : size > MD_CARRY_CHUNK_BLOCKS ? MD_CARRY_CHUNK_BLOCKS : size;
+	s->chunks = calloc(blocks / size + contents->part_count + 1, sizeof(*s->chunks));
+	s->lendable = calloc(contents->part_count + 1, sizeof(*s->lendable));
+	s->lent_part = calloc(contents->part_count + 1, sizeof(*s->lent_part));
+	if (!s->chunks || !s->lendable || !s->lent_part)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %zu blocks", blocks);
+	for (size_t i = 0; i < contents->part_count; i++)
+		if (is_shared(&contents->parts[i], device))
+			divide(s, i, size);
+	s->left = s->back = s->count;
+	return MD_OK;
+}
+
+static void count_all(struct share *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		const struct chunk *chunk = &s->chunks[i];
+		s->report->copied += chunk->bytes;
+		for (size_t b = chunk->first; b < chunk->first + chunk->count; b++)
+			s->report->zero += s->contents->blocks[b] == MD_SWAP_ZERO ? s->contents->hashes[b].size : 0;
+	}
+}
+
+/* ---- the own link ---- */
+
+static enum md_status zero_blocks(struct share *s, const struct chunk *chunk, const struct md_swap_link *link,
+				  struct md_error *err)
+{
+	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
+		if (s->contents->blocks[i] == MD_SWAP_ZERO)
+			MD_FORWARD(md_swap_link_zero(s->links, link, s->contents->hashes[i].address,
+						     s->contents->hashes[i].size, err));
+	return MD_OK;
+}
+
+static void lock_pages(struct share *s, const struct chunk *chunk, const struct md_swap_link *link)
+{
+	uint64_t began = md_clock_ns();
+	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
+		if (s->contents->blocks[i] < MD_SWAP_ZERO)
+			md_swap_links_lock(s->links, link, s->contents->blocks[i]);
+	s->report->ns_lock += md_clock_ns() - began;
+}
+
+/* All of a chunk goes over one stream, whose end is the chunk's. */
+static enum md_status submit(struct share *s, unsigned slot, size_t index, struct md_error *err)
+{
+	struct chunk *chunk = &s->chunks[index];
+	struct md_swap_run run = {.links = s->links, .direction = MD_SWAP_TO_DEVICE};
+	struct md_swap_link *link, lane;
+	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
+	lane = *link;
+	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++)
+		lane.streams[i] = link->streams[slot];
+	run.link = &lane;
+	lock_pages(s, chunk, link);
+	chunk->state = OWN;
+	s->slots[slot].stream = link->streams[slot];
+	s->slots[slot].chunk = index;
+	s->slots[slot].busy = true;
+	s->free_bytes -= chunk->bytes;
+	s->own_busy += chunk->bytes;
+	MD_FORWARD(zero_blocks(s, chunk, &lane, err));
+	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
+		if (s->contents->blocks[i] < MD_SWAP_ZERO)
+			MD_FORWARD(md_swap_run_add(&run, s->contents->hashes[i].address, s->contents->blocks[i],
+						   s->contents->hashes[i].size, err));
+	return md_swap_run_end(&run, err);
+}
+
+static enum md_status reap(struct share *s, bool *moved, struct md_error *err)
+{
+	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++) {
+		struct chunk *chunk = &s->chunks[s->slots[i].chunk];
+		if (!s->slots[i].busy)
+			continue;
+		CUresult result = s->links->driver->cuStreamQuery(s->slots[i].stream);
+		if (result == CUDA_ERROR_NOT_READY)
+			continue;
+		MD_FORWARD(md_cuda_status(result, "cuStreamQuery of copies", err));
+		s->slots[i].busy = false;
+		chunk->state = DONE;
+		chunk->by = 0;
+		s->own_busy -= chunk->bytes;
+		s->own_bytes += chunk->bytes;
+		s->left--;
+		*moved = true;
+		md_swap_pulse_step();
+	}
+	return MD_OK;
+}
+
+static enum md_status feed_own(struct share *s, struct md_error *err)
+{
+	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++) {
+		while (s->front < s->count && s->chunks[s->front].state != FREE)
+			s->front++;
+		if (s->front == s->count)
+			return MD_OK;
+		if (!s->slots[i].busy)
+			MD_FORWARD(submit(s, i, s->front, err));
+	}
+	return MD_OK;
+}
+
+static bool own_works(const struct share *s)
+{
+	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++)
+		if (s->slots[i].busy)
+			return true;
+	return false;
+}
+
+static enum md_status wait_for_own(struct share *s, struct md_error *err)
+{
+	bool moved;
+	while (own_works(s)) {
+		MD_FORWARD(reap(s, &moved, err));
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	return MD_OK;
+}
+
+/* ---- giving the carrier up ---- */
+
+/* New physical memory at the same addresses. A carrier that is dying may hold the old one for a moment. */
+static enum md_status renew_part(struct share *s, struct md_swap_part *part, struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	enum md_status status;
+	MD_FORWARD(s->below->unmap(&part->range, err));
+	part->place = MD_SWAP_AWAY;
+	while ((status = s->below->map(&part->range, err)) == MD_ERR_DRIVER_MEMORY && md_clock_ns() - began < ROOM_NS) {
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+		md_swap_pulse_step();
+	}
+	if (status == MD_OK)
+		part->place = MD_SWAP_EMPTY;
+	return status;
+}
+
+/* The carrier may still write there, or has written there what nobody knows. */
+static bool is_tainted(const struct share *s, size_t part, bool liar)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (s->chunks[i].part == part && (s->chunks[i].state == LENT || (liar && s->chunks[i].by)))
+			return true;
+	return liar && s->lent_part[part];
+}
+
+static void free_chunks(struct share *s, size_t part)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		struct chunk *chunk = &s->chunks[i];
+		if (chunk->part != part)
+			continue;
+		s->left += chunk->state == DONE;
+		s->free_bytes += chunk->bytes;
+		chunk->state = FREE;
+		chunk->by = 0;
+	}
+}
+
+/* From here on all goes over the own link. */
+static enum md_status give_up(struct share *s, const char *why, bool liar, struct md_error *err)
+{
+	s->over = true;
+	md_swap_carry_abandon(s->carry, why);
+	md_warn("memory comes in over this GPU's own link alone: %s", s->carry->why);
+	MD_FORWARD(wait_for_own(s, err));
+	for (size_t i = 0; i < s->contents->part_count; i++) {
+		if (!is_tainted(s, i, liar))
+			continue;
+		MD_FORWARD(renew_part(s, &s->contents->parts[i], err));
+		free_chunks(s, i);
+	}
+	s->lent = 0;
+	s->front = 0;
+	return MD_OK;
+}
+
+/* ---- the carrier ---- */
+
+static void fill_runs(const struct share *s, const struct chunk *chunk, struct md_carry_message *message)
+{
+	const struct md_swap_part *part = &s->contents->parts[chunk->part];
+	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++) {
+		uint64_t offset = (i - part->first) * MD_SWAP_BLOCK;
+		uint32_t block = s->contents->blocks[i];
+		struct md_carry_run *last = message->count ? &message->runs[message->count - 1] : NULL;
+		if (block >= MD_SWAP_ZERO)
+			continue;
+		if (last && last->offset + last->count * MD_SWAP_BLOCK == offset && last->block + last->count == block)
+			last->count++;
+		else
+			message->runs[message->count++] = (struct md_carry_run){offset, block, 1};
+	}
+}
+
+/* False: the driver does not hand it over, and the own link copies it. */
+static bool lend_part(struct share *s, size_t part, enum md_status *status, struct md_error *err)
+{
+	const struct md_swap_range *range = &s->contents->parts[part].range;
+	struct md_error why = {0};
+	MD_AUTO_FD int fd = -1;
+	if (s->lent_part[part])
+		return true;
+	if (s->below->lend(range, &fd, &why) != MD_OK) {
+		md_debug("%" PRIu64 " bytes go over this GPU's own link: %s", range->bytes, why.message);
+		s->lendable[part] = false;
+		return false;
+	}
+	s->lent_part[part] = true;
+	*status = md_swap_carry_part(s->carry, (uint32_t)part, range->bytes, fd, err);
+	return true;
+}
+
+static enum md_status lend(struct share *s, size_t index, struct md_error *err)
+{
+	struct chunk *chunk = &s->chunks[index];
+	struct md_carry_message message = {.part = (uint32_t)chunk->part, .chunk = (uint32_t)index};
+	struct md_swap_link *link;
+	struct md_error lost = {0};
+	enum md_status status = MD_OK;
+	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
+	if (!lend_part(s, chunk->part, &status, &lost))
+		return MD_OK;
+	fill_runs(s, chunk, &message);
+	MD_FORWARD(zero_blocks(s, chunk, link, err));
+	if (status == MD_OK)
+		status = md_swap_carry_chunk(s->carry, &message, &lost);
+	if (status != MD_OK)
+		return give_up(s, NULL, false, err);
+	if (!s->lent)
+		s->carry->heard_at = md_clock_ns();
+	if (!s->lent_since)
+		s->lent_since = md_clock_ns();
+	chunk->state = LENT;
+	s->free_bytes -= chunk->bytes;
+	s->lent_bytes += chunk->bytes;
+	s->lent++;
+	return MD_OK;
+}
+
+/* Whether the carrier is done with one chunk more before the own link is done with all that is left, as far as that is known. */
+static bool is_worth_it(const struct share *s, const struct chunk *chunk)
+{
+	double now = (double)md_clock_ns();
+	if (!s->own_bytes || !s->carried_bytes)
+		return true;
+	double own = (double)s->own_bytes / (now - (double)s->began);
+	double carried = (double)s->carried_bytes / (now - (double)s->lent_since);
+	return (double)(s->lent_bytes + chunk->bytes) / carried <= (double)(s->free_bytes + s->own_busy) / own;
+}
+
+static enum md_status feed_carrier(struct share *s, struct md_error *err)
+{
+	while (s->carry->ready && s->lent < s->carry->links * LENT_OF_LINK) {
+		while (s->back && (s->chunks[s->back - 1].state != FREE || !s->chunks[s->back - 1].bytes ||
+				   !s->lendable[s->chunks[s->back - 1].part]))
+			s->back--;
+		if (!s->back || !is_worth_it(s, &s->chunks[s->back - 1]))
+			return MD_OK;
+		MD_FORWARD(lend(s, s->back - 1, err));
+	}
+	return MD_OK;
+}
+
+/* False: no such chunk is lent. */
+static bool take_done(struct share *s, const struct md_carry_message *message)
+{
+	struct chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
+	if (!chunk || chunk->state != LENT || chunk->bytes != message->bytes)
+		return false;
+	chunk->state = DONE;
+	chunk->by = 1 + message->link;
+	s->lent--;
+	s->left--;
+	s->lent_bytes -= chunk->bytes;
+	s->carried_bytes += chunk->bytes;
+	md_swap_pulse_step();
+	return true;
+}
+
+static enum md_status hear(struct share *s, bool *moved, struct md_error *err)
+{
+	struct md_carry_message message;
+	for (;;) {
+		enum md_carry_event event = md_swap_carry_hear(s->carry, &message);
+		if (event == MD_CARRY_EVENT_NONE)
+			return MD_OK;
+		*moved = true;
+		if (event == MD_CARRY_EVENT_LOST)
+			return give_up(s, NULL, false, err);
+		if (event == MD_CARRY_EVENT_ENDED || event == MD_CARRY_EVENT_LIAR ||
+		    (event == MD_CARRY_EVENT_DONE && !take_done(s, &message)))
+			return give_up(s, "the carrier has sent what makes no sense", true, err);
+	}
+}
+
+static bool is_silent(const struct share *s)
+{
+	return s->lent && md_clock_ns() - s->carry->heard_at > SILENCE_NS;
+}
+
+/* ---- all ---- */
+
+static enum md_status begin(struct share *s, int device, struct md_error *err)
+{
+	char gpu[MD_CHECKPOINT_UUID_BYTES];
+	struct md_error lost = {0};
+	CUuuid uuid;
+	_Static_assert(MD_CHECKPOINT_UUID_BYTES == MD_CARRY_GPU_BYTES, "texts of UUIDs have one size");
+	MD_FORWARD(md_cuda_call_in(s->links->driver, err, cuDeviceGetUuid_v2, &uuid, device));
+	md_checkpoint_uuid_text(&uuid, gpu);
+	s->began = md_clock_ns();
+	if (md_swap_carry_begin(s->carry, gpu, &lost) != MD_OK)
+		return give_up(s, NULL, false, err);
+	return MD_OK;
+}
+
+static enum md_status take_turns(struct share *s, struct md_error *err)
+{
+	while (s->left) {
+		bool moved = false;
+		MD_FORWARD(reap(s, &moved, err));
+		MD_FORWARD(feed_own(s, err));
+		if (!s->over)
+			MD_FORWARD(hear(s, &moved, err));
+		if (!s->over)
+			MD_FORWARD(feed_carrier(s, err));
+		if (!s->over && is_silent(s))
+			MD_FORWARD(give_up(s, "the carrier does not go on", false, err));
+		else if (!moved)
+			md_swap_carry_wait(s->carry, own_works(s) ? 100 : 100000);
+	}
+	return MD_OK;
+}
+
+static void report_links(struct share *s)
+{
+	struct md_swap_report *report = s->report;
+	for (size_t i = 0; i < s->count; i++) {
+		unsigned by = s->chunks[i].by;
+		if (by && by <= MD_CARRY_LINKS)
+			report->by_link[by - 1] += s->chunks[i].bytes;
+	}
+	report->links = s->carry->links;
+	memcpy(report->gpus, s->carry->gpus, sizeof(report->gpus));
+}
+
+/* Parts on other devices are submitted as a whole before, and go over the links of those. */
+static enum md_status copy_others(struct share *s, int device, struct md_error *err)
+{
+	for (size_t i = 0; i < s->contents->part_count; i++) {
+		const struct md_swap_part *part = &s->contents->parts[i];
+		if (part->count && part->place == MD_SWAP_EMPTY && !is_shared(part, device))
+			MD_FORWARD(
+			    md_swap_contents_copy_part(s->contents, part, s->links, MD_SWAP_TO_DEVICE, s->report, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status share(struct share *s, struct md_error *err)
+{
+	int device = busiest_device(s->contents);
+	MD_FORWARD(make_list(s, device, err));
+	MD_FORWARD(copy_others(s, device, err));
+	count_all(s);
+	MD_FORWARD(begin(s, device, err));
+	return take_turns(s, err);
+}
+
+enum md_status md_swap_contents_share(const struct md_swap_contents *contents, const struct md_swap_below *below,
+				      struct md_swap_links *links, struct md_swap_carry *carry,
+				      struct md_swap_report *report, struct md_error *err)
+{
+	struct share s = {.contents = contents, .below = below, .links = links, .carry = carry, .report = report};
+	struct md_error later = {0};
+	enum md_status status = share(&s, err);
+	enum md_status waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
+	if (status == MD_OK && waited == MD_OK)
+		report_links(&s);
+	free(s.chunks);
+	free(s.lendable);
+	free(s.lent_part);
+	return status == MD_OK ? waited : status;
+}

@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-swap in --gpu-neighbours: a part of the memory comes over links of other devices, and the engine computes what it
+# computes without.
+. tests/e2e/lib.sh
+. tests/e2e/swap_lib.sh
+export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=1G HOSTCUDA_DEVICES=3 CUDA_VISIBLE_DEVICES=0
+export HOSTCUDA_H2D_GBPS=${LINK:-0.4} # bytes a nanosecond; all of the memory takes about 0.1 s over one link
+expected 'work 3' 'work 2'
+
+section 'memory comes over all links'
+begin_large all --gpu-neighbours -- 2
+until_carrier 2
+for round in $(seq "${NEIGHBOUR_ROUNDS:-20}"); do
+	done_swap out out
+	before=($(went 0 1) $(went 0 2) $(went 2 0))
+	done_swap in in --gpu-neighbours $([ $((round % 5)) = 0 ] && echo --verify)
+	assert_sum
+	first=$(($(went 0 1) - before[0])) second=$(($(went 0 2) - before[1]))
+	assert_equal "round $round: what came by neighbours" $((first + second)) "$(number in copied_by_neighbours)"
+	assert_equal 'what devices gave to each other' $((first + second)) $(($(went 2 0) - before[2]))
+	assert_at_least 'over the first neighbour' 2000000 $first
+	assert_at_least 'over the second neighbour' 2000000 $second
+	assert_at_least 'over the own link' 2000000 $(($(number in copied) - first - second))
+	assert_contains "$work/in.json" "GPU-686f7374-6375-6461-0000-000000000001\": $first"
+	if [ "$round" = 2 ]; then files=$(ls "/proc/$(engine_pid)/fd" | wc -l) maps=$(wc -l <"/proc/$(carrier)/maps") held=$(ls "/proc/$(carrier)/fd" | wc -l); fi
+done
+assert_equal 'descriptors of the engine' "$files" "$(ls "/proc/$(engine_pid)/fd" | wc -l)"
+assert_equal 'descriptors of the carrier' "$held" "$(ls "/proc/$(carrier)/fd" | wc -l)"
+assert_at_most 'mappings of the carrier' $((maps + 8)) "$(wc -l <"/proc/$(carrier)/maps")"
+run told medusa-swap out all
+run told medusa-swap in all --gpu-neighbours
+assert_contains "$work/told.out" 'MB of them came over links of other GPUs'
+done_swap out out
+swap both in --gpu-neighbours --overlap
+assert_exit both 2
+assert_contains "$work/both.err" '--gpu-neighbours and --overlap: choose one'
+printf '{"medusa_swap": 2, "role": "command", "do": "in", "neighbours": true, "overlap": true}\n' >"$work/line"
+python3 -c "
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect('$place/all.sock'); s.sendall(open('$work/line', 'rb').read()); print(s.recv(4096).decode())" >"$work/refusal"
+assert_contains "$work/refusal" 'neighbours cannot fill memory while the engine uses it'
+assert_equal 'it is' out "$(state state)"
+done_swap in in
+assert_equal 'what came by neighbours without being asked' 0 "$(number in copied_by_neighbours)"
+assert_sum
+mine=$(carrier)
+done_swap release release
+for _ in $(seq 100); do kill -0 "$mine" 2>/dev/null || break; sleep 0.05; done
+assert_equal 'the carrier after release' '' "$(carrier)"
+close_engine
+
+section 'it is started when it is first asked for'
+begin_large late -- 0
+assert_equal 'the carrier' '' "$(carrier)"
+done_swap out out
+done_swap in in --gpu-neighbours
+assert_sum
+until_carrier 2
+done_swap out out
+done_swap in in --gpu-neighbours
+assert_at_least 'what came by neighbours' 2000000 "$(number in copied_by_neighbours)"
+assert_sum
+close_engine
+
+section 'where no neighbour is of use, the own link does it'
+none() { # name, part of the reason
+	done_swap out out
+	done_swap in in --gpu-neighbours
+	assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
+	assert_sum
+	sleep 0.5 # the carrier of the first time may not have been ready
+	done_swap out out
+	done_swap in in --gpu-neighbours
+	assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
+	assert_contains "$work/in.json" "$1"
+	assert_sum
+	close_engine
+}
+HOSTCUDA_NVLINK=none begin_large apart --gpu-neighbours -- 0
+none 'cannot access its memory'
+HOSTCUDA_DEVICES=1 begin_large lonely --gpu-neighbours -- 0
+none 'there is no other GPU'
+HOSTCUDA_MEM=200M begin_large full --gpu-neighbours -- 0
+none 'bytes free, and 268435456 are needed'
+HOSTCUDA_FAULT=cuMemExportToShareableHandle:*:NOT_SUPPORTED begin_large kept --gpu-neighbours -- 0
+until_carrier 2
+done_swap out out
+done_swap in in --gpu-neighbours
+assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
+assert_sum
+close_engine
+
+finish
