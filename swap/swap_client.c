@@ -49,6 +49,9 @@ static enum md_status check_full(const char *function, bool out, bool own, const
 	if (options->gpu && out)
 		return md_error_set(err, MD_ERR_INVALID, "%s: options->gpu is set, which is for medusa_swap_in",
 				    function);
+	if (options->gpu_neighbours && out)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "%s: options->gpu_neighbours is set, which is for medusa_swap_in", function);
 	if (options->full && own)
 		return md_error_set(
 		    err, MD_ERR_INVALID,
@@ -87,7 +90,11 @@ static enum md_status take_options(const char *function, const struct medusa_swa
 		return md_error_set(err, MD_ERR_INVALID, "%s: options->verify and overlap are set: choose one",
 				    function);
 	question->deadline_ms = (options.deadline_ns + NS_PER_MS - 1) / NS_PER_MS;
+	if (options.gpu_neighbours && options.overlap)
+		return md_error_set(err, MD_ERR_INVALID, "%s: options->gpu_neighbours and overlap are set: choose one",
+				    function);
 	question->verify = options.verify != 0;
+	question->neighbours = options.gpu_neighbours != 0;
 	question->overlap = options.overlap != 0;
 	question->full = options.full != 0;
 	question->gpu = options.gpu;
@@ -117,6 +124,7 @@ static void read_report(const struct md_swap_message *answer, struct medusa_swap
 	    .checkpoint_ns = md_swap_message_number(answer, "ns_checkpoint"),
 	    .restore_ns = md_swap_message_number(answer, "ns_restore"),
 	    .driver_unlock_ns = md_swap_message_number(answer, "ns_unlock"),
+	    .neighbour_bytes = md_swap_message_number(answer, "copied_by_neighbours"),
 	};
 }
 

@@ -341,7 +341,8 @@ Test(worker_config, own_keys_are_read)
 	    "1MB\n"
 	    "models:\n  a:\n    cmd: s ${PORT}\n    medusa: {artifact: a.medusa, memory: 12GB, host_memory: 1000, "
 	    "slo: 800ms, goal: first_token, priority: -3, pin: true, min_replicas: 1, max_batch: 8, "
-	    "kv_per_request: 1MiB, swap: on, share: off, start_time: 9s, swap_time: 200ms, tenant: t, template: torch, "
+	    "kv_per_request: 1MiB, swap: on, share: off, gpu_neighbours: auto, start_time: 9s, swap_time: 200ms, "
+	    "tenant: t, template: torch, "
 	    "max_queue: 5, max_wait: 1min, deadline: 2min}\n");
 	const struct md_config_own *own = &model_of(config, "a")->own;
 	const struct md_config_node *node = &config->node;
@@ -358,6 +359,7 @@ Test(worker_config, own_keys_are_read)
 	cr_assert(own->memory_bytes == 12000000000 && own->host_memory_bytes == 1000 && own->slo_ns == 800000000);
 	cr_assert(own->goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN && own->priority == -3 && own->pin);
 	cr_assert(own->swap == MD_CONFIG_SWAP_ON && own->share == MD_CONFIG_SHARE_OFF && own->tenant == 0);
+	cr_assert_eq(own->gpu_neighbours, MD_CONFIG_NEIGHBOURS_AUTO);
 	cr_assert(own->template == 0 && own->max_queue == 5 && own->deadline_ns == 120 * SECOND);
 	cr_assert(own->kv_request_bytes == 1 << 20 && own->min_replicas == 1 && own->max_batch == 8);
 	cr_assert(own->start_ns == 9 * SECOND && own->swap_ns == 200000000 && own->max_wait_ns == 60 * SECOND);

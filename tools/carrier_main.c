@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "tools/carrier_lanes.h"
 #include "tools/swap_carrier.h"
 #include "tools/swap_child.h"
@@ -233,6 +234,16 @@ static enum md_status serve(struct carrier *c, struct md_error *err)
 	}
 }
 
+/* The engine sees what it sees; here, other GPUs are needed. */
+static void see_neighbours(void)
+{
+	const char *wanted = md_environment_get("MEDUSA_SWAP_NEIGHBOURS");
+	if (wanted && *wanted)
+		setenv("CUDA_VISIBLE_DEVICES", wanted, 1);
+	else
+		unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 int md_swap_carrier_main(void)
 {
 	static struct carrier carrier;
@@ -240,7 +251,7 @@ int md_swap_carrier_main(void)
 	prctl(PR_SET_NAME, "swap-carrier");
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if it is stopped: it must not keep memory of the engine */
 	signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGHUP, SIG_IGN), signal(SIGPIPE, SIG_IGN);
-	unsetenv("CUDA_VISIBLE_DEVICES"); /* the engine sees what it sees; here, all GPUs are needed */
+	see_neighbours();
 	unsetenv("CUDA_INJECTION64_PATH");
 	md_swap_wire_init(&carrier.wire, MD_SWAP_CHILD_CONNECTION);
 	carrier.session = -1;

@@ -44,6 +44,7 @@ struct medusa_swap_options {
 	int full; /* out: 1: the CUDA driver takes what is left, such as contexts; for another process alone */
 	const char
 	    *gpu; /* in, after full: the GPU on which the engine comes back, as a number or a UUID; NULL: the same */
+	int gpu_neighbours; /* in: 1: other GPUs with NVLink to this one carry a part; not with overlap */
 };
 
 /* Of several processes, bytes are sums, and each time is the longest one. */
@@ -59,6 +60,7 @@ struct medusa_swap_report {
 	uint64_t quiesce_ns, hash_ns, lock_ns, copy_ns, unmap_ns, map_ns, total_ns;
 	uint64_t driver_lock_ns, checkpoint_ns; /* out with full; total_ns includes them, and the two below */
 	uint64_t restore_ns, driver_unlock_ns;  /* in after full */
+	uint64_t neighbour_bytes;               /* of those copied, over links of other GPUs; in with gpu_neighbours */
 };
 
 struct medusa_swap_engine {

@@ -129,4 +129,21 @@ words = struct.unpack('<48Q', open('$HOSTCUDA_SHARED', 'rb').read()[(128 * 16 + 
 print(words[$1 * 16 + $2])"
 }
 
+# Out and in until neighbours have carried something: on a machine with much to do the carrier may come too late.
+come_in_helped() { # the engine's device, options of in...
+	local device=$1
+	shift
+	for _ in $(seq 8); do
+		[ "$(state state)" = out ] || done_swap out out
+		before=($(went 0 0) $(went 0 1) $(went 0 2) $(went 2 "$device"))
+		done_swap in in --gpu-neighbours "$@"
+		assert_sum
+		after=($(went 0 0) $(went 0 1) $(went 0 2) $(went 2 "$device"))
+		carried=$(number in copied_by_neighbours)
+		assert_equal 'what devices gave to it' "$carried" $((after[3] - before[3]))
+		[ "$carried" -gt 0 ] && return
+	done
+	fail 'neighbours to carry something' "$(grep neighbour "$work/in.json")"
+}
+
 assert_sum() { asked sum && assert_equal 'what the memory holds' "$wanted" "$answered"; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses no device, and asks engines by the functions of medusa/swap.h: swap_asker out|in|full|release|status NAME,
- * swap_asker gpu NAME GPU, swap_asker list. */
+ * swap_asker gpu NAME GPU, swap_asker neighbours NAME (in), swap_asker list. A fourth word with neighbours: what is not allowed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,13 @@ static int print(const struct medusa_swap_engine *engine, void *user)
 static int ask(const char *verb, const char *name, const char *gpu)
 {
 	struct medusa_swap_options options = {
-	    .size = sizeof(options), .deadline_ns = 300000000, .verify = 1, .full = !strcmp(verb, "full"), .gpu = gpu};
+	    .size = sizeof(options), .deadline_ns = 300000000, .verify = 1, .full = !strcmp(verb, "full")};
+	options.gpu_neighbours = !strcmp(verb, "neighbours") || (gpu && !strcmp(gpu, "neighbours"));
+	options.gpu = options.gpu_neighbours ? NULL : gpu;
+	if (gpu && !strcmp(gpu, "overlap")) {
+		options.verify = 0;
+		options.overlap = 1;
+	}
 	struct medusa_swap_report report = {.size = sizeof(report)};
 	struct medusa_swap_engine engine = {.size = sizeof(engine)};
 	int result;
@@ -36,10 +42,11 @@ static int ask(const char *verb, const char *name, const char *gpu)
 	result = !strcmp(verb, "out") || options.full ? medusa_swap_out(name, &options, &report)
 						      : medusa_swap_in(name, &options, &report);
 	if (!result)
-		printf("%s bytes %llu copied %llu equal %llu total_ns %llu checkpoint %d restore %d\n", verb,
-		       (unsigned long long)report.bytes, (unsigned long long)report.copied,
+		printf("%s bytes %llu copied %llu equal %llu total_ns %llu checkpoint %d restore %d neighbours %llu\n",
+		       verb, (unsigned long long)report.bytes, (unsigned long long)report.copied,
 		       (unsigned long long)report.hashed_equal, (unsigned long long)report.total_ns,
-		       report.driver_lock_ns && report.checkpoint_ns, report.restore_ns && report.driver_unlock_ns);
+		       report.driver_lock_ns && report.checkpoint_ns, report.restore_ns && report.driver_unlock_ns,
+		       (unsigned long long)report.neighbour_bytes);
 	return result;
 }
 

@@ -77,6 +77,7 @@ struct md_config_capabilities {
 
 enum md_config_swap { MD_CONFIG_SWAP_AUTO, MD_CONFIG_SWAP_OFF, MD_CONFIG_SWAP_ON, MD_CONFIG_SWAP_CHECKPOINT };
 enum md_config_share { MD_CONFIG_SHARE_AUTO, MD_CONFIG_SHARE_OFF };
+enum md_config_neighbours { MD_CONFIG_NEIGHBOURS_OFF, MD_CONFIG_NEIGHBOURS_AUTO };
 
 /* models.*.medusa; 0 and NULL: not given, so it is measured or the default of the daemon holds. */
 struct md_config_own {
@@ -89,9 +90,10 @@ struct md_config_own {
 	uint32_t min_replicas, max_batch;
 	enum md_config_swap swap;
 	enum md_config_share share;
-	uint64_t start_ns, swap_ns; /* first guesses */
-	uint32_t tenant;            /* index, or MD_CONFIG_NONE */
-	uint32_t template;          /* index, or MD_CONFIG_NONE */
+	enum md_config_neighbours gpu_neighbours; /* in over links of other GPUs, too */
+	uint64_t start_ns, swap_ns;               /* first guesses */
+	uint32_t tenant;                          /* index, or MD_CONFIG_NONE */
+	uint32_t template;                        /* index, or MD_CONFIG_NONE */
 	uint32_t max_queue;
 	uint64_t max_wait_ns, deadline_ns;
 };

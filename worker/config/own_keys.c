@@ -102,6 +102,7 @@ struct own_source {
 static const char *const goals[] = {"completion", "first_token", NULL}; /* as enum medusa_sched_goal */
 static const char *const swaps[] = {"auto", "off", "on", "checkpoint", NULL};
 static const char *const shares[] = {"auto", "off", NULL};
+static const char *const neighbours[] = {"off", "auto", NULL};
 
 static const struct md_config_key own_keys[] = {
     MD_KEY("artifact", MD_KEY_TEXT, OWN(artifact), NULL),
@@ -116,6 +117,7 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
     MD_KEY("share", MD_KEY_CHOICE, OWN(share), "auto", .choices = shares, .note = NOT_YET),
+    MD_KEY("gpu_neighbours", MD_KEY_CHOICE, OWN(gpu_neighbours), "off", .choices = neighbours),
     MD_KEY("start_time", MD_KEY_TIME, OWN(start_ns), "0"),
     MD_KEY("swap_time", MD_KEY_TIME, OWN(swap_ns), "0"),
     MD_KEY("tenant", MD_KEY_TEXT, offsetof(struct own_source, tenant), NULL),

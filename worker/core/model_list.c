@@ -67,7 +67,7 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	const struct md_config_own *own = &model->config->own;
 	char *const *argv = (char *const *)model->config->argv;
 	size_t words = count(argv), used = 0;
-	char **made = calloc(words + 10, sizeof(*made));
+	char **made = calloc(words + 11, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
 	model->settings.swapping = swapping_of(own);
@@ -78,6 +78,9 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 		made[used++] = (char *)"run";
 		made[used++] = (char *)"--name";
 		made[used++] = model->swap_name;
+		model->settings.swap_neighbours = own->gpu_neighbours == MD_CONFIG_NEIGHBOURS_AUTO;
+		if (model->settings.swap_neighbours)
+			made[used++] = (char *)"--gpu-neighbours";
 		if (model->worker->pool.bytes) {
 			made[used++] = (char *)"--pool-fd";
 			made[used++] = (char *)MD_ENGINE_INHERITED;
@@ -396,7 +399,7 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 	return describe_function(model->worker, config, new).weight_bytes == model->weight_bytes &&
 	       same_texts(old->argv, new->argv) && same_environment(&old->env, &new->env) &&
 	       !strcmp(old->proxy, new->proxy) && same_text(old->own.artifact, new->own.artifact) &&
-	       swapping_of(&old->own) == swapping_of(&new->own);
+	       swapping_of(&old->own) == swapping_of(&new->own) && old->own.gpu_neighbours == new->own.gpu_neighbours;
 }
 
 enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,

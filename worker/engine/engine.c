@@ -440,6 +440,7 @@ static bool swap(struct md_engine *engine, const char *verb)
 	const struct md_engine_settings *settings = engine->settings;
 	struct md_swap_order order = {.command = settings->swap_command,
 				      .name = settings->swap_name,
+				      .neighbours = settings->swap_neighbours,
 				      .deadline_s = settings->swap_ms / 1000 ? settings->swap_ms / 1000 : 1};
 	char *words[MD_SWAP_ORDER_WORDS];
 	struct md_error err;

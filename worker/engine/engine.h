@@ -38,6 +38,7 @@ struct md_engine_settings {
 	const char *const *environment;      /* "NAME=VALUE", ends with NULL; may be NULL */
 	const int *inherits;                 /* what the command has as MD_ENGINE_INHERITED; NULL: nothing */
 	const char *swap_command;            /* path of medusa-swap; may be NULL with MD_ENGINE_SWAP_NEVER */
+	bool swap_neighbours;                /* in over links of other GPUs, too; with MD_ENGINE_SWAP_RUN */
 	const char *host;                    /* the Host header of requests to it */
 	const char *check; /* path that answers 200 when it is ready; NULL: ready when it takes connections */
 	const char *mark; /* of md_port_foreign_owner, which is in `environment`; NULL: whoever serves there is right */

@@ -16,6 +16,8 @@ void md_swap_order_words(struct md_swap_order *order, const char *verb, char *wo
 	words[used++] = (char *)verb;
 	if (order->name) {
 		words[used++] = (char *)order->name;
+		if (order->neighbours && !strcmp(verb, "in"))
+			words[used++] = (char *)"--gpu-neighbours";
 	} else {
 		snprintf(order->texts[0], sizeof(order->texts[0]), "%d", (int)order->pid);
 		words[used++] = (char *)"--method";

@@ -15,6 +15,7 @@ struct md_swap_order {
 	const char *command; /* path of medusa-swap */
 	const char *name;    /* of an engine of medusa-swap run; NULL: the tree of `pid`, by the driver's checkpoints */
 	pid_t pid;
+	bool neighbours;     /* "in": over links of other GPUs, too; with a name only */
 	uint64_t deadline_s; /* of "out": for the end of the engine's work */
 	char texts[2][24];   /* set by md_swap_order_words */
 };

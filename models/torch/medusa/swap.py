@@ -12,14 +12,15 @@ _U64, _INT, _SIZE, _STRING = ctypes.c_uint64, ctypes.c_int, ctypes.c_size_t, cty
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("size", _SIZE), ("deadline_ns", _U64), ("verify", _INT), ("overlap", _INT), ("full", _INT), ("gpu", _STRING)]
+    _fields_ = [("size", _SIZE), ("deadline_ns", _U64), ("verify", _INT), ("overlap", _INT), ("full", _INT), ("gpu", _STRING),
+                ("gpu_neighbours", _INT)]
 
 
 class _Report(ctypes.Structure):
     _fields_ = [("size", _SIZE), *((name, _U64) for name in (
         "bytes", "copied", "hashed_equal", "zero", "discarded", "stays", "coming",
         "quiesce_ns", "hash_ns", "lock_ns", "copy_ns", "unmap_ns", "map_ns", "total_ns",
-        "driver_lock_ns", "checkpoint_ns", "restore_ns", "driver_unlock_ns"))]
+        "driver_lock_ns", "checkpoint_ns", "restore_ns", "driver_unlock_ns", "neighbour_bytes"))]
 
 
 class _Engine(ctypes.Structure):
@@ -89,12 +90,15 @@ def out(name: Optional[str] = None, deadline: float = 10.0, full: bool = False) 
     return _swap("medusa_swap_out", name, deadline_ns=int(deadline * 1e9), full=full)
 
 
-def in_(name: Optional[str] = None, verify: bool = False, overlap: bool = False, gpu: Union[int, str, None] = None) -> Dict[str, int]:
+def in_(name: Optional[str] = None, verify: bool = False, overlap: bool = False, gpu: Union[int, str, None] = None,
+        gpu_neighbours: bool = False) -> Dict[str, int]:
     """Gives the memory back. verify: compares hashes; overlap: the engine goes on while its memory fills. Else as out().
 
     gpu: after out(full=True), the GPU on which the engine comes back, as a number or a UUID.
+    gpu_neighbours: other GPUs with NVLink to this one carry a part of the bytes; not with overlap.
     """
-    return _swap("medusa_swap_in", name, verify=verify, overlap=overlap, gpu=None if gpu is None else str(gpu).encode())
+    return _swap("medusa_swap_in", name, verify=verify, overlap=overlap, gpu=None if gpu is None else str(gpu).encode(),
+                 gpu_neighbours=gpu_neighbours)
 
 
 def release(name: Optional[str] = None) -> None:
