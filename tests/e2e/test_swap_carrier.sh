@@ -104,6 +104,173 @@ for fault in cuDevicePrimaryCtxRetain:*:OUT_OF_MEMORY cuMemAlloc_v2/swap-carrier
 	close_engine
 done
 
+section 'an engine that says what makes no sense hurts only itself'
+begin_large hostile --gpu-neighbours -- 0
+pool=$(find "/proc/$(state pid)/fd" -lname '*memfd:medusa*' | head -1)
+LD_LIBRARY_PATH=$MEDUSA_BUILD/lib/hostcuda python3 - "$bin/medusa-swap" "$pool" >"$work/hostile.out" 2>"$work/hostile.log" <<'END'
+import fcntl, os, socket, struct, subprocess, sys
+BEGIN, PART, CHUNK, END, READY, DONE, FAILED = range(1, 8)
+MAGIC, SIZE, BLOCK = 0x79727243, 32 + 256, 2 << 20
+GPU = b"GPU-686f7374-6375-6461-0000-000000000000"
+pool = fcntl.fcntl(os.open(sys.argv[2], os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, 50)
+
+class Carrier:
+    def __init__(self):
+        self.run, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        high = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 50)
+        def place():
+            os.dup2(high, 3)
+            os.dup2(pool, 4)
+        self.process = subprocess.Popen([sys.argv[1], "carrier-of-run"], preexec_fn=place, pass_fds=(3, 4))
+        os.close(high)
+        theirs.close()
+
+    def session(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self.run, [b'{"do": "carry", "gpu": ""}\n'], [theirs.fileno()])
+        theirs.close()
+        ours.settimeout(20)
+        return ours
+
+def packet(kind, part=0, chunk=0, count=0, link=0, size=0, rest=b"", magic=MAGIC):
+    return (struct.pack("<IIIIIIQ", magic, kind, part, chunk, count, link, size) + rest).ljust(SIZE, b"\0")
+
+def run(*runs):
+    return b"".join(struct.pack("<QII", *one) for one in runs)
+
+def begin(session):
+    session.send(packet(BEGIN, count=1, rest=GPU))
+    return hear(session)
+
+def hear(session):
+    try:
+        got = session.recv(4096)
+    except ConnectionResetError:
+        return "closed"
+    if not got:
+        return "closed"
+    kind = struct.unpack_from("<I", got, 4)[0]
+    return {READY: "ready", DONE: "done", END: "end"}.get(kind) or "failed: " + got[32:].split(b"\0")[0].decode()
+
+def memory():
+    """As hostcuda's: of device 0."""
+    fd = os.memfd_create("hostcuda-memory-0")
+    os.truncate(fd, 4 * BLOCK)
+    return fd
+
+def with_part(session):
+    begin(session)
+    socket.send_fds(session, [packet(PART, size=4 * BLOCK)], [memory()])
+
+carrier = Carrier()
+def case(what, talk):
+    global carrier
+    session = carrier.session()
+    try:
+        print(what + ":", talk(session))
+    except Exception as error:
+        print(what + ":", repr(error))
+    session.close()
+    try:
+        probe = carrier.session()
+        alive = begin(probe)
+        probe.close()
+    except Exception as error: # it has just ended
+        alive = repr(error)
+    print("  then:", alive)
+    if alive != "ready":
+        carrier.process.wait(20)
+        carrier = Carrier()
+
+def say(*packets):
+    def talk(session):
+        begin(session)
+        for one in packets:
+            session.send(one)
+        return hear(session)
+    return talk
+
+def chunk(*runs, count=None, part=0):
+    def talk(session):
+        with_part(session)
+        session.send(packet(CHUNK, part=part, count=len(runs) if count is None else count, rest=run(*runs)))
+        return hear(session)
+    return talk
+
+case("a good chunk", chunk((0, 0, 2)))
+case("five bytes", say(b"hello"))
+case("no bytes", say(b""))
+case("another magic", say(packet(END, magic=1)))
+case("no kind", say(packet(99)))
+case("its own kind", say(packet(READY, count=1)))
+case("a chunk without a part", say(packet(CHUNK, count=1, rest=run((0, 0, 1)))))
+case("a part without memory", say(packet(PART, size=BLOCK)))
+case("a part of odd size", lambda s: (begin(s), socket.send_fds(s, [packet(PART, size=5)], [memory()]), hear(s))[2])
+case("a part with a huge number", lambda s: (begin(s), socket.send_fds(s, [packet(PART, part=1 << 31, size=BLOCK)], [memory()]), hear(s))[2])
+case("a part twice", lambda s: (with_part(s), socket.send_fds(s, [packet(PART, size=4 * BLOCK)], [memory()]), hear(s))[2])
+case("a part that is larger than its memory", lambda s: (begin(s), socket.send_fds(s, [packet(PART, size=400 * BLOCK)], [memory()]), hear(s))[2])
+case("a part that is no memory", lambda s: (begin(s), socket.send_fds(s, [packet(PART, size=BLOCK)], [os.open("/dev/null", os.O_RDONLY)]), hear(s))[2])
+case("behind the part", chunk((3 * BLOCK, 0, 2)))
+case("an offset that overflows", chunk((2 ** 64 - BLOCK, 0, 1)))
+case("an odd offset", chunk((5, 0, 1)))
+case("behind the pool", chunk((0, 127, 2)))
+case("a block that overflows", chunk((0, 2 ** 32 - 1, 1)))
+case("a count that overflows", chunk((0, 0, 2 ** 32 - 1)))
+case("no runs", chunk())
+case("too many runs", chunk(*[(0, 0, 1)] * 16, count=17))
+case("too many blocks", chunk(*[(0, 0, 2)] * 9))
+case("another GPU", lambda s: (s.send(packet(BEGIN, count=1, rest=b"GPU-none")), hear(s))[1])
+
+def flood(session):
+    """The carrier closes the connection, perhaps before all is said."""
+    with_part(session)
+    try:
+        for i in range(60):
+            session.send(packet(CHUNK, chunk=i, count=1, rest=run((0, 0, 4))))
+        while hear(session) == "done":
+            pass
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    return "refused"
+
+case("too many chunks", flood)
+carrier.run.send(b"what is this\n")
+print("nonsense from run: exit", carrier.process.wait(20))
+END
+cat >"$work/hostile.wanted" <<'END'
+a good chunk: done
+five bytes: failed: a packet of 5 bytes is no message
+no bytes: closed
+another magic: failed: a packet of 288 bytes is no message
+no kind: failed: a packet of 288 bytes is no message
+its own kind: failed: a message of kind 5 from an engine
+a chunk without a part: failed: a chunk of part 0, which is not there
+a part without memory: failed: part 0 has 2097152 bytes, or came too early
+a part of odd size: failed: part 0 has 5 bytes, or came too early
+a part with a huge number: failed: part 2147483648 is there already, or there are too many
+a part twice: failed: part 0 is there already, or there are too many
+a part that is larger than its memory: failed: cuMemMap: CUDA_ERROR_NOT_SUPPORTED (801, not supported)
+a part that is no memory: failed: cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE (1, invalid value)
+behind the part: failed: a chunk outside of its part or of the pool
+an offset that overflows: failed: a chunk outside of its part or of the pool
+an odd offset: failed: a chunk outside of its part or of the pool
+behind the pool: failed: a chunk outside of its part or of the pool
+a block that overflows: failed: a chunk outside of its part or of the pool
+a count that overflows: failed: a chunk outside of its part or of the pool
+no runs: failed: a chunk of part 0, which is not there
+too many runs: failed: a packet of 288 bytes is no message
+too many blocks: failed: a chunk of 18 blocks
+another GPU: failed: no GPU here is called "GPU-none"
+too many chunks: refused
+nonsense from run: exit 1
+END
+grep -v '^  then' "$work/hostile.out" | diff "$work/hostile.wanted" - >"$work/hostile.diff"
+assert_equal 'what the carrier says' '' "$(cat "$work/hostile.diff")"
+done_swap out out
+done_swap in in --gpu-neighbours
+assert_sum
+close_engine
+
 section 'the engine is killed while its memory comes'
 for delay in 0 0.03 0.06; do
 	HOSTCUDA_H2D_GBPS=0.1 begin_large dies --gpu-neighbours -- 0
