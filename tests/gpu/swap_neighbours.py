@@ -32,13 +32,14 @@ def start(options, name, visible, *more):
 
 def await_carrier(name=NAME):
     """Until the carrier has neighbours, and has locked what has memory; the seconds that took."""
-    began, last = time.perf_counter(), -1
+    began, last, same = time.perf_counter(), 0, 0
     while time.perf_counter() - began < READY_S:
         now = status(name)
-        if now["neighbours"] and now["neighbours_locked"] and now["neighbours_locked"] == last:
-            break
+        same = same + 1 if now["neighbours"] and now["neighbours_locked"] == last else 0
         last = now["neighbours_locked"]
-        time.sleep(1)
+        if last and (last >= now["pool_bytes"] - (256 << 20) or same == 10):
+            break
+        time.sleep(0.5)
     check(f"the carrier of {name} is ready: {now['neighbours']} neighbours, {now['neighbours_locked'] / 1e9:.1f} GB locked", now["neighbours"] > 0)
     return time.perf_counter() - began
 
