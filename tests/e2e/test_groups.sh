@@ -44,6 +44,17 @@ assert_contains "$work/chain.inspect.out" "together with a1/8"
 run chain.json medusa-inspect --json "$work/chain.medusa"
 assert_count "$work/chain.json.out" '"group": ' 12
 
+section "memory that goes and comes between two graphs: what one hands to the next is saved, the rest of their memory is not"
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+captured room 0 ROOM=6291456
+run room.swapped env ROOM=6291456 SWAPS=1 medusa-swap run --name room --pool-bytes 256M --artifact "$work/room.medusa" -- "$subject"
+assert_exit room.swapped 0
+assert_count "$work/room.swapped.err" " came back" 12
+right room.swapped
+assert_lacks "$work/room.swapped.err" "did not go and come"
+assert_at_least "bytes that were not saved" 16777216 "$(sed -n 's/.* \([0-9]*\) of them discarded$/\1/p' "$work/room.swapped.err" | sort -n | tail -1)"
+
 section "batch sizes that share memory"
 captured shared 0 SHARED=1
 cold shared.cold shared 12 0 SHARED=1

@@ -7,6 +7,7 @@
 
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "medusa/swap.h"
 #include "tests/subjects/image_file.h"
 
 /* clang-format off */
@@ -22,11 +23,13 @@
  *   CARRIES=1            layer 1 adds to what it has left itself
  *   TABLE=1              layer 0 is launched at first, and the others alone from then on
  *   BACKWARD=1           the last graph is captured, and launched, first
+ *   ROOM=BYTES           the hidden memory of each layer has so much room
  * and in a cold start alone:
  *   SMALLER=NAME         this buffer is bound with fewer bytes; LATE=1: again, once the first graph is there
  *   LIVE=LABEL           the engine does not ask for these graphs, but captures them
  *   HURRY=1              it does not wait for graphs; NAMELESS=1: nor does it label what it captures
  *   EARLY=1              it launches the last graph of a chain first
+ *   SWAPS=1              under medusa-swap run, its memory goes and comes between two launches
  */
 /* clang-format on */
 enum { WIDTH = 64, SIZES = 4, LAYERS = 3, MOST = 8, BYTES = MOST * WIDTH * 4 };
@@ -104,7 +107,8 @@ static void make_buffers(struct chain *chain)
 			if (s && is_on("SHARED"))
 				chain->hidden[s][l] = chain->hidden[0][l];
 			else
-				TRY(cuMemAlloc_v2, &chain->hidden[s][l], BYTES);
+				TRY(cuMemAlloc_v2, &chain->hidden[s][l],
+				    is_on("ROOM") ? strtoul(setting("ROOM"), NULL, 10) : BYTES);
 		}
 	TRY(cuCtxSynchronize);
 	bind_all(chain, false);
@@ -127,9 +131,21 @@ static void record(const struct chain *chain, int s, int layer)
 		TRY(cuLaunchKernel, scale_add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
+static void swap(void)
+{
+	struct medusa_swap_report out = {.size = sizeof(out)};
+	if (medusa_swap_out(NULL, NULL, &out) != MEDUSA_OK || medusa_swap_in(NULL, NULL, NULL) != MEDUSA_OK)
+		fprintf(stderr, "the memory did not go and come: %s\n", medusa_reason());
+	else
+		fprintf(stderr, "out and in: %llu bytes, %llu of them discarded\n", (unsigned long long)out.bytes,
+			(unsigned long long)out.discarded);
+}
+
 static void launch(const struct chain *chain, int s, int layer)
 {
 	TRY(cuGraphLaunch, chain->exec[s][layer], stream);
+	if (cold() && is_on("SWAPS"))
+		swap();
 }
 
 static void capture(struct chain *chain, int s, int layer, const char *label)
