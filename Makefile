@@ -75,13 +75,14 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 
-ENGINE_API := api/api_names.c api/swap_api.c swap/swap_client.c # defined in what an engine is linked with or preloaded with, and nowhere else
+ENGINE_API := api/api_names.c api/swap_api.c swap/swap_client.c backbone/share.c # defined in what an engine is linked with or preloaded with, and nowhere else
 # What speaks with medusa-swap run; the functions of swap.h need it, in each library.
-SWAP_CLIENT := swap/ask.c swap/swap_place.c swap/wire.c
+SWAP_CLIENT := swap/ask.c swap/swap_place.c swap/wire.c backbone/share_wire.c
 CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api)) $(SWAP_CLIENT)
 CAPTURE := $(call layers,capture) driver/interpose.c $(ENGINE_API)
 RESTORE := $(call layers,restore) driver/interpose.c $(ENGINE_API)
 SWAP := $(filter-out $(ENGINE_API) $(SWAP_CLIENT),$(call layers,swap))
+BACKBONE := $(filter-out $(ENGINE_API) $(SWAP_CLIENT),$(call sources,backbone))
 NULL_API := api/null_api.c $(ENGINE_API)
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
@@ -161,7 +162,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, and what judges it, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(BACKBONE) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 

@@ -4,6 +4,7 @@
 #include "models/llama/integration.h"
 
 #include "medusa/medusa.h"
+#include "medusa/share.h"
 
 const char *integration_mode(void)
 {
@@ -25,6 +26,30 @@ void integration_want(const char *label, const unsigned *batches, size_t count)
 void integration_trigger(int (*first_layer)(void *user), void *user)
 {
 	medusa_trigger("first layer", first_layer, user);
+}
+
+/* Weights that other processes have, too */
+
+bool integration_share(const char *name, const char *layout, size_t bytes, CUdeviceptr *address, bool *filled,
+		       const char **why)
+{
+	int there = 0;
+	bool shared = medusa_share(name, layout, bytes, NULL, address, &there) == MEDUSA_OK;
+	*filled = shared && there;
+	*why = shared ? "" : medusa_reason();
+	return shared;
+}
+
+bool integration_share_commit(CUdeviceptr address, const char **why)
+{
+	bool done = medusa_share_commit(address) == MEDUSA_OK;
+	*why = done ? "" : medusa_reason();
+	return done;
+}
+
+void integration_share_end(CUdeviceptr address)
+{
+	medusa_share_end(address);
 }
 
 /* The engine's memory */

@@ -13,6 +13,15 @@ const char *integration_mode(void);
 
 /* Before the weights are loaded: which graphs are wanted first, so that they can be restored meanwhile. */
 void integration_want(const char *label, const unsigned *batches, size_t count);
+/*
+ * Device memory of these bytes that other processes have as well; *filled: by one of them, and it is read-only. False:
+ * nothing is shared, for the reason *why, which is valid until the next call.
+ */
+bool integration_share(const char *name, const char *layout, size_t bytes, CUdeviceptr *address, bool *filled,
+		       const char **why);
+/* Shared memory has been filled, and is read-only from now on. */
+bool integration_share_commit(CUdeviceptr address, const char **why);
+void integration_share_end(CUdeviceptr address);
 /* Everything that graphs read or write and that the engine owns. */
 void integration_bind_weights(const struct llama_model *model);
 void integration_bind_buffers(const struct llama_engine *engine);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama-engine: the reference engine's cold start, from the command line to generated text, in stages. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -125,15 +127,43 @@ static enum md_status read_weights(struct program *p, struct md_error *err)
 	return MD_OK;
 }
 
+/* What tells the weights from others of the same shape. */
+static enum md_status describe_weights(const struct program *p, char text[256], struct md_error *err)
+{
+	struct stat info;
+	if (!p->options.model) {
+		snprintf(text, 256, "made from seed %llu, scale %.17g", (unsigned long long)p->options.seed,
+			 p->shape.scale);
+		return MD_OK;
+	}
+	if (stat(p->options.model, &info))
+		return md_error_set(err, MD_ERR_IO, "%s: %s", p->options.model, strerror(errno));
+	snprintf(text, 256, "file %llu of device %llu with %lld bytes of %lld.%09ld", (unsigned long long)info.st_ino,
+		 (unsigned long long)info.st_dev, (long long)info.st_size, (long long)info.st_mtim.tv_sec,
+		 info.st_mtim.tv_nsec);
+	return MD_OK;
+}
+
+static enum md_status make_model(struct program *p, struct md_error *err)
+{
+	char weights[256];
+	struct llama_share share = {.name = p->options.share, .weights = weights};
+	MD_FORWARD(describe_weights(p, weights, err));
+	MD_FORWARD(llama_model_create(&p->model, &p->device, &p->shape, share.name ? &share : NULL, err));
+	if (p->model.filled)
+		progress(p, "weights: shared as %s, and filled by another process", share.name);
+	return MD_OK;
+}
+
 static enum md_status load_weights(struct program *p, struct md_error *err)
 {
 	uint64_t start = md_clock_ns();
-	if (p->options.model)
+	if (!p->model.filled && p->options.model)
 		MD_FORWARD(read_weights(p, err));
-	else
+	else if (!p->model.filled)
 		MD_FORWARD(llama_model_fill(&p->model, p->options.seed, err));
 	/* a server's memory can be swapped, and what is read-only stays (docs/swapping.md) */
-	if (!p->options.serve)
+	if (!p->options.serve || p->model.shared)
 		MD_FORWARD(llama_model_seal(&p->model, err));
 	integration_bind_weights(&p->model);
 	p->report.weight_bytes = p->model.bytes;
@@ -273,7 +303,7 @@ static enum md_status start(struct program *p, struct md_error *err)
 	p->report.device = p->device.name;
 	progress(p, "device: %s", p->device.name);
 	MD_FORWARD(choose_limits(p, &limits, err));
-	MD_FORWARD(llama_model_create(&p->model, &p->device, &p->shape, err));
+	MD_FORWARD(make_model(p, err));
 	MD_FORWARD(llama_engine_create(&p->engine, &p->device, &p->model, &limits, err));
 	MD_FORWARD(llama_graphs_init(&p->graphs, &p->engine, p->options.batches,
 				     p->options.no_graphs ? 0 : p->options.batch_count, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights: one list of tensors gives the layout, the loader and the seeded fill. */
 #include "base/splitmix.h"
+#include "models/llama/integration.h"
 #include "models/llama/model.h"
 
 #include <stdio.h>
@@ -87,8 +88,31 @@ static enum md_status set_access(const struct llama_model *model, CUmemAccess_fl
 	return md_cuda_call(err, cuMemSetAccess, model->base, model->bytes, &access, 1);
 }
 
-static enum md_status take_virtual(struct llama_model *model, struct md_error *err)
+/* *taken is false if nothing is shared here, for the reason that is printed. */
+static enum md_status take_shared(struct llama_model *model, const struct llama_share *share, bool *taken,
+				  struct md_error *err)
 {
+	const struct llama_shape *s = &model->shape;
+	const char *why;
+	char layout[640];
+	int size =
+	    snprintf(layout, sizeof(layout),
+		     "llama-engine 1: %d layers, %d heads, %d KV heads of %d, %d hidden, %d inner, %d tokens, %s; %s",
+		     s->layers, s->heads, s->kv_heads, s->head_dim, s->hidden_size, s->intermediate_size, s->vocabulary,
+		     s->tie_embeddings ? "tied" : "not tied", share->weights);
+	if (size >= (int)sizeof(layout))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "--share: what tells the weights from others has %d characters", size);
+	*taken = integration_share(share->name, layout, model->bytes, &model->base, &model->filled, &why);
+	model->shared = *taken;
+	if (!*taken)
+		fprintf(stderr, "llama-engine: the weights are not shared: %s\n", why);
+	return MD_OK;
+}
+
+static enum md_status take_virtual(struct llama_model *model, const struct llama_share *share, struct md_error *err)
+{
+	bool shared = false;
 	CUmemAllocationProp properties = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device},
@@ -97,6 +121,10 @@ static enum md_status take_virtual(struct llama_model *model, struct md_error *e
 	MD_FORWARD(md_cuda_call(err, cuMemGetAllocationGranularity, &granularity, &properties,
 				CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	model->bytes = (model->bytes + granularity - 1) / granularity * granularity;
+	if (share)
+		MD_FORWARD(take_shared(model, share, &shared, err));
+	if (shared)
+		return MD_OK;
 	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &model->base, model->bytes, 0, 0, 0));
 	model->virtual_memory = true;
 	MD_FORWARD(md_cuda_call(err, cuMemCreate, &model->handle, model->bytes, &properties, 0));
@@ -105,7 +133,8 @@ static enum md_status take_virtual(struct llama_model *model, struct md_error *e
 }
 
 enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device,
-				  const struct llama_shape *shape, struct md_error *err)
+				  const struct llama_shape *shape, const struct llama_share *share,
+				  struct md_error *err)
 {
 	*model = (struct llama_model){.shape = *shape, .device = device};
 	model->layers = calloc((size_t)shape->layers, sizeof(*model->layers));
@@ -116,7 +145,7 @@ enum md_status llama_model_create(struct llama_model *model, const struct llama_
 	MD_FORWARD(md_cuda_call(err, cuDeviceGetAttribute, &supported,
 				CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->device));
 	if (supported)
-		MD_FORWARD(take_virtual(model, err));
+		MD_FORWARD(take_virtual(model, share, err));
 	else
 		MD_FORWARD(md_cuda_call(err, cuMemAlloc_v2, &model->base, model->bytes));
 	size_t bytes = model->bytes;
@@ -133,6 +162,8 @@ void llama_model_finish(struct llama_model *model)
 			md_cuda_call(NULL, cuMemRelease, model->handle);
 		}
 		md_cuda_call(NULL, cuMemAddressFree, model->base, model->bytes);
+	} else if (model->shared) {
+		integration_share_end(model->base);
 	} else if (model->base) {
 		md_cuda_call(NULL, cuMemFree_v2, model->base);
 	}
@@ -142,6 +173,9 @@ void llama_model_finish(struct llama_model *model)
 
 enum md_status llama_model_seal(struct llama_model *model, struct md_error *err)
 {
+	const char *why;
+	if (model->shared && !model->filled && !integration_share_commit(model->base, &why))
+		fprintf(stderr, "llama-engine: no other process gets the weights: %s\n", why);
 	return model->virtual_memory ? set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READ, err) : MD_OK;
 }
 

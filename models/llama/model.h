@@ -20,13 +20,22 @@ struct llama_model {
 	size_t bytes; /* of the whole allocation, rounded up to the device's granularity */
 	CUmemGenericAllocationHandle handle;
 	bool virtual_memory; /* reserved, created and mapped; else cuMemAlloc */
+	bool shared;         /* with other processes */
+	bool filled;         /* by one of them: there is nothing to load */
 	CUdeviceptr embedding, final_norm, head;
 	struct llama_layer *layers;
 };
 
-/* Lays the weights out and takes device memory for them. device must outlive the model. */
+/*
+ * Lays the weights out and takes device memory for them. device must outlive the model. share: the name under which
+ * other processes may have the same weights, and weights, which tells these from others; NULL: they are this process's own.
+ */
+struct llama_share {
+	const char *name, *weights;
+};
 enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device,
-				  const struct llama_shape *shape, struct md_error *err);
+				  const struct llama_shape *shape, const struct llama_share *share,
+				  struct md_error *err);
 void llama_model_finish(struct llama_model *model); /* also on a zeroed one */
 
 /* gguf is of a file, which threads (at least 1) read. */
@@ -35,7 +44,7 @@ enum md_status llama_model_load(struct llama_model *model, const struct gguf *gg
 enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err);
 
 /* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without
- * virtual memory management. */
+ * virtual memory management. Shared weights are given to the processes that wait for them. */
 enum md_status llama_model_seal(struct llama_model *model, struct md_error *err);
 
 #endif

@@ -25,6 +25,7 @@ const char llama_options_usage[] =
     "  --utilization U      part of the device's memory to use, 0 to 1 (default 0.9)\n"
     "  --load-threads N     threads that read the weights of --model (default: the processors that may be used, at "
     "most 8)\n"
+    "  --share NAME         have the weights in common with other engines of this name (medusa-backbone)\n"
     "  --no-graphs          decode eagerly\n"
     "  --check              compare every graph with eager, bit by bit; fails if one differs\n"
     "  --bench-replay N     median time of N replays of each graph, for the report\n"
@@ -53,6 +54,7 @@ static const struct option options_table[] = {
     OPTION("--recipe", TEXT, recipe, 0, 0),
     OPTION("--report", TEXT, report, 0, 0),
     OPTION("--serve", TEXT, serve, 0, 0),
+    OPTION("--share", TEXT, share, 0, 0),
     OPTION("--served-name", TEXT, served_name, 0, 0),
     OPTION("--seed", BIG, seed, 0, 0),
     OPTION("--sample-seed", BIG, sample_seed, 0, 0),

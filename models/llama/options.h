@@ -14,6 +14,7 @@
 
 struct llama_options {
 	const char *model, *recipe, *report;
+	const char *share; /* the name under which other processes may have the same weights; NULL: none */
 	const char *serve, *served_name; /* serve: ADDRESS:PORT; NULL: no server */
 	uint64_t seed, sample_seed;
 	unsigned batches[OPTIONS_MAX_BATCHES]; /* ascending, without repetition */

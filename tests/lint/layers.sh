@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
-# restore, swap} < tools; base < scheduler < simulator < worker < tools; base < http < worker. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < http < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -32,11 +32,12 @@ check api base driver format kvprofile medusa
 for engine_side in capture analyze restore swap; do
 	check $engine_side base driver format kvprofile api medusa
 done
+check backbone base driver api swap medusa
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
 check http base
 check worker base format http scheduler simulator swap medusa
-check tools base http scheduler simulator worker driver format kvprofile api capture analyze restore swap medusa
+check tools base http scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
 check include medusa
 check hostcuda base driver
 check models base driver format http medusa hostcuda

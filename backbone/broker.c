@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backbone/broker.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "backbone/holdings.h"
+#include "backbone/share_wire.h"
+#include "base/clock.h"
+#include "driver/cuda_load.h"
+#include "swap/wire.h"
+
+#define TICK_MS 200
+#define HELLO_NS 5000000000ull /* for the first line of a connection */
+#define PULSE_NS 1000000000ull
+#define SEND_S 2 /* for a client to take a line; it has room for a hundred of ours */
+
+struct client {
+	struct md_swap_wire wire;
+	uid_t user;
+	pid_t process;
+	uint64_t since, pulsed_at;
+	bool gone, spoken;
+	bool waits; /* for a backbone that another one fills */
+	char *name, *layout, device[64];
+	uint64_t bytes;
+	struct md_shared_backbone *has; /* that it fills or reads */
+};
+
+struct broker {
+	const struct md_broker_settings *settings;
+	struct md_backbones all;
+	struct client *clients[MD_BROKER_CONNECTIONS];
+	size_t count;
+};
+
+/* ---- saying ---- */
+
+static void post(struct client *client, struct md_swap_letter *letter, int passed)
+{
+	struct md_error none = {0};
+	if (md_swap_letter_send(letter, client->wire.fd, passed, &none) != MD_OK)
+		client->gone = true;
+}
+
+static bool begin(struct client *client, struct md_swap_letter *letter)
+{
+	struct md_error none = {0};
+	if (!client->gone && md_swap_letter_begin(letter, &none) == MD_OK)
+		return true;
+	client->gone = true;
+	return false;
+}
+
+static void say_failure(struct client *client, const struct md_error *why)
+{
+	struct md_swap_letter letter;
+	if (!begin(client, &letter))
+		return;
+	md_json_bool(&letter.json, "ok", false);
+	md_json_number(&letter.json, "status", (uint64_t)why->status);
+	md_json_text(&letter.json, "message", why->message);
+	post(client, &letter, -1);
+	shutdown(client->wire.fd, SHUT_WR);
+	client->gone = true;
+}
+
+static void say_word(struct client *client, const char *word)
+{
+	struct md_swap_letter letter;
+	if (!begin(client, &letter))
+		return;
+	md_json_bool(&letter.json, word, true);
+	post(client, &letter, -1);
+}
+
+static void say_attached(struct client *client)
+{
+	struct md_swap_letter letter;
+	char hash[MD_HASH_TEXT_BYTES];
+	if (!begin(client, &letter))
+		return;
+	md_hash_format(&client->has->hash, hash);
+	md_json_bool(&letter.json, "ok", true);
+	md_json_bool(&letter.json, "fill", client->has->fills == client);
+	md_json_number(&letter.json, "bytes", client->has->bytes);
+	md_json_text(&letter.json, "hash", hash);
+	post(client, &letter, client->has->fd);
+}
+
+static void say_backbone(struct client *client, const struct broker *b, const struct md_shared_backbone *one)
+{
+	struct md_swap_letter letter;
+	unsigned waiting = 0;
+	if (!begin(client, &letter))
+		return;
+	for (size_t i = 0; i < b->count; i++) {
+		const struct client *other = b->clients[i];
+		waiting += other->waits && !strcmp(other->name, one->name) && !strcmp(other->layout, one->layout) &&
+			   !strcmp(other->device, one->device);
+	}
+	md_json_text(&letter.json, "name", one->name);
+	md_json_text(&letter.json, "layout", one->layout);
+	md_json_text(&letter.json, "device", one->device);
+	md_json_number(&letter.json, "bytes", one->bytes);
+	md_json_text(&letter.json, "state", one->fills ? "filling" : one->readers ? "read" : "kept");
+	md_json_number(&letter.json, "readers", one->readers);
+	md_json_number(&letter.json, "waiting", waiting);
+	if (one->fills)
+		md_json_number(&letter.json, "filler", (uint64_t)((const struct client *)one->fills)->process);
+	post(client, &letter, -1);
+}
+
+/* ---- attaching ---- */
+
+static enum md_status try_attach(struct broker *b, struct client *client, struct md_error *err)
+{
+	struct md_shared_backbone *one = md_backbones_find(&b->all, client->name, client->layout, client->device);
+	if (one && one->asked != client->bytes)
+		return md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "backbone %s has %llu bytes in this layout, and %llu were asked for: tell them apart "
+		    "by the layout",
+		    client->name, (unsigned long long)one->asked, (unsigned long long)client->bytes);
+	client->waits = one && one->fills;
+	if (client->waits)
+		return MD_OK;
+	if (!md_backbone_policy_allows(b->settings->policy, client->user, client->name, !one))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "user %u may not %s backbone %s here (--policy)",
+				    client->user, one ? "read" : "fill", client->name);
+	if (one)
+		one->readers++;
+	else
+		MD_FORWARD(md_backbones_make(&b->all, client->name, client->layout, client->device, client->bytes,
+					     client, &one, err));
+	client->has = one;
+	say_attached(client);
+	return MD_OK;
+}
+
+/* Processes that wait are looked at again, in the order in which they came: a backbone is filled, or was abandoned. */
+static void wake(struct broker *b)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		struct md_error err = {0};
+		struct client *client = b->clients[i];
+		if (client->waits && !client->gone && try_attach(b, client, &err) != MD_OK)
+			say_failure(client, &err);
+	}
+}
+
+static enum md_status attach(struct broker *b, struct client *client, const struct md_swap_message *message,
+			     struct md_error *err)
+{
+	const char *name = md_swap_message_text(message, "name"), *layout = md_swap_message_text(message, "layout");
+	MD_FORWARD(md_backbone_check_name(name, err));
+	if (strlen(layout) > MD_BACKBONE_LAYOUT_MOST)
+		return md_error_set(err, MD_ERR_INVALID, "the layout of backbone %s has %zu bytes, at most %u", name,
+				    strlen(layout), MD_BACKBONE_LAYOUT_MOST);
+	client->bytes = md_swap_message_number(message, "bytes");
+	if (!client->bytes)
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"bytes\" is missing or 0", name);
+	snprintf(client->device, sizeof(client->device), "%s", md_swap_message_text(message, "device"));
+	client->name = strdup(name);
+	client->layout = strdup(layout);
+	if (!client->name || !client->layout)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", name);
+	return try_attach(b, client, err);
+}
+
+static enum md_status commit(struct broker *b, struct client *client, const struct md_swap_message *message,
+			     struct md_error *err)
+{
+	struct md_hash hash;
+	if (!client->has || client->has->fills != client)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "this process fills no backbone");
+	if (!md_hash_parse(md_swap_message_text(message, "hash"), &hash))
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"hash\" is no hash", client->name);
+	md_backbones_filled(client->has, &hash);
+	say_word(client, "ok");
+	wake(b);
+	return MD_OK;
+}
+
+static enum md_status say_status(const struct broker *b, struct client *client, struct md_error *err)
+{
+	if (client->user && client->user != geteuid())
+		return md_error_set(err, MD_ERR_INVALID, "user %u may not ask what there is", client->user);
+	for (const struct md_shared_backbone *one = b->all.first; one; one = one->next)
+		say_backbone(client, b, one);
+	say_word(client, "ok");
+	return MD_OK;
+}
+
+static enum md_status drop(struct broker *b, struct client *client, const struct md_swap_message *message,
+			   struct md_error *err)
+{
+	struct md_swap_letter letter;
+	const char *name = md_swap_message_text(message, "name");
+	if (client->user && client->user != geteuid())
+		return md_error_set(err, MD_ERR_INVALID, "user %u may not drop backbones", client->user);
+	unsigned dropped = md_backbones_drop(&b->all, *name ? name : NULL);
+	if (!begin(client, &letter))
+		return MD_OK;
+	md_json_bool(&letter.json, "ok", true);
+	md_json_number(&letter.json, "dropped", dropped);
+	post(client, &letter, -1);
+	return MD_OK;
+}
+
+static enum md_status obey(struct broker *b, struct client *client, const struct md_swap_message *message,
+			   struct md_error *err)
+{
+	const char *what = md_swap_message_text(message, "do");
+	if (!client->spoken && md_swap_message_number(message, "medusa_backbone") != MD_BACKBONE_PROTOCOL)
+		return md_error_set(
+		    err, MD_ERR_VERSION,
+		    "the first line is no {\"medusa_backbone\": %u, ...}: medusa-backbone and the libraries of "
+		    "Medusa must be of one release",
+		    MD_BACKBONE_PROTOCOL);
+	bool first = !client->spoken;
+	client->spoken = true;
+	if (!strcmp(what, "attach") && first)
+		return attach(b, client, message, err);
+	if (!strcmp(what, "commit"))
+		return commit(b, client, message, err);
+	if (!strcmp(what, "status") && first)
+		return say_status(b, client, err);
+	if (!strcmp(what, "drop") && first)
+		return drop(b, client, message, err);
+	return md_error_set(err, MD_ERR_INVALID, "\"do\": \"%.40s\" is not known here", what);
+}
+
+/* ---- connections ---- */
+
+static void accept_one(struct broker *b)
+{
+	struct timeval most = {.tv_sec = SEND_S};
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	int fd = accept4(b->settings->listening, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	struct client *client = b->count < MD_BROKER_CONNECTIONS ? calloc(1, sizeof(*client)) : NULL;
+	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
+		struct md_error why;
+		struct client refused = {.has = NULL};
+		md_swap_wire_init(&refused.wire, fd);
+		md_error_set(&why, MD_ERR_BUSY, "%u processes are connected to medusa-backbone, and no more can be",
+			     MD_BROKER_CONNECTIONS);
+		say_failure(&refused, &why);
+		md_swap_wire_finish(&refused.wire);
+		free(client);
+		return;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+	md_swap_wire_init(&client->wire, fd);
+	client->user = peer.uid;
+	client->process = peer.pid;
+	client->since = client->pulsed_at = md_clock_ns();
+	b->clients[b->count++] = client;
+}
+
+static enum md_status hear_all(struct broker *b, struct client *client, struct md_error *err)
+{
+	static struct md_swap_message message; /* large; there is one thread */
+	bool there = true;
+	MD_FORWARD(md_swap_wire_take(&client->wire, err));
+	while (there && !client->gone) {
+		MD_FORWARD(md_swap_wire_next(&client->wire, &message, &there, err));
+		if (there)
+			MD_FORWARD(obey(b, client, &message, err));
+	}
+	return MD_OK;
+}
+
+static void hear(struct broker *b, struct client *client)
+{
+	struct md_error err = {0};
+	enum md_status status = hear_all(b, client, &err);
+	if (status == MD_ERR_TRUNCATED)
+		client->gone = true;
+	else if (status != MD_OK)
+		say_failure(client, &err);
+}
+
+static void look_after(struct client *client)
+{
+	uint64_t now = md_clock_ns();
+	if (!client->spoken && now > client->since + HELLO_NS)
+		client->gone = true;
+	if (!client->waits || client->gone || now <= client->pulsed_at + PULSE_NS)
+		return;
+	client->pulsed_at = now;
+	say_word(client, "wait");
+}
+
+static void let_go(struct broker *b, struct client *client)
+{
+	if (client->has && client->has->fills == client)
+		md_backbones_abandon(&b->all, client->has);
+	else if (client->has)
+		md_backbones_leave(&b->all, client->has);
+	md_swap_wire_finish(&client->wire);
+	free(client->name);
+	free(client->layout);
+	free(client);
+}
+
+/* The others keep their order, which is that in which they came. */
+static void remove_gone(struct broker *b)
+{
+	bool any;
+	do {
+		size_t kept = 0;
+		any = false;
+		for (size_t i = 0; i < b->count; i++) {
+			struct client *client = b->clients[i];
+			if (!client->gone) {
+				b->clients[kept++] = client;
+				continue;
+			}
+			let_go(b, client);
+			any = true;
+		}
+		b->count = kept;
+		if (any)
+			wake(b); /* which may find more that have gone */
+	} while (any);
+}
+
+static void serve(struct broker *b)
+{
+	struct pollfd polled[MD_BROKER_CONNECTIONS + 2];
+	for (;;) {
+		size_t count = b->count;
+		polled[0] = (struct pollfd){.fd = b->settings->stop, .events = POLLIN};
+		polled[1] = (struct pollfd){.fd = b->settings->listening, .events = POLLIN};
+		for (size_t i = 0; i < count; i++)
+			polled[i + 2] = (struct pollfd){.fd = b->clients[i]->wire.fd, .events = POLLIN};
+		if (poll(polled, count + 2, TICK_MS) > 0 && polled[0].revents)
+			return;
+		for (size_t i = 0; i < count; i++)
+			if (polled[i + 2].revents)
+				hear(b, b->clients[i]);
+		for (size_t i = 0; i < b->count; i++)
+			look_after(b->clients[i]);
+		remove_gone(b);
+		if (polled[1].revents)
+			accept_one(b);
+	}
+}
+
+enum md_status md_broker_run(const struct md_broker_settings *settings, struct md_error *err)
+{
+	struct broker *b = calloc(1, sizeof(*b));
+	if (!b)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for connections");
+	b->settings = settings;
+	b->all.keep = settings->keep;
+	enum md_status status = md_cuda_load(err);
+	if (status == MD_OK)
+		status = md_cuda_call(err, cuInit, 0);
+	if (status == MD_OK)
+		serve(b);
+	for (size_t i = 0; i < b->count; i++)
+		let_go(b, b->clients[i]);
+	md_backbones_finish(&b->all);
+	free(b);
+	return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serves backbones to the processes that connect; a connection that ends gives back what it had. */
+#ifndef MD_BACKBONE_BROKER_H
+#define MD_BACKBONE_BROKER_H
+
+#include <stdbool.h>
+
+#include "backbone/backbone_policy.h"
+#include "base/status.h"
+
+#define MD_BROKER_CONNECTIONS 512u
+
+struct md_broker_settings {
+	int listening; /* a socket */
+	bool keep;     /* what is filled stays when nobody has it */
+	const struct md_backbone_policy *policy;
+	int stop; /* a descriptor that can be read when the broker is to end */
+};
+
+/* Initializes the driver, and serves until it is told to stop. Processes keep what they have mapped then. */
+enum md_status md_broker_run(const struct md_broker_settings *settings, struct md_error *err);
+
+#endif

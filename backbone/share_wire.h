@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of JSON between a process that shares a backbone and medusa-backbone, by swap/wire.h. */
+#ifndef MD_BACKBONE_SHARE_WIRE_H
+#define MD_BACKBONE_SHARE_WIRE_H
+
+#include <limits.h>
+
+#include "base/status.h"
+
+/*
+ * The side that connects sends {"medusa_backbone": 1, "do": ...}:
+ *   attach  name, layout, device (GPU-UUID), bytes. The answer is {"wait": true} each second while another process
+ *           fills the memory, then {"ok": true, "fill": true or false, "bytes": whole granules, "hash": of the content if
+ *           it is filled} with the descriptor of the memory. The connection is the lease: the memory is held until it ends.
+ *   commit  hash; on the connection of the process that fills: {"ok": true}.
+ *   status  one line for each backbone, then {"ok": true}.
+ *   drop    name: those that nobody holds are freed; {"ok": true, "dropped": number}.
+ * A refusal is {"ok": false, "status": number, "message": text}.
+ */
+#define MD_BACKBONE_PROTOCOL 1u
+#define MD_BACKBONE_NAME_MOST 64u     /* characters */
+#define MD_BACKBONE_LAYOUT_MOST 1024u /* bytes */
+#define MD_BACKBONE_SILENCE_MS 5000   /* the broker says something each second */
+
+/* $MEDUSA_BACKBONE, or ${XDG_RUNTIME_DIR:-/tmp/medusa-UID}/medusa/backbone.sock. */
+enum md_status md_backbone_socket(char path[PATH_MAX], struct md_error *err);
+/* Letters, digits and . _ - / : + at most MD_BACKBONE_NAME_MOST. */
+enum md_status md_backbone_check_name(const char *name, struct md_error *err);
+
+#endif

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that share backbones by a real medusa-backbone, and what happens when one of them, or it, is killed. On hostcuda."""
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+BUILD = os.environ["MEDUSA_BUILD"]
+MB = 1 << 20
+failures = checks = 0
+
+
+def check(what, wanted, got):
+    global failures, checks
+    checks += 1
+    if wanted != got:
+        failures += 1
+        print(f"FAIL {what}: expected {wanted!r}, got {got!r}", flush=True)
+
+
+def check_in(what, wanted, got):
+    check(f"{what} ({got})", True, wanted in got)
+
+
+class Broker:
+    def __init__(self, folder, *options, name="backbone", **environment):
+        self.path, self.said = f"{folder}/{name}.sock", open(f"{folder}/{name}.err", "w+", encoding="utf-8")
+        self.process = subprocess.Popen([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", self.path, *options],
+                                        stderr=self.said, env={**os.environ, **environment})
+        for _ in range(400):
+            if "ready:" in self.words() or self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+
+    def words(self):
+        with open(self.said.name, encoding="utf-8") as file:
+            return file.read()
+
+    def all(self):
+        said = subprocess.run([f"{BUILD}/bin/medusa-backbone", "status", "--json", "--socket", self.path], capture_output=True, check=True)
+        return sorted((json.loads(line) for line in said.stdout.splitlines()), key=lambda one: (one["name"], one["layout"]))
+
+    def states(self):
+        return [(one["name"], one["state"], one["readers"], one["waiting"]) for one in self.all()]
+
+    def until(self, what, wanted):
+        for _ in range(200):
+            if self.states() == wanted:
+                break
+            time.sleep(0.05)
+        check(what, wanted, self.states())
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+class Process:
+    def __init__(self, broker, *before, **environment):
+        self.process = subprocess.Popen([*before, f"{BUILD}/tests/subjects/share_subject"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, bufsize=1, env={**os.environ, "MEDUSA_BACKBONE": broker.path, **environment})
+        check("a process's first word", "ready", self.answer())
+
+    def say(self, words):
+        self.process.stdin.write(words + "\n")
+
+    def answer(self, seconds=20):
+        return self.process.stdout.readline().strip() if select.select([self.process.stdout], [], [], seconds)[0] else "(nothing)"
+
+    def ask(self, words):
+        self.say(words)
+        return self.answer()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        self.process.stdin.close()
+        check("a process's exit code", 0, self.process.wait(20))
+
+
+def one_fills_and_others_read(folder):
+    broker = Broker(folder, HOSTCUDA_SHARED=f"{folder}/ledger")
+    shares = {"HOSTCUDA_SHARED": f"{folder}/ledger", "HOSTCUDA_MEM": str(64 * MB)}
+    first = Process(broker, **shares)
+    check("the first one", "fill ok", first.ask(f"share q v1 {20 * MB}"))
+    others = [Process(broker, **shares) for _ in range(3)]
+    for one in others:
+        one.say(f"share q v1 {20 * MB}")
+    broker.until("the others wait", [("q", "filling", 0, 3)])
+    check("filling", "set CUDA_SUCCESS", first.ask("set 21"))
+    check("committing", "commit ok", first.ask("commit"))
+    for one in others:
+        check("another one", "read ok", one.answer())
+        check("what it reads", "sum 42", one.ask("sum"))
+    check("what the first one reads", "sum 42", first.ask("sum"))
+    room = int(first.ask("room").split()[1])
+    check("memory that is taken once: 20 MiB of 64, and contexts", True, 20 * MB < room <= 44 * MB)
+    writes = others[0].ask("set 9")
+    check("a write to what is shared", False, writes == "set CUDA_SUCCESS")
+    check("the others do not see it", "sum 42", others[1].ask("sum"))
+    check("committing twice", "commit not found", first.ask("commit").split(":")[0])
+    check("another layout is other memory", "fill ok", others[2].ask(f"share q v2 {4 * MB}"))
+    check("another size of the same layout", "none mismatch", others[1].ask(f"share q v1 {22 * MB}").split(":")[0])
+    verifies = Process(broker, **shares)
+    check("what is verified", "read ok", verifies.ask(f"share q v1 {20 * MB} 0 1"))
+    first.kill()
+    check("after the one that filled it was killed", "sum 42", others[1].ask("sum"))
+    for one in others + [verifies]:
+        one.kill()
+    broker.until("nothing is held", [])
+    late = Process(broker, **shares)
+    check("the room is free again", True, int(late.ask("room").split()[1]) > 63 * MB)
+    late.end()
+    check("the broker's end", 0, broker.end())
+
+
+def who_fills_dies(folder):
+    broker = Broker(folder)
+    first, second, third = (Process(broker) for _ in range(3))
+    check("the first one", "fill ok", first.ask(f"share q v {4 * MB}"))
+    first.ask("set 1")
+    second.say(f"share q v {4 * MB}")
+    broker.until("the second one waits", [("q", "filling", 0, 1)])
+    third.say(f"share q v {4 * MB} 300")
+    check("patience", "none timeout", third.answer().split(":")[0])
+    child = int(first.ask("child").split()[1])
+    first.kill()
+    check("the second one fills it anew, although a child of the first one lives", "fill ok", second.answer())
+    os.kill(child, signal.SIGKILL)
+    check("nothing of the first one is there", "sum 0", second.ask("sum"))
+    second.ask("set 3")
+    check("commit", "commit ok", second.ask("commit"))
+    check("the third one", "read ok", third.ask(f"share q v {4 * MB}"))
+    check("its sum", "sum 6", third.ask("sum"))
+    check("giving it back", "end ok", third.ask("end"))
+    check("giving it back twice", "end not found", third.ask("end").split(":")[0])
+    broker.until("one has it", [("q", "read", 1, 0)])
+    second.end()
+    broker.until("nobody", [])
+    third.end()
+    broker.end()
+
+
+def the_broker_dies(folder):
+    broker = Broker(folder)
+    first, second, fills = (Process(broker) for _ in range(3))
+    first.ask(f"share q v {4 * MB}")
+    first.ask("set 5")
+    first.ask("commit")
+    second.ask(f"share q v {4 * MB}")
+    check("one that fills", "fill ok", fills.ask(f"share r v {4 * MB}"))
+    waits = Process(broker)
+    waits.say(f"share r v {4 * MB}")
+    broker.until("one waits", [("q", "read", 2, 0), ("r", "filling", 0, 1)])
+    other = subprocess.run([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", broker.path], capture_output=True, text=True)
+    check("a second broker", True, other.returncode != 0 and "another medusa-backbone runs there" in other.stderr)
+    broker.end(signal.SIGKILL)
+    check("the one that waits", "none", waits.answer().split()[0])
+    check("readers go on", ("sum 10", "sum 10"), (first.ask("sum"), second.ask("sum")))
+    check("filling goes on", "set CUDA_SUCCESS", fills.ask("set 7"))
+    check("a commit that nobody hears", "commit not found", fills.ask("commit").split(":")[0])
+    check("it is read-only all the same", False, fills.ask("set 8") == "set CUDA_SUCCESS")
+    check("without a broker", "none not found", waits.ask(f"share q v {4 * MB}").split(":")[0])
+    again = Broker(folder)
+    check("a new broker does not know of the old memory", "fill ok", waits.ask(f"share q v {4 * MB}"))
+    check("what the others have", "sum 10", second.ask("sum"))
+    for one in (first, second, waits):
+        one.end()
+    fills.kill()
+    again.until("nothing is held", [])
+    again.end()
+
+
+def what_is_kept(folder):
+    ledger = f"{folder}/kept.ledger"
+    broker = Broker(folder, "--keep", name="kept", HOSTCUDA_SHARED=ledger, HOSTCUDA_MEM=str(32 * MB))
+    for name, megabytes in ("a", 8), ("b", 8):
+        one = Process(broker, HOSTCUDA_SHARED=ledger, HOSTCUDA_MEM=str(32 * MB))
+        check(f"{name} is filled", "fill ok", one.ask(f"share {name} v {megabytes * MB}"))
+        one.ask("set 2")
+        one.ask("commit")
+        one.end()
+    broker.until("both stay", [("a", "kept", 0, 0), ("b", "kept", 0, 0)])
+    one = Process(broker, HOSTCUDA_SHARED=ledger, HOSTCUDA_MEM=str(32 * MB))
+    check("a is there", "read ok", one.ask(f"share a v {8 * MB}"))
+    one.ask("end")
+    check("what needs the room of the one that was unused for longer", "fill ok", one.ask(f"share c v {20 * MB}"))
+    broker.until("b has gone", [("a", "kept", 0, 0), ("c", "filling", 0, 0)])
+    refused = one.ask(f"share d v {30 * MB}")
+    check("more than there is", "none out of memory", refused.split(":")[0])
+    broker.until("what nobody had has gone for it", [("c", "filling", 0, 0)])
+    check("c still works", "set CUDA_SUCCESS", one.ask("set 1"))
+    one.end()
+    two = Process(broker, HOSTCUDA_SHARED=ledger, HOSTCUDA_MEM=str(32 * MB))
+    two.ask(f"share a v {8 * MB}")
+    two.ask("commit")
+    two.end()
+    broker.until("a is kept", [("a", "kept", 0, 0)])
+    said = subprocess.run([f"{BUILD}/bin/medusa-backbone", "drop", "a", "--socket", broker.path], capture_output=True, text=True)
+    check("drop", (0, "1 dropped\n"), (said.returncode, said.stdout))
+    check("nothing is left", [], broker.states())
+    broker.end()
+
+
+def hostile(folder):
+    broker = Broker(folder)
+    reader = Process(broker)
+    reader.ask(f"share q v {4 * MB}")
+    reader.ask("set 4")
+    reader.ask("commit")
+
+    def send(data, seconds=2.0):
+        wire = socket.socket(socket.AF_UNIX)
+        wire.settimeout(seconds)
+        wire.connect(broker.path)
+        got = b""
+        try:
+            wire.sendall(data)
+            wire.shutdown(socket.SHUT_WR)
+            while True:
+                part = wire.recv(65536)
+                if not part:
+                    break
+                got += part
+        except OSError:
+            pass
+        wire.close()
+        return got.decode(errors="replace")
+
+    def letter(**values):
+        return json.dumps({"medusa_backbone": 1, **values}).encode() + b"\n"
+
+    device = broker.all()[0]["device"]
+    good = {"do": "attach", "name": "x", "layout": "v", "device": device, "bytes": MB}
+    for data, wanted in [
+            (b"\n", "ok\": false"), (b"{}\n", "of one release"), (b"x" * 5000, "4096"), (b"\xff\xfe\n", "ok\": false"),
+            (b'{"medusa_backbone": 2, "do": "status"}\n', "of one release"), (letter(do="dance"), "is not known"),
+            (letter(**{**good, "name": "../x y"}), "is not a name"), (letter(**{**good, "name": ""}), "is not a name"),
+            (letter(**{**good, "name": 5}), "is not a name"), (letter(**{**good, "name": "n" * 65}), "is not a name"),
+            (letter(**{**good, "bytes": 0}), "is missing or 0"), (letter(**{**good, "bytes": "8"}), "is missing or 0"),
+            (letter(**{**good, "bytes": 2**64 - 1}), "more than any device"), (letter(**{**good, "bytes": 2**50}), "backbone x of"),
+            (letter(**{**good, "device": "GPU-0"}), "none is GPU-0"), (letter(**{**good, "layout": "l" * 1025}), "at most 1024"),
+            (letter(do="commit", hash="0" * 32), "fills no backbone"), (letter(**good) + letter(**good), "is not known"),
+            (letter(**good) + letter(do="commit", hash="no"), "is no hash"), (letter(do="status") + letter(do="drop"), "is not known")]:
+        check_in(f"the answer to {data[:60]!r}", wanted, send(data))
+    numbers = random.Random(5)
+    for _ in range(200):
+        data = bytearray(letter(**good))
+        for _ in range(numbers.randrange(1, 8)):
+            data[numbers.randrange(len(data))] = numbers.randrange(256)
+        send(bytes(data), 0.2 if b"\n" not in data else 2.0)
+    broker.until("what strangers had is free", [("q", "read", 1, 0)])
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(520)]
+    for wire in idle:
+        try:
+            wire.connect(broker.path)
+        except OSError:
+            pass
+    time.sleep(0.5)
+    check("one more than there may be", True, "no more can be" in send(letter(do="status")) or broker.process.poll() is None)
+    for wire in idle:
+        wire.close()
+    broker.until("it answers again", [("q", "read", 1, 0)])
+    check("who had it has it", "sum 8", reader.ask("sum"))
+    reader.end()
+    check("the broker's end", 0, broker.end())
+    check("it said nothing but where it is", 1, broker.words().count("\n"))
+
+
+def policy(folder):
+    if os.geteuid():
+        return
+    open_folder = f"{folder}/open"
+    os.makedirs(open_folder)
+    for path in (folder, open_folder):
+        os.chmod(path, 0o755)
+    rules = f"{folder}/policy"
+
+    def broker_of(text):
+        with open(rules, "w", encoding="utf-8") as file:
+            file.write(text)
+        return Broker(open_folder, "--policy", rules)
+
+    for text, why in ("read nobody\n", "line 1: a rule is"), ("\n# ok\nread nouser q\n", "line 3: there is no user"):
+        broker = broker_of(text)
+        check("the exit code of a bad policy", 3, broker.process.wait(20))
+        check_in("what is wrong with it", why, broker.words())
+    broker = broker_of("read 65534 q*  # for tenants\nfill * free/*\n")
+    other = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    root, stranger = Process(broker), Process(broker, *other)
+    check("root fills", "fill ok", root.ask(f"share q1 v {MB}"))
+    root.ask("set 1")
+    root.ask("commit")
+    check("another user reads", "read ok", stranger.ask(f"share q1 v {MB}"))
+    check("and sees it", "sum 2", stranger.ask("sum"))
+    check_in("but may not fill", "user 65534 may not fill backbone q2", stranger.ask(f"share q2 v {MB}"))
+    check("except where a rule says so", "fill ok", stranger.ask(f"share free/x v {MB}"))
+    root.ask(f"share secret v {MB}")
+    root.ask("commit")
+    check_in("nor read what is not its own", "user 65534 may not read backbone secret", stranger.ask(f"share secret v {MB}"))
+    said = subprocess.run([*other, f"{BUILD}/bin/medusa-backbone", "status", "--socket", broker.path], capture_output=True, text=True)
+    check_in("nor ask", "may not ask", said.stderr)
+    root.end()
+    stranger.end()
+    broker.end()
+    private = Broker(open_folder)
+    stranger = Process(private, *other)
+    check("without a policy", "none not found", stranger.ask(f"share q1 v {MB}").split(":")[0])
+    stranger.end()
+    private.end()
+
+
+def killed_at_any_moment(folder):
+    broker = Broker(folder)
+    numbers = random.Random(int(os.environ.get("SEED", "3")))
+    living = []
+    end = time.monotonic() + float(os.environ.get("SECONDS_OF_KILLS", "4"))
+    while time.monotonic() < end:
+        one = Process(broker)
+        living.append(one)
+        one.say(f"share {numbers.choice('abc')} v {2 * MB}")
+        if numbers.random() < 0.5:
+            answered = one.answer(0.3)
+            if answered == "fill ok" and numbers.random() < 0.8:
+                one.ask("set 11")
+                one.say("commit")
+            elif answered == "read ok":
+                check("what a reader sees", "sum 22", one.ask("sum"))
+        while len(living) > 6 or (living and numbers.random() < 0.4):
+            living.pop(numbers.randrange(len(living))).kill()
+    for one in living:
+        one.kill()
+    broker.until("nothing is held", [])
+    check("the broker's end", 0, broker.end())
+
+
+def main():
+    folder = sys.argv[1]
+    for part in (one_fills_and_others_read, who_fills_dies, the_broker_dies, what_is_kept, hostile, policy, killed_at_any_moment):
+        print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
+        part(folder)
+    print(f"{checks} checks, {failures} failures")
+    sys.exit(failures > 0)
+
+
+main()
