@@ -273,7 +273,8 @@ Test(sim_workload, options_out_of_range_are_refused)
 	all = make_functions(1, "0/min");
 	cr_assert_eq(md_sim_workload_read("mmpp", &all, &(struct md_sim_workload_options){0}, &workload, &err),
 		     MD_ERR_INVALID);
-	cr_assert(strstr(err.message, "no function has a rate"), "%s", err.message);
+	cr_assert(strstr(err.message, "no function has a rate: set it in the file of the functions"), "%s",
+		  err.message);
 	md_sim_functions_finish(&all);
 	all = make_functions(100, "1000000/min");
 	cr_assert_eq(md_sim_workload_read("torpor", &all, &(struct md_sim_workload_options){0}, &workload, &err),

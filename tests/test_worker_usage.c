@@ -51,11 +51,10 @@ static const struct {
     {"{\"x\":\"usage\",\"y\":{},\"z\":[{}],\"usage\":{\"prompt_tokens\":1}}", true, 1, 0, false},
     /* a name is what its characters are, however they are written */
     {"{\"\\u0075s\\u0061ge\":{\"prompt_tokens\":6}}", true, 6, 0, false},
-    {"{\"\\u4e75s\\u0061ge\":{\"prompt_tokens\":6},\"us\\age\":{\"prompt_tokens\":6},\"usage\\\"\":{\"prompt_tokens\":"
-     "6},"
-     "\"\\u00zzusage\":{\"prompt_tokens\":6},\"\\\"usage\":{\"prompt_tokens\":6}}",
+    {"{\"\\u4e75s\\u0061ge\":{\"prompt_tokens\":6},\"us\\nage\":{\"prompt_tokens\":6},\"usage\\\"\":{\"prompt_tokens\":"
+     "6},\"\\\"usage\":{\"prompt_tokens\":6},\"usag\xc3\xa9\":{\"prompt_tokens\":6}}",
      false, 0, 0, false},
-    /* what is no JSON has no counts behind its fault, and a text ends with its first value */
+    /* what is no JSON has no counts, wherever its fault is, and a text ends with its first value */
     {"\"usage\"\"usage\"\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}", false, 0, 0, false},
     {"\"\"usage\":{\"prompt_tokens\":6}", false, 0, 0, false},
     {"{\"a\" \"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
@@ -65,6 +64,45 @@ static const struct {
     {"{}{\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
     {"{}},\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
     {"{\"usage\":{\"prompt_tokens\":6", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6}}x", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6}}{}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6},}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6},\"x\":[1,]}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6},\"x\":[1}}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6]}", false, 0, 0, false},
+    {"{\"x\":[[1 2]],\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":nul,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":NaN,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":01,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":1.,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":.5,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":1e,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":--1,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":+1,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\\a\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\\u00g0\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\\u00`0\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"a\nb\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\x80\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\xc0\x80\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\xe0\x80\x80\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\xed\xa0\x80\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\xf4\x90\x80\x80\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"x\":\"\xc3\",\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{x:1,\"usage\":{\"prompt_tokens\":6}}", false, 0, 0, false},
+    {"{\"usage\":{\"prompt_tokens\":6} /* */}", false, 0, 0, false},
+    /* whatever JSON allows may stand beside the counts: numbers of any size, half surrogates, U+0000, names that come twice */
+    {" {\"x\":[{},[],-0,-1.5E+3,0e-1,true,false,null,\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\xc3\xa9\xf0\x9f\x98\x80\"],"
+     "\"usage\":{\"prompt_tokens\":6}}\r\n\t ",
+     true, 6, 0, false},
+    {"{\"usage\":{\"a\":1e999,\"b\":123456789012345678901234567890,\"c\":\"\\ud800\",\"d\":\"\\u0000\",\"\\u0000\":1,"
+     "\"prompt_tokens\":6,\"e\":{\"prompt_tokens\":7},\"f\":[8],\"completion_tokens\":2}}",
+     true, 6, 2, false},
+    {"{\"usage\":{\"prompt_tokens\":null,\"input_tokens\":7,\"completion_tokens\":{},\"output_tokens\":8}}", false, 0,
+     0, false},
+    {"{\"usage\":{\"prompt_tokens\":-0,\"completion_tokens\":1000000000000}}", true, 0, 1000000000000, false},
+    {"{\"usage\":{\"prompt_tokens\":1e2,\"completion_tokens\":\"3\"}}", false, 0, 0, false},
     {"data: {\"usage\":{\"prompt_tokens\":6}}\n\n", false, 0, 0, false},
     {"", false, 0, 0, false},
     /* the last one of a stream counts */
@@ -91,6 +129,12 @@ static const struct {
     /* each event begins anew */
     {"data: {\"x\":\"\n\ndata: {\"usage\":{\"prompt_tokens\":7}}\n\n", true, 7, 0, true},
     {"data: {\"usage\":{\n\ndata: \"prompt_tokens\":7}}\n\n", false, 0, 0, true},
+    /* what is not JSON does not count, nor does what no blank line has ended: clients don't get it */
+    {"data: {\"usage\":{\"prompt_tokens\":7}}\ndata: x\n\n", false, 0, 0, true},
+    {"data: {\"x\":tru,\"usage\":{\"prompt_tokens\":7}}\n\ndata: {\"usage\":{\"completion_tokens\":2}}\n\n", true, 0, 2,
+     true},
+    {"data: {\"usage\":{\"prompt_tokens\":7}}\n", false, 0, 0, true},
+    {"data: {\"usage\":{\"prompt_tokens\":7}}\n\ndata: {\"usage\":{\"prompt_tokens\":8}}\n", true, 7, 0, true},
     /* other fields, and comments */
     {": {\"usage\":{\"prompt_tokens\":7}}\nevent: {\"usage\":{\"prompt_tokens\":7}}\ndatum: "
      "{\"usage\":{\"prompt_tokens\":7}}\n"
@@ -120,6 +164,7 @@ Test(worker_usage, counts_are_found_however_an_answer_is_cut)
 			struct md_usage_scan scan = {.kind = kinds[answers[i].stream]};
 			for (size_t at = 0; at < size; at += piece)
 				md_usage_scan(&scan, answers[i].text + at, size - at < piece ? size - at : piece);
+			md_usage_scan_end(&scan);
 			assert_counts(&scan, i, piece);
 		}
 	}
@@ -130,50 +175,44 @@ static void feed(struct md_usage_scan *scan, const char *text)
 	md_usage_scan(scan, text, strlen(text));
 }
 
-Test(worker_usage, an_object_that_is_too_large_is_left_out)
+Test(worker_usage, an_object_with_counts_may_be_of_any_size)
 {
-	char filler[MD_USAGE_OBJECT_MAX];
+	char filler[100000];
 	struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
 	memset(filler, 'x', sizeof(filler));
-	feed(&scan, "{\"usage\":{\"prompt_tokens\":7,\"x\":\"");
+	feed(&scan, "{\"usage\":{\"prompt_tokens\":7,\"");
 	md_usage_scan(&scan, filler, sizeof(filler));
-	feed(&scan, "\",\"usage\":{\"prompt_tokens\":7}},");
-	cr_assert_not(scan.told, "an object that is too large was understood");
-	feed(&scan, "\"usage\":{\"prompt_tokens\":8}}");
-	cr_assert_eq(scan.prompt, 8, "the next object was not found: %llu prompt tokens",
-		     (unsigned long long)scan.prompt);
+	feed(&scan, "\":\"");
+	md_usage_scan(&scan, filler, sizeof(filler));
+	feed(&scan, "\",\"completion_tokens\":8}}");
+	md_usage_scan_end(&scan);
+	cr_assert(scan.told && scan.prompt == 7 && scan.completion == 8, "%llu and %llu tokens",
+		  (unsigned long long)scan.prompt, (unsigned long long)scan.completion);
 }
 
-Test(worker_usage, an_object_that_just_fits_is_understood)
+Test(worker_usage, what_is_not_whole_has_no_counts_yet)
 {
-	for (size_t more = 0; more < 2; more++) {
-		static const char begin[] = "{\"prompt_tokens\":7,\"x\":\"", end[] = "\"}";
-		char filler[MD_USAGE_OBJECT_MAX];
-		struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
-		memset(filler, 'x', sizeof(filler));
-		feed(&scan, "{\"usage\":");
-		feed(&scan, begin);
-		md_usage_scan(&scan, filler, MD_USAGE_OBJECT_MAX - strlen(begin) - strlen(end) + more);
-		feed(&scan, end);
-		cr_assert_eq(scan.told, !more, "%zu bytes more than fit", more);
-	}
-}
-
-/* More levels than a counter of two bytes has. */
-Test(worker_usage, levels_are_counted_however_many_there_are)
-{
-	enum { LEVELS = 70000 };
-	static const char one[] = "[{\"usage\":";
 	struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
-	feed(&scan, "{\"x\":");
-	for (int i = 0; i < LEVELS; i++)
-		feed(&scan, one);
-	feed(&scan, "{\"prompt_tokens\":7}");
-	for (int i = 0; i < LEVELS; i++)
-		feed(&scan, "}]");
-	cr_assert_not(scan.told, "something within %d levels was counted", LEVELS);
-	feed(&scan, ",\"usage\":{\"prompt_tokens\":8}}");
-	cr_assert_eq(scan.prompt, 8, "what follows was not found: %llu prompt tokens", (unsigned long long)scan.prompt);
+	feed(&scan, "{\"usage\":{\"prompt_tokens\":7}}");
+	cr_assert_not(scan.told, "counts before the end");
+	md_usage_scan_end(&scan);
+	cr_assert(scan.told, "no counts at the end");
+}
+
+Test(worker_usage, levels_are_followed_up_to_a_limit)
+{
+	for (unsigned levels = MD_USAGE_LEVELS_MAX - 1; levels <= MD_USAGE_LEVELS_MAX; levels++) {
+		struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
+		feed(&scan, "{\"x\":");
+		for (unsigned i = 0; i < levels; i++)
+			feed(&scan, i % 2 ? "{\"usage\":" : "[");
+		feed(&scan, "1");
+		for (unsigned i = levels; i--;)
+			feed(&scan, i % 2 ? "}" : "]");
+		feed(&scan, ",\"usage\":{\"prompt_tokens\":8}}");
+		md_usage_scan_end(&scan);
+		cr_assert_eq(scan.told, levels < MD_USAGE_LEVELS_MAX, "%u levels", levels + 1);
+	}
 }
 
 Test(worker_usage, what_is_no_json_and_no_stream_has_no_counts)
@@ -181,6 +220,7 @@ Test(worker_usage, what_is_no_json_and_no_stream_has_no_counts)
 	struct md_usage_scan scan = {0};
 	feed(&scan, "{\"usage\":{\"prompt_tokens\":8}}");
 	feed(&scan, "data: {\"usage\":{\"prompt_tokens\":8}}\n\n");
+	md_usage_scan_end(&scan);
 	cr_assert_not(scan.told, "counts were found in an answer of no known kind");
 }
 

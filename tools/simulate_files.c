@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of medusa-simulate: what it reads, what it must not write over, and what of its inputs has no effect. */
+#include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +89,15 @@ static int check_output(const struct md_simulate *run, const char *option, const
 	    {"--trace", md_sim_law_find(given->trace) ? NULL : given->trace},
 	    {"--faults", given->faults},
 	};
+	struct stat folder;
 	if (!output)
 		return -1;
+	if (!*output)
+		return md_options_usage_error(given->command, "--%s '': a file is expected, or - for stdout", option);
+	if (!stat_folder(output, &folder)) { /* said before all is simulated, and not after it */
+		md_options_say(given->command, "--%s %s: its folder: %s", option, output, strerror(errno));
+		return MD_EXIT_COMMAND;
+	}
 	for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
 		if (inputs[i].path && same_file(output, inputs[i].path))
 			return md_options_usage_error(given->command,
@@ -143,6 +151,15 @@ static void remark_on_policy(const struct md_simulate *run, const struct md_sim_
 			       policy->name);
 }
 
+static void remark_on_replicas(const struct md_simulate *run, const struct md_sim_function *function)
+{
+	uint32_t wanted = function->spec.min_replicas, gpus = run->node.gpu_count;
+	if (wanted > gpus && !run->gpus_least)
+		md_options_say(run->given->command, "function %s: min_replicas is %u, and the node has %u %s: %s",
+			       function->name, wanted, gpus, gpus == 1 ? "GPU" : "GPUs",
+			       gpus == 1 ? "that one holds it" : "all of them hold it");
+}
+
 void md_simulate_remark(const struct md_simulate *run)
 {
 	const struct md_simulate_given *given = run->given;
@@ -162,6 +179,8 @@ void md_simulate_remark(const struct md_simulate *run)
 		md_options_say(given->command, "--mapping has no effect: %s says whose each request is", given->trace);
 	if (workload->fault_count && workload->faults[workload->fault_count - 1].now > workload->end)
 		md_options_say(given->command, "%s: some faults come after the last request", given->faults);
+	for (uint32_t i = 0; i < run->functions.count; i++)
+		remark_on_replicas(run, &run->functions.functions[i]);
 	for (size_t i = 0; i < run->policy_count; i++)
 		remark_on_policy(run, run->policies[i]);
 }

@@ -83,6 +83,9 @@ static int take_gpus(struct md_simulate *run)
 static int check_sizes(const struct md_simulate *run)
 {
 	const struct md_simulate_given *given = run->given;
+	if (run->goal > 1)
+		return md_options_usage_error(given->command, "--goal %s: a part of the requests, such as 95%%",
+					      given->goal);
 	if (!run->gpus_least)
 		return !given->goal
 			   ? -1
@@ -98,9 +101,6 @@ static int check_sizes(const struct md_simulate *run)
 					      "--gpus %s with --%s: reports are of one number of GPUs; give the one "
 					      "that was found",
 					      given->gpus, given->json ? "json" : "html");
-	if (run->goal > 1)
-		return md_options_usage_error(given->command, "--goal %s: a part of the requests, such as 95%%",
-					      given->goal);
 	return -1;
 }
 

@@ -20,6 +20,10 @@ static int choose_policies(struct md_simulate *run)
 	}
 	while ((name = strsep(&rest, ","))) {
 		const struct md_sim_policy *policy = md_sim_policy_find(name);
+		if (!*name)
+			return md_options_usage_error(
+			    given->command, "--policy '%s': a name is empty; --list prints those that there are",
+			    given->policies);
 		if (!policy)
 			return md_options_usage_error(given->command, "--policy: there is no '%s'; --list prints them",
 						      name);

@@ -147,8 +147,12 @@ struct medusa_sched_function {
 	uint32_t max_parallel;  /* its batches at the same time, without those that are lost (TIMED_OUT); 0: 1 */
 	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
-	double slo_percentile; /* part of the requests that must meet the objective; 0: 0.98 */
-	int abortable;         /* a request of it can be stopped while it runs, see MEDUSA_SCHED_ACTION_ABORT */
+	/*
+	 * Part of the requests that must meet the objective, from 0 to 1; 0: 0.98. With 1, a function that has missed once does
+	 * not reach its goal any more.
+	 */
+	double slo_percentile;
+	int abortable; /* a request of it can be stopped while it runs, see MEDUSA_SCHED_ACTION_ABORT */
 	/*
 	 * Its engine batches by itself: requests join a batch that runs, up to max_batch at one time, whatever the batching
 	 * policy says, see MEDUSA_SCHED_ACTION_JOIN. It has one batch on a GPU; max_parallel counts GPUs. After a time-out
@@ -166,7 +170,8 @@ struct medusa_sched_function {
 	 * GPUs that hold all that the function needs there, ahead of requests: it is loaded as soon as the memory of enough
 	 * GPUs, and host memory for its library, allow that, for which what is idle is evicted. From then on it stays as
 	 * long as it is registered and the GPU does not drain.
-	 * It counts as used meanwhile, its backbone and library included. At most max_replicas. 0: none
+	 * It counts as used meanwhile, its backbone and library included. At most max_replicas; more than the
+	 * node has GPUs are as many as it has. 0: none
 	 */
 	uint32_t min_replicas;
 	int pinned;          /* likewise it stays on each GPU to which requests or preloading have brought it */

@@ -139,7 +139,7 @@ static const struct md_sim_field entry_fields[] = {
     MD_SIM_FIELD("tenant", MD_SIM_TEXT, offsetof(struct entry, tenant)),
     MD_SIM_FIELD("rate", MD_SIM_RATE, offsetof(struct entry, rate), .high = 1e6),
     MD_SIM_FIELD("slo", MD_SIM_TIME, offsetof(struct entry, slo_ns), .low = 1, .high = MD_SIM_TIME_MOST),
-    MD_SIM_FIELD("percentile", MD_SIM_NUMBER, offsetof(struct entry, percentile), .low = 0.01, .high = 0.9999),
+    MD_SIM_FIELD("percentile", MD_SIM_NUMBER, offsetof(struct entry, percentile), .low = 0.01, .high = 1),
 };
 
 static enum md_status add_entry(struct md_sim_functions_config *config, uint32_t at, const char *path,

@@ -51,7 +51,7 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("sequence_share", MD_SIM_NUMBER, FIELD(function.sequence_share), .high = 1),
     MD_SIM_FIELD("slo", MD_SIM_TIME, FIELD(function.spec.slo_ns), .low = 1, .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("goal", MD_SIM_CHOICE, FIELD(goal), .choices = goals),
-    MD_SIM_FIELD("percentile", MD_SIM_NUMBER, FIELD(function.spec.slo_percentile), .low = 0.01, .high = 0.9999),
+    MD_SIM_FIELD("percentile", MD_SIM_NUMBER, FIELD(function.spec.slo_percentile), .low = 0.01, .high = 1),
     MD_SIM_FIELD("rate", MD_SIM_RATE, FIELD(rate), .high = 1e6),
     MD_SIM_FIELD("prompt_tokens", MD_SIM_COUNTS, FIELD(prompt), .low = 1, .high = 100000000),
     MD_SIM_FIELD("generated_tokens", MD_SIM_COUNTS, FIELD(generated), .low = 1, .high = 100000000),

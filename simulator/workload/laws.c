@@ -255,7 +255,9 @@ static enum md_status start_rates(struct md_sim_drawing *drawing, const struct m
 		drawing->rates[i] = functions->functions[i].rate_per_min / 60;
 	drawing->total = sum_rates(drawing);
 	if (drawing->total <= 0)
-		return md_error_set(drawing->builder->err, MD_ERR_INVALID, "%s: no function has a rate",
+		return md_error_set(drawing->builder->err, MD_ERR_INVALID,
+				    "%s: no function has a rate: set it in the file of the functions, such as rate: "
+				    "5/min, for one of them or in defaults",
 				    drawing->builder->name);
 	if (law->shape)
 		MD_FORWARD(law->shape(drawing));

@@ -208,7 +208,15 @@ wrong "--gpus 1-2 with --load: the requests would grow" --gpus 1-2 --load 0.5
 wrong "--gpus 1-2 with the law cyclic: the requests would grow" --gpus 1-2 --trace cyclic:set=2
 wrong "--gpus 1-2 with --html: reports are of one number of GPUs" --gpus 1-2 --html "$work/sizes.html"
 wrong "--goal 101%: a part of the requests" --gpus 1-2 --goal 101%
+wrong "--goal 101%: a part of the requests" --goal 101%
+wrong "--policy '': a name is empty; --list prints" --policy ''
+wrong "--policy 'torpor,': a name is empty" --policy torpor,
+wrong "--json '': a file is expected" --json ''
 wrong "files are named by" more.yaml
+printf 'source: s\nmodels:\n- {name: many, weights: 1GB, execution: 10ms, rate: 5/min, percentile: 100%%, in_host: true, min_replicas: 9}\n' >"$work/replicas.yaml"
+run replicas medusa-simulate --node h200-x2 --functions "$work/replicas.yaml" --trace poisson --duration 10s --policy medusa
+assert_exit replicas 0
+assert_contains "$work/replicas.err" "function many-0: min_replicas is 9, and the node has 2 GPUs: all of them hold it"
 run half medusa-simulate --node $node
 assert_exit half 2
 
@@ -339,6 +347,9 @@ for option in json html; do
 		assert_exit unwritten 4
 		assert_contains "$work/unwritten.err" "$path: "
 	done
+	simulate unwritten torpor --policy native --$option "$work/none/out"
+	assert_contains "$work/unwritten.err" "--$option $work/none/out: its folder: No such file or directory"
+	assert_equal "nothing is simulated before that is said" "" "$(cat "$work/unwritten.out")"
 done
 checks=$((checks + 1))
 [ -p "$work/pipe" ] && [ -L "$work/link" ] || fail "pipe and link to be what they were" "$(ls -l "$work/pipe" "$work/link")"

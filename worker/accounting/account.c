@@ -57,6 +57,7 @@ void md_account_body(struct md_worker_job *job, const char *bytes, size_t size)
 void md_account_served(struct md_worker_job *job)
 {
 	job->usage.of[MD_USAGE_REQUESTS] = 1;
+	md_usage_scan_end(&job->scan);
 }
 
 static void add(struct md_model *model, const char *key, const struct md_usage *usage)

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/utf8.h"
+#include "worker/core/json_plain.h"
 
 /* What may come next. */
 enum step { VALUE, FIRST_ELEMENT, KEY, FIRST_KEY, AFTER, END, FAILED };
@@ -45,25 +46,6 @@ static bool is_digit(const struct scan *scan)
 
 /* ---- texts ---- */
 
-/* Whether one of eight bytes is a control character, a quotation mark, a backslash, or not ASCII. */
-static bool is_special(uint64_t bytes)
-{
-	const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
-	uint64_t quote = bytes ^ (ones * '"'), slash = bytes ^ (ones * '\\');
-	return ((bytes | (bytes - ones * 0x20) | (quote - ones) | (slash - ones)) & highs) != 0;
-}
-
-static void skip_plain(struct scan *scan)
-{
-	uint64_t bytes;
-	while (scan->end - scan->at >= 8) {
-		memcpy(&bytes, scan->at, 8);
-		if (is_special(bytes))
-			return;
-		scan->at += 8;
-	}
-}
-
 static bool take_escape(struct scan *scan)
 {
 	static const char digits[] = "0123456789abcdefABCDEF";
@@ -85,7 +67,7 @@ static bool take_escape(struct scan *scan)
 static bool take_text(struct scan *scan)
 {
 	for (scan->at++;;) {
-		skip_plain(scan);
+		scan->at = md_json_plain_skip(scan->at, scan->end);
 		if (scan->at == scan->end)
 			return fail(scan, "the text ends within quotation marks"), false;
 		unsigned char byte = (unsigned char)*scan->at;
