@@ -172,12 +172,12 @@ Test(worker_cgroup, folders_of_other_file_systems_are_none, .init = make_folder,
 {
 	struct md_error err = {0};
 	cr_assert_eq(md_cgroup_folder_open(folder), -1);
-	cr_assert_eq(md_cgroups_check(folder, &err), MD_ERR_INVALID);
+	cr_assert_eq(md_cgroups_check(folder, true, &err), MD_ERR_INVALID);
 	cr_assert(strstr(err.message, folder) && strstr(err.message, "no cgroup of version 2"), "%s", err.message);
-	cr_assert_eq(md_cgroups_check("/no/such/folder", &err), MD_ERR_INVALID);
+	cr_assert_eq(md_cgroups_check("/no/such/folder", true, &err), MD_ERR_INVALID);
 	cr_assert(strstr(err.message, "medusa.cgroup is /no/such/folder") && strstr(err.message, "No such file"), "%s",
 		  err.message);
-	cr_assert(md_cgroups_check("auto", &err) == MD_OK && md_cgroups_check("off", &err) == MD_OK);
+	cr_assert(md_cgroups_check("auto", true, &err) == MD_OK && md_cgroups_check("off", true, &err) == MD_OK);
 	cr_assert_null(md_cgroup_open(folder, getpid(), &err));
 	cr_assert(strstr(err.message, "not a cgroup of an engine") || strstr(err.message, "is in"), "%s", err.message);
 }

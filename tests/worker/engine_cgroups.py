@@ -332,6 +332,64 @@ def adopted():
     end(d, other)
 
 
+def moved():
+    """An engine that goes into a cgroup of its own making is adopted, and so is what it has left in the first one; folders of any depth go with it."""
+    other = f"{top}/medusa-elsewhere"
+    mover, text = f"{folder}/moves.py", config({"a": plain(command=f"{LEAVING}".replace(LEAVES, f"{folder}/moves.py")), "b": plain("b", ENGINE)})
+    os.mkdir(other)
+    with open(mover, "w", encoding="utf-8") as out:
+        out.write(f'''
+import os, runpy
+here = "{mount}" + next(line[3:] for line in open("/proc/self/cgroup").read().split(chr(10)) if line.startswith("0::"))
+os.chdir(here)
+for level in range(60):
+    os.mkdir(f"level{{level}}")
+    os.chdir(f"level{{level}}")
+os.mkdir("twin")
+os.chdir("/")
+source = open("{LEAVES}").read().split("runpy.run_path")[0]
+exec(source)
+open("{other}/cgroup.procs", "w").write("0")
+runpy.run_path("{HERE}/engine.py", run_name="__main__")
+''')
+    d = Daemon(f"{folder}/moved", text)
+    pid, stays = serve(d, "a")
+    where = folder_of(stays)
+    check("it has gone elsewhere", (other, True), (folder_of(pid), where in folders()))
+    d.stop(signal.SIGKILL)
+    d = Daemon(d.folder, text)
+    check("it is adopted, and what it has left lives", (pid, True), (d.chat("a").json.get("pid"), lives(stays)))
+    check("and it is said", True, "is not in the cgroup of its record, which ends with it all the same" in d.stderr())
+    check("another model is served, which waits for what is cleared", 200, d.chat("b").status)
+    check("it lives on", (pid, True), (d.chat("a").json.get("pid"), lives(stays)))
+    check("unload", 0, d.ctl("unload", "a").returncode)
+    check("all of it has ended, and its 60 levels of folders are gone", (False, False, False), (lives(pid), lives(stays), os.path.exists(where)))
+    end(d)
+    os.rmdir(other)
+
+
+def reloaded():
+    """A folder of no use is refused by a reload, and not first by the next start."""
+    d = Daemon(f"{folder}/reloaded", config({"a": plain()}))
+    pid, stays = serve(d, "a")
+    for path, why in ((f"{folder}/nothing", "No such file or directory"), (folder, "no cgroup of version 2")):
+        with open(f"{d.folder}/config.yaml", "w", encoding="utf-8") as out:
+            out.write(config({"b": plain()}, {"cgroup": path}))
+        done = d.ctl("reload")
+        check(f"{path}: it is refused", (True, True), (done.returncode != 0, f"medusa.cgroup is {path}, where engines can have no cgroups: " in done.stderr and why in done.stderr))
+        check("and nothing has changed", (pid, 404), (d.chat("a").json.get("pid"), d.chat("b").status))
+    if whole:
+        with open(f"{d.folder}/config.yaml", "w", encoding="utf-8") as out:
+            out.write(config({"a": plain()}, {"cgroup": top}))
+        done = d.ctl("reload")
+        check("a folder that is of use is taken", (0, True), (done.returncode, "medusa.cgroup" in done.stdout + d.stderr().rsplit("the configuration was read anew", 1)[-1]))
+        check("the probe has left nothing", [folder_of(pid)], folders())
+    d.ctl("unload", "a")
+    if lives(stays):
+        os.kill(stays, signal.SIGKILL)
+    end(d)
+
+
 def spelled():
     """However the folder's path is written, the next daemon knows its cgroups again."""
     for number, path in enumerate((f"{top}/", f"{mount}/./{top[len(mount):]}")):
@@ -475,13 +533,14 @@ def other_user():
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also a test whose time is over leaves no cgroup
 if whole:
     try:
-        for part in (engines, unkillable, same_start, hostile_names, killed_daemons, adopted, spelled, records_lie, stale, swapped, forked, given, other_user):
+        for part in (engines, unkillable, same_start, hostile_names, killed_daemons, adopted, moved, reloaded, spelled, records_lie, stale, swapped, forked, given, other_user):
             part()
     finally:
         clean()
     finish()
 if base:
     clean()
+reloaded()
 try:
     finish()
 except SystemExit as done:

@@ -85,7 +85,7 @@ static void watch(struct md_usage_text *text)
 		begin_usage(text);
 }
 
-static void open(struct md_usage_text *text, bool object)
+static void enter(struct md_usage_text *text, bool object)
 {
 	uint64_t bit = UINT64_C(1) << text->depth % 64, *bits = &text->objects[text->depth / 64];
 	note_value(text, false);
@@ -100,7 +100,7 @@ static void open(struct md_usage_text *text, bool object)
 	text->expect = object ? MD_TEXT_FIRST_NAME : MD_TEXT_FIRST_VALUE;
 }
 
-static void close(struct md_usage_text *text)
+static void leave(struct md_usage_text *text)
 {
 	if (is_watched(text)) {
 		if (text->in_usage)
@@ -325,7 +325,7 @@ static const char *read_word(struct md_usage_text *text, const char *at, const c
 static bool begin_value(struct md_usage_text *text, char byte)
 {
 	if (byte == '{' || byte == '[')
-		open(text, byte == '{');
+		enter(text, byte == '{');
 	else if (byte == '"')
 		begin_string(text, false);
 	else if (byte == '-' || (byte >= '0' && byte <= '9'))
@@ -341,7 +341,7 @@ static void take_next(struct md_usage_text *text, char byte)
 	if (byte == ',')
 		text->expect = object ? MD_TEXT_NAME : MD_TEXT_VALUE;
 	else if (byte == (object ? '}' : ']'))
-		close(text);
+		leave(text);
 	else
 		fail(text);
 }
@@ -354,7 +354,7 @@ static size_t take_byte(struct md_usage_text *text, char byte)
 	switch (text->expect) {
 	case MD_TEXT_BEGIN:
 		if (byte == '{')
-			open(text, true);
+			enter(text, true);
 		else
 			fail(text); /* an answer is an object */
 		break;
@@ -363,7 +363,7 @@ static size_t take_byte(struct md_usage_text *text, char byte)
 		if (byte == '"')
 			begin_string(text, true);
 		else if (byte == '}' && text->expect == MD_TEXT_FIRST_NAME)
-			close(text);
+			leave(text);
 		else
 			fail(text);
 		break;
@@ -372,7 +372,7 @@ static size_t take_byte(struct md_usage_text *text, char byte)
 		break;
 	case MD_TEXT_FIRST_VALUE:
 		if (byte == ']')
-			close(text);
+			leave(text);
 		else
 			return !begin_value(text, byte);
 		break;

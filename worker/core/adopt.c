@@ -214,14 +214,19 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 	md_engine_stop(model->engine);
 }
 
-/* A record that names another cgroup than that of its process is not believed, and costs no engine. */
-static struct md_cgroup *find_cgroup(const struct md_adopt_record *record)
+/*
+ * A record that names another cgroup than that of its process costs no engine, and is believed only where daemons of this
+ * place alone make cgroups: the process has left it then, and others of its engine may still be there.
+ */
+static struct md_cgroup *find_cgroup(const struct md_worker *worker, const struct md_adopt_record *record)
 {
-	struct md_error err = {0};
+	struct md_error err = {0}, none;
 	struct md_cgroup *found = *record->cgroup ? md_cgroup_open(record->cgroup, record->pid, &err) : NULL;
-	if (*record->cgroup && !found)
-		md_warn("model %s: its engine of an earlier daemon is not in the cgroup of its record: %s",
-			record->model, err.message);
+	if (!*record->cgroup || found)
+		return found;
+	found = md_engine_processes_find_cgroup(worker->processes, record->cgroup, &none);
+	md_warn("model %s: its engine of an earlier daemon is not in the cgroup of its record%s: %s", record->model,
+		found ? ", which ends with it all the same" : "", err.message);
 	return found;
 }
 
@@ -241,7 +246,7 @@ static void take_record(struct md_worker *worker, const char *name)
 		return;
 	}
 	left.pid = record.pid;
-	left.cgroup = find_cgroup(&record);
+	left.cgroup = find_cgroup(worker, &record);
 	struct md_model *model = find_model(worker, record.model);
 	const char *why = misfit(model, &record, &gpu);
 	if (*record.swap_name && !md_pool_adopt(worker, record.model, record.pid) && !why)

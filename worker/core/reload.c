@@ -11,6 +11,7 @@
 #include "worker/core/notify.h"
 #include "worker/core/model_rules.h"
 #include "worker/core/worker.h"
+#include "worker/engine/cgroup.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
@@ -309,6 +310,9 @@ static void read_files(void *context)
 {
 	struct md_reload *reload = context;
 	reload->config = md_worker_config_renew(reload->file, reload->folder, reload->worker->config, &reload->err);
+	if (reload->config && !same_name(reload->config->node.cgroup, reload->worker->config->node.cgroup) &&
+	    md_cgroups_check(reload->config->node.cgroup, false, &reload->err) != MD_OK)
+		return; /* the next start would fail */
 	if (reload->config)
 		md_engine_url_read_all(reload->config, &reload->urls, &reload->err);
 }

@@ -164,7 +164,7 @@ static enum md_status begin_cgroups(struct md_worker *worker, const char *place,
 
 enum md_status md_service_check(const struct md_worker_config *config, struct md_error *err)
 {
-	return md_cgroups_check(config->node.cgroup, err);
+	return md_cgroups_check(config->node.cgroup, true, err);
 }
 
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)

@@ -94,8 +94,8 @@ void md_cgroup_close(struct md_cgroup *cgroup)
 
 void md_cgroup_remove(struct md_cgroup *cgroup)
 {
-	if (cgroup)
-		md_cgroup_folder_remove(cgroup->path);
+	if (cgroup && !md_cgroup_folder_remove(cgroup->path))
+		md_warn("cgroup %s stays, and the next daemon removes it: %s", cgroup->path, strerror(errno));
 	md_cgroup_close(cgroup);
 }
 
@@ -152,6 +152,18 @@ struct md_cgroup *md_cgroup_open(const char *path, pid_t pid, struct md_error *e
 	return open_one(path, err);
 }
 
+struct md_cgroup *md_cgroups_open(const struct md_cgroups *cgroups, const char *path, struct md_error *err)
+{
+	char prefix[MD_CGROUP_NAME_BYTES];
+	size_t above = strlen(cgroups->path), size = md_cgroup_name_prefix(cgroups->tag, prefix);
+	if (strncmp(path, cgroups->path, above) != 0 || path[above] != '/' ||
+	    strncmp(path + above + 1, prefix, size) != 0 || strchr(path + above + 1, '/')) {
+		md_error_set(err, MD_ERR_MISMATCH, "%.300s: not a cgroup of this daemon's engines", path);
+		return NULL;
+	}
+	return open_one(path, err);
+}
+
 /* ---- whether this daemon may make some ---- */
 
 /* What has just ended may count for a moment. */
@@ -162,11 +174,17 @@ static void remove_soon(const char *path)
 		nanosleep(&pause, NULL);
 }
 
-static enum md_status fork_into(const struct md_cgroup *probe, struct md_error *err)
+static enum md_status check_kill(const struct md_cgroup *probe, struct md_error *err)
 {
 	if (faccessat(probe->folder, "cgroup.kill", W_OK, 0))
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "cgroup.kill, which Linux has since 5.14: %s",
 				    strerror(errno));
+	return MD_OK;
+}
+
+static enum md_status fork_into(const struct md_cgroup *probe, struct md_error *err)
+{
+	MD_FORWARD(check_kill(probe, err));
 	int ended = 0;
 	pid_t pid = md_cgroup_folder_fork(probe->folder);
 	if (!pid)
@@ -184,13 +202,13 @@ static enum md_status fork_into(const struct md_cgroup *probe, struct md_error *
 	return MD_OK;
 }
 
-/* All that an engine needs is done once. */
-static enum md_status probe(struct md_cgroups *cgroups, struct md_error *err)
+/* All that an engine needs is done once, but for a process, which only a daemon with one thread may fork so. */
+static enum md_status probe(struct md_cgroups *cgroups, bool forks, struct md_error *err)
 {
 	struct md_cgroup *made = md_cgroup_create(cgroups, "probe", err);
 	if (!made)
 		return err->status;
-	enum md_status status = fork_into(made, err);
+	enum md_status status = forks ? fork_into(made, err) : check_kill(made, err);
 	remove_soon(made->path);
 	md_cgroup_close(made);
 	return status;
@@ -237,7 +255,7 @@ static enum md_status use_own(struct md_cgroups *cgroups, struct md_error *err)
 	if (!is_delegated(cgroups->folder))
 		return md_error_set(err, MD_ERR_INVALID, "%.300s: systemd has not delegated it (Delegate=yes)",
 				    cgroups->path);
-	MD_FORWARD(probe(cgroups, err));
+	MD_FORWARD(probe(cgroups, true, err));
 	if (leaf)
 		md_cgroup_folder_count_memory(cgroups->folder);
 	return MD_OK;
@@ -256,14 +274,14 @@ static enum md_status take_own_name(struct md_cgroups *cgroups, struct md_error 
 	return MD_OK;
 }
 
-static enum md_status use_given(const char *path, struct md_cgroups *cgroups, struct md_error *err)
+static enum md_status use_given(const char *path, bool forks, struct md_cgroups *cgroups, struct md_error *err)
 {
 	struct md_error why = {0};
 	if (strlen(path) >= sizeof(cgroups->path) - PATH_ROOM)
 		return md_error_set(err, MD_ERR_INVALID, "medusa.cgroup: %.100s...: the path is too long", path);
 	snprintf(cgroups->path, sizeof(cgroups->path), "%s", path);
 	if (use_folder(cgroups, &why) != MD_OK || take_own_name(cgroups, &why) != MD_OK ||
-	    probe(cgroups, &why) != MD_OK)
+	    probe(cgroups, forks, &why) != MD_OK)
 		return md_error_set(err, MD_ERR_INVALID,
 				    "medusa.cgroup is %.200s, where engines can have no cgroups: %s", path,
 				    why.message);
@@ -315,7 +333,7 @@ enum md_status md_cgroups_create(const char *wanted, const char *place, struct m
 	struct md_cgroups *cgroups = make(place);
 	if (!cgroups)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for cgroups of engines");
-	enum md_status status = is_path(wanted) ? use_given(wanted, cgroups, &why) : use_own(cgroups, &why);
+	enum md_status status = is_path(wanted) ? use_given(wanted, true, cgroups, &why) : use_own(cgroups, &why);
 	if (status == MD_OK) {
 		md_info("each engine has a cgroup of its own, in %s", cgroups->path);
 		*made = cgroups;
@@ -328,14 +346,14 @@ enum md_status md_cgroups_create(const char *wanted, const char *place, struct m
 	return MD_OK;
 }
 
-enum md_status md_cgroups_check(const char *wanted, struct md_error *err)
+enum md_status md_cgroups_check(const char *wanted, bool forks, struct md_error *err)
 {
 	if (!is_path(wanted))
 		return MD_OK;
 	struct md_cgroups *cgroups = make(NULL);
 	if (!cgroups)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for cgroups of engines");
-	enum md_status status = use_given(wanted, cgroups, err);
+	enum md_status status = use_given(wanted, forks, cgroups, err);
 	md_cgroups_destroy(cgroups);
 	return status;
 }

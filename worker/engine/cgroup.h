@@ -18,8 +18,9 @@ struct md_cgroup;  /* of one engine */
  * folder of the keeper, which is what tells this daemon's cgroups from another one's; NULL: nobody else shall know them.
  */
 enum md_status md_cgroups_create(const char *wanted, const char *place, struct md_cgroups **made, struct md_error *err);
-void md_cgroups_destroy(struct md_cgroups *cgroups);                       /* those of engines stay; NULL is fine */
-enum md_status md_cgroups_check(const char *wanted, struct md_error *err); /* the folder, if it names one */
+void md_cgroups_destroy(struct md_cgroups *cgroups); /* those of engines stay; NULL is fine */
+/* The folder, if it names one. forks: with a process of its own, which the caller may start while it has one thread. */
+enum md_status md_cgroups_check(const char *wanted, bool forks, struct md_error *err);
 /* Of an earlier daemon in this place, and this one's own; each is closed by the caller. `take` gets what it may keep. */
 void md_cgroups_list(const struct md_cgroups *cgroups, void (*take)(void *context, struct md_cgroup *cgroup),
 		     void *context);
@@ -27,11 +28,13 @@ void md_cgroups_list(const struct md_cgroups *cgroups, void (*take)(void *contex
 struct md_cgroup *md_cgroup_create(struct md_cgroups *cgroups, const char *model, struct md_error *err);
 /* The one at that path, in which the process must be, and which an earlier daemon has made. NULL: err says why not. */
 struct md_cgroup *md_cgroup_open(const char *path, pid_t pid, struct md_error *err);
+/* The one at that path if daemons of this place have made it, whoever is in it. NULL: err says why not. */
+struct md_cgroup *md_cgroups_open(const struct md_cgroups *cgroups, const char *path, struct md_error *err);
 bool md_cgroup_has(const struct md_cgroup *cgroup, pid_t pid); /* the process is in it, or in one below it */
 const char *md_cgroup_path(const struct md_cgroup *cgroup);
 int md_cgroup_folder(const struct md_cgroup *cgroup); /* for the calls of cgroup_folder.h */
 void md_cgroup_close(struct md_cgroup *cgroup);       /* the folder stays; NULL is fine */
-/* The same, and the folder is removed, if no process lives in it. */
+/* The same, and the folder is removed with those in it, if no process lives there; else that is said. */
 void md_cgroup_remove(struct md_cgroup *cgroup);
 
 #endif

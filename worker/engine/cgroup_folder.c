@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <linux/sched.h>
 #include <signal.h>
@@ -18,7 +19,8 @@
 
 #include "base/cleanup.h"
 
-#define DEPTH_MAX 16u /* of folders that processes have made in theirs */
+#define STEPS_MAX                                                                                                      \
+	100000u /* down to folders that processes have made in theirs, until these are left alone: they hold up the caller */
 
 int md_cgroup_folder_open(const char *path)
 {
@@ -94,29 +96,60 @@ bool md_cgroup_folder_count_memory(int folder)
 
 /* ---- removing ---- */
 
-/* False and errno: something is left. The files in a cgroup vanish with it. */
-static bool remove_in(int parent, const char *name, unsigned depth)
+/* A folder in that one. False and errno: there is none. */
+static bool find_folder(int fd, char name[NAME_MAX + 1])
 {
 	struct dirent *entry;
-	if (!unlinkat(parent, name, AT_REMOVEDIR) || errno == ENOENT)
-		return true;
-	int fd = errno == EBUSY && depth < DEPTH_MAX
-		     ? openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-		     : -1;
-	DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
-	if (!folder) {
-		if (fd >= 0)
-			close(fd);
+	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
+	if (!folder && copy >= 0)
+		close(copy);
+	if (!folder)
 		return false;
-	}
-	while ((entry = readdir(folder)))
-		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			remove_in(dirfd(folder), entry->d_name, depth + 1);
+	do
+		entry = readdir(folder);
+	while (entry && (entry->d_type != DT_DIR || !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")));
+	if (entry)
+		snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
 	closedir(folder);
-	return !unlinkat(parent, name, AT_REMOVEDIR) || errno == ENOENT;
+	errno = EBUSY; /* a process lives in it */
+	return entry;
 }
 
+/*
+ * Removes the first one on the way down that has none in it. Two descriptors are enough for any depth. 1: that was the folder itself; 0: it was
+ * another one; -1 and errno: it cannot be removed.
+ */
+static int remove_lowest(const char *path, unsigned *steps)
+{
+	MD_AUTO_FD int parent = -1;
+	char name[NAME_MAX + 1] = "";
+	while (unlinkat(parent >= 0 ? parent : AT_FDCWD, parent >= 0 ? name : path, AT_REMOVEDIR)) {
+		if (errno == ENOENT)
+			break;
+		if (errno != EBUSY)
+			return -1;
+		if (!--*steps) {
+			errno = ENOTEMPTY;
+			return -1;
+		}
+		int fd = openat(parent >= 0 ? parent : AT_FDCWD, parent >= 0 ? name : path,
+				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (parent >= 0)
+			close(parent);
+		parent = fd;
+		if (fd < 0 || !find_folder(fd, name))
+			return -1;
+	}
+	return parent < 0;
+}
+
+/* The files in a cgroup vanish with it. */
 bool md_cgroup_folder_remove(const char *path)
 {
-	return remove_in(AT_FDCWD, path, 0);
+	unsigned steps = STEPS_MAX;
+	int removed;
+	while (!(removed = remove_lowest(path, &steps)))
+		;
+	return removed > 0;
 }

@@ -363,6 +363,15 @@ void md_engine_processes_clear(struct md_engine_processes *processes, void (*end
 		event_active(processes->left_look, EV_TIMEOUT, 0);
 }
 
+struct md_cgroup *md_engine_processes_find_cgroup(const struct md_engine_processes *processes, const char *path,
+						  struct md_error *err)
+{
+	if (processes->cgroups)
+		return md_cgroups_open(processes->cgroups, path, err);
+	md_error_set(err, MD_ERR_NOT_FOUND, "%.300s: this daemon makes no cgroups", path);
+	return NULL;
+}
+
 bool md_engine_processes_has_left(const struct md_engine_processes *processes)
 {
 	return processes->left;

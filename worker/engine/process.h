@@ -32,6 +32,9 @@ void md_engine_processes_use_cgroups(struct md_engine_processes *processes, stru
  * says whether some still lives; `ended` is called from the loop when none does any more.
  */
 void md_engine_processes_clear(struct md_engine_processes *processes, void (*ended)(void *context), void *context);
+/* The cgroup at that path, which a daemon of this place has made; the caller's. NULL: err says why not. */
+struct md_cgroup *md_engine_processes_find_cgroup(const struct md_engine_processes *processes, const char *path,
+						  struct md_error *err);
 bool md_engine_processes_has_left(const struct md_engine_processes *processes);
 
 struct md_engine_command {
