@@ -19,8 +19,8 @@
 
 #include "base/cleanup.h"
 
-#define STEPS_MAX                                                                                                      \
-	100000u /* down to folders that processes have made in theirs, until these are left alone: they hold up the caller */
+/* Down to folders that processes have made in theirs, until these are left alone: they hold up the caller. */
+#define STEPS_MAX 100000u
 
 int md_cgroup_folder_open(const char *path)
 {
