@@ -88,6 +88,7 @@ static void ask(const struct md_http_address *address, unsigned events, unsigned
 	request->since = md_clock_ns();
 	struct md_http_call *call =
 	    md_http_call_begin(base, address, "POST", "/v1/chat/completions", &call_events, request);
+	md_http_call_header(call, "Host", "bench");
 	md_http_call_header(call, "Content-Type", "application/json");
 	md_http_call_send(call, body, (size_t)size, 60, 0);
 	begun++;

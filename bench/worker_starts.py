@@ -95,6 +95,15 @@ def table(times):
     return "\n".join(lines + ["", f"A server that imports nothing but `http.server`, by its command: {times['plain'] * 1e3:.0f} ms."])
 
 
+def printed(path):
+    """What is in a log, which is there only once something was printed."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 def serve(folder):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/models/torch:{folder}", "XDG_RUNTIME_DIR": folder}
     os.chmod(folder, 0o700)
@@ -104,7 +113,7 @@ def serve(folder):
     try:
         port = int(worker.stdout.readline().rsplit(":", 1)[1])
         for number in range(len(IMPORTS)):
-            while "ready:" not in open(f"{folder}/state/template-t{number}.log", encoding="utf-8").read():
+            while "ready:" not in printed(f"{folder}/state/template-t{number}.log"):
                 time.sleep(0.05)
         times = measure(port)
     finally:
