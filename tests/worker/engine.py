@@ -187,25 +187,37 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def prove(self, asked, right):
         """An answer that only this engine gives to this request, and whose client can compute it, too."""
         made = Answer(options.name if right else "an engine whose memory is wrong", asked)
-        if not asked.get("stream"):
+        until_close = asked.get("until_close")
+        if not asked.get("stream") and not until_close:
             self.end()
             self.answer(200, made.whole())
             return
+        self.close_connection = self.close_connection or until_close
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Content-Type", "text/event-stream" if asked.get("stream") else "application/json")
+        if not until_close:
+            self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        if not asked.get("stream"):
+            body = json.dumps(made.whole()).encode()
+            self.wfile.write(body[:len(body) // 2])
+            self.wfile.flush()
+            if asked.get("die_half"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.end()
+            self.wfile.write(body[len(body) // 2:])
+            return
         for i in range(made.count):
             if asked.get("die_at") == i:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.chunk(made.event(i))
+            self.chunk(made.event(i), until_close)
             time.sleep(asked.get("token", options.token))
-        self.chunk(made.usage_event())
+        self.chunk(made.usage_event(), until_close)
         self.end()
-        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        self.wfile.write(b"data: [DONE]\n\n" if until_close else b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
-    def chunk(self, event):
-        self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+    def chunk(self, event, plain=False):
+        self.wfile.write((event if plain else f"{len(event):x}\r\n{event}\r\n").encode())
         self.wfile.flush()
 
     def complete(self, body):

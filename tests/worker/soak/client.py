@@ -115,9 +115,9 @@ def body_of(request):
     stream = kind in ("stream", "slow reader", "stalled reader", "left within") or (kind in ("long answer", "half closed", "engine dies", "left at once") and request["stream"])
     pad = {"long answer": 20000, "slow reader": 20000, "stalled reader": 150000}.get(kind, 0)
     asked = {"model": "nobody" if kind == "unknown model" else request["model"], "prove": request["name"], "id": request["name"], "stream": stream, "max_tokens": request["tokens"],
-             "token": request["token"], "wait": request["wait"], "pad": pad, "prompt": request["name"] + "p" * request["prompt"]}
+             "until_close": request["until_close"], "token": request["token"], "wait": request["wait"], "pad": pad, "prompt": request["name"] + "p" * request["prompt"]}
     if kind == "engine dies":
-        asked["die_at" if stream else "die"] = request["tokens"] // 2 if stream else True
+        asked["die_at" if stream else "die_half" if request["until_close"] else "die"] = request["tokens"] // 2 if stream else True
     text = json.dumps(asked).encode()
     return (text[:-1] + b",}" if kind == "no JSON" else text), asked
 
@@ -180,7 +180,7 @@ def judge(request, asked, status, headers, body):
             return judge_stream(body.decode(), made)
         if json.loads(body) != made.whole():
             raise Wrong(f"a wrong answer: {body[:300]}")
-        if "die" in asked:
+        if "die" in asked or "die_half" in asked:
             raise Wrong("an engine that dies cannot have said so")
         return "served", ""
     code, message = refusal(status, body)

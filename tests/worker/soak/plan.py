@@ -34,7 +34,9 @@ def requests(seed, client):
         yield {"kind": kind, "name": f"{client}.{number}", "think": dice.expovariate(1 / 0.05), "key": dice.choice(list(KEYS)),
                "model": dice.choices(MODELS, (8, 5, 4, 2, 1))[0], "tokens": dice.randrange(1, 12), "token": dice.choice((0, 0.001, 0.01)),
                "prompt": dice.randrange(0, 300) if kind != "long prompt" else dice.randrange(10_000, 700_000),
-               "wait": dice.choice((0, 0, 0.02, 0.2)), "at": dice.random(), "stream": dice.random() < 0.5, "page": dice.choice(("/v1/models", "/running", "/metrics", "/health"))}
+               "wait": dice.choice((0, 0, 0.02, 0.2)), "at": dice.random(), "stream": dice.random() < 0.5, "page": dice.choice(("/v1/models", "/running", "/metrics", "/health")),
+               # nothing but the end of the connection ends the engine's answer
+               "until_close": dice.random() < 0.15}
 
 
 def faults(seed, number):
