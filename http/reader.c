@@ -180,13 +180,19 @@ static bool check_head(struct md_http_reader *reader)
 	return reader->parser.type == HTTP_RESPONSE || (check_target(reader) && check_host(reader, hosts));
 }
 
-/* How the body ends (RFC 9112, section 6.3). */
+static bool has_no_body(const struct md_http_reader *reader)
+{
+	unsigned status = reader->head.status;
+	return reader->parser.type == HTTP_RESPONSE &&
+	       (reader->no_body || status < 200 || status == 204 || status == 304);
+}
+
+/* How the body ends (RFC 9112, section 6.3). Who has seen the head may have said that there is none (no_body). */
 static void begin_body(struct md_http_reader *reader)
 {
 	struct md_http_head *head = &reader->head;
-	bool response = reader->parser.type == HTTP_RESPONSE;
-	bool none = response && (reader->no_body || head->status < 200 || head->status == 204 || head->status == 304);
-	head->until_close = response && !none && !head->chunked && head->length < 0;
+	bool none = has_no_body(reader);
+	head->until_close = head->until_close && !none;
 	if (!none && head->chunked)
 		md_http_framing_begin_chunks(&reader->framing);
 	else if (head->until_close)
@@ -213,11 +219,12 @@ static int on_head(http_parser *parser)
 		return md_http_reader_refuse(reader, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"), -1;
 	if (!check_head(reader))
 		return -1;
-	begin_body(reader);
+	head->until_close = parser->type == HTTP_RESPONSE && !head->chunked && head->length < 0 && !has_no_body(reader);
 	if (!reader->events->head(reader->context, head))
 		return -1;
 	/* an offer to change the protocol is not taken: the body follows as always */
 	parser->upgrade = 0;
+	begin_body(reader);
 	return 1; /* the body is not the parser's */
 }
 
