@@ -150,7 +150,9 @@ void md_swap_carry_finish(struct md_swap_carry *carry)
 	if (!md_swap_carry_is_open(carry))
 		return;
 	if (!carry->ready) { /* it has nothing of ours */
-		snprintf(carry->why, sizeof(carry->why), "the carrier was not ready in time; the next time it will be");
+		if (!*carry->why)
+			snprintf(carry->why, sizeof(carry->why),
+				 "the carrier was not ready in time; the next time it will be");
 		close_it(carry);
 		return;
 	}

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides device memory into blocks, hashes them, and finds places for them in the pool. */
+/* Divides device memory into blocks, and hashes them. */
 #include "swap/contents.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "swap/pool_spill.h"
 #include "swap/pulse.h"
 
 /* ---- gathering ---- */
@@ -62,11 +63,12 @@ enum md_status md_swap_contents_gather(const struct md_swap_below *below, struct
 	return MD_OK;
 }
 
+/* By their hashes, because blocks may have been moved since they were taken. */
 void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_pool *pool)
 {
 	for (size_t i = 0; i < contents->block_count; i++)
 		if (contents->blocks[i] < MD_SWAP_ZERO)
-			md_swap_pool_give(pool, contents->blocks[i]);
+			md_swap_pool_give_hash(pool, &contents->hashes[i].hash);
 	free(contents->parts);
 	free(contents->hashes);
 	free(contents->blocks);
@@ -127,45 +129,5 @@ enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, 
 	for (size_t i = 0; i < contents->part_count; i++)
 		if (contents->parts[i].place == MD_SWAP_EMPTY)
 			MD_FORWARD(verify_part(contents, &contents->parts[i], links, err));
-	return MD_OK;
-}
-
-/* ---- places in the pool ---- */
-
-/* Holds the blocks that the pool has, before fresh ones are taken, which must not evict them. */
-static void find_all(struct md_swap_contents *contents, struct md_swap_pool *pool, const struct md_hash *zeros)
-{
-	for (size_t i = 0; i < contents->block_count; i++) {
-		if (md_hash_equal(&contents->hashes[i].hash, zeros))
-			contents->blocks[i] = MD_SWAP_ZERO;
-		else if (!md_swap_pool_find(pool, &contents->hashes[i].hash, &contents->blocks[i]))
-			contents->blocks[i] = MD_SWAP_NOT_TAKEN;
-	}
-}
-
-static enum md_status refuse(const struct md_swap_contents *contents, struct md_swap_pool *pool, struct md_error *err)
-{
-	uint64_t missing = 0;
-	for (size_t i = 0; i < contents->block_count; i++)
-		missing += contents->blocks[i] == MD_SWAP_NOT_TAKEN ? MD_SWAP_BLOCK : 0;
-	return md_error_set(err, MD_ERR_NO_MEMORY,
-			    "the pool is too small: it has %" PRIu64 " bytes, and %" PRIu64
-			    " more are needed (medusa-swap run --pool-bytes, or the size of the pool that engines "
-			    "share)",
-			    md_swap_pool_count(pool).blocks * (uint64_t)MD_SWAP_BLOCK, missing);
-}
-
-enum md_status md_swap_contents_reserve(struct md_swap_contents *contents, struct md_swap_pool *pool,
-					const struct md_hash *zeros, struct md_error *err)
-{
-	find_all(contents, pool, zeros);
-	for (size_t i = 0; i < contents->block_count; i++) {
-		struct md_error full = {0};
-		if (contents->blocks[i] != MD_SWAP_NOT_TAKEN)
-			continue;
-		if (md_swap_pool_take(pool, &contents->hashes[i].hash, &contents->blocks[i], &contents->fresh[i],
-				      &full) != MD_OK)
-			return refuse(contents, pool, err);
-	}
 	return MD_OK;
 }

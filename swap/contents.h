@@ -43,10 +43,18 @@ enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct m
 				     struct md_error *err);
 /*
  * Finds a block of the pool for each block that is not zero (zeros: the hash of a zero block): one that has these bytes, or
- * a fresh one. MD_ERR_NO_MEMORY says how many bytes are missing.
+ * a fresh one, for which blocks of other engines are moved to the pool's spill file if need be. MD_ERR_NO_MEMORY says how
+ * many bytes are missing, before anything was moved; or that the file cannot be written.
  */
 enum md_status md_swap_contents_reserve(struct md_swap_contents *contents, struct md_swap_pool *pool,
-					const struct md_hash *zeros, struct md_error *err);
+					const struct md_hash *zeros, struct md_swap_report *report,
+					struct md_error *err);
+/*
+ * Finds where the blocks are now; they may have been moved while this owner of the pool rested. *spilled: some are in the
+ * spill file. MD_ERR_CORRUPT: the pool does not know one any more.
+ */
+enum md_status md_swap_contents_locate(struct md_swap_contents *contents, struct md_swap_pool *pool, bool *spilled,
+				       struct md_error *err);
 
 /*
  * Copies fresh blocks of all parts to the pool, or blocks of parts that are empty from the pool, and waits. *copied and
@@ -68,6 +76,14 @@ enum md_status md_swap_contents_copy_part(const struct md_swap_contents *content
 					  struct md_swap_report *report, struct md_error *err);
 enum md_status md_swap_contents_wait(const struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err);
+/*
+ * The same for blocks in the spill file, through page-locked memory; called by md_swap_contents_copy. On the way to the
+ * device, what has come is hashed and compared: MD_ERR_CORRUPT names the place in the file. What fits into the pool's
+ * memory is kept there, too.
+ */
+enum md_status md_swap_contents_copy_spilled(const struct md_swap_contents *contents, struct md_swap_links *links,
+					     enum md_swap_direction direction, struct md_swap_report *report,
+					     struct md_error *err);
 /*
  * After a failure, before memory is unmapped or blocks are given back: waits for what may still be under way, as when
  * the wait itself has failed.

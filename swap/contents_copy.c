@@ -5,6 +5,8 @@
 
 static bool is_copied(const struct md_swap_contents *contents, size_t block, enum md_swap_direction direction)
 {
+	if (md_swap_is_spilled(contents->blocks[block]))
+		return false;
 	return direction == MD_SWAP_TO_DEVICE ? contents->blocks[block] < MD_SWAP_ZERO : contents->fresh[block];
 }
 
@@ -28,7 +30,7 @@ static enum md_status copy_blocks(const struct md_swap_contents *contents, const
 			report->zero += at->size;
 			if (run->direction == MD_SWAP_TO_DEVICE)
 				MD_FORWARD(md_swap_link_zero(run->links, run->link, at->address, at->size, err));
-		} else {
+		} else if (!contents->fresh[i] && run->direction == MD_SWAP_TO_HOST) {
 			report->hashed_equal += at->size;
 		}
 	}
@@ -109,6 +111,8 @@ enum md_status md_swap_contents_copy(const struct md_swap_contents *contents, st
 		if (part->count && (direction == MD_SWAP_TO_HOST || part->place == MD_SWAP_EMPTY))
 			status = md_swap_contents_copy_part(contents, part, links, direction, report, err);
 	}
+	if (status == MD_OK)
+		status = md_swap_contents_copy_spilled(contents, links, direction, report, err);
 	waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
 	return status == MD_OK ? waited : status;
 }

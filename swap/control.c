@@ -26,6 +26,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/leave.h"
+#include "swap/pool_spill.h"
 #include "swap/pulse.h"
 #include "swap/sharing.h"
 #include "swap/wire.h"
@@ -56,8 +57,8 @@ struct control {
 	struct md_descriptor kept; /* the wire's, which the engine may have closed */
 	struct md_swap_pool *pool;
 	struct md_swap_exchange *exchange;
-	uint64_t told;  /* bytes that medusa-swap run knows of */
-	unsigned ticks; /* steps of an arrival */
+	uint64_t told, told_spilled; /* bytes that medusa-swap run knows of, and of these those in the spill file */
+	unsigned ticks;              /* steps of an arrival */
 	bool released, troubled;
 	bool full; /* the driver has a checkpoint of this process, or may have one: its calls wait */
 	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
@@ -111,12 +112,14 @@ static void put_report(struct md_json *json, const struct md_swap_report *report
 	md_json_number(json, "discarded", report->discarded);
 	md_json_number(json, "resident", report->resident);
 	md_json_number(json, "coming_at_open", report->coming);
+	md_json_number(json, "spilled", report->spilled);
 	md_json_number(json, "ns_quiesce", report->ns_quiesce);
 	md_json_number(json, "ns_hash", report->ns_hash);
 	md_json_number(json, "ns_lock", report->ns_lock);
 	md_json_number(json, "ns_copy", report->ns_copy);
 	md_json_number(json, "ns_unmap", report->ns_unmap);
 	md_json_number(json, "ns_map", report->ns_map);
+	md_json_number(json, "ns_spill", report->ns_spill);
 	md_json_number(json, "ns_total", report->ns_total);
 	put_links(json, report);
 }
@@ -143,6 +146,8 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "out", totals.out);
 	md_json_number(json, "stays", totals.resident);
 	md_json_number(json, "kept", totals.kept);
+	c->told_spilled = md_swap_pool_spilled(c->pool);
+	md_json_number(json, "in_file", c->told_spilled);
 	md_json_text(json, "gpu", c->gpu);
 	md_json_number(json, "gpus", c->gpus);
 	put_arrival(json);
@@ -397,11 +402,11 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 		return md_error_set(err, MD_ERR_INVALID, "medusa-swap run refused: %s",
 				    md_swap_message_text(&message, "message"));
 	if (c->pool)
-		return MD_OK;
+		return md_swap_pool_renew_spill(c->pool, c->wire.passed_too, err);
 	if (c->wire.passed < 0)
 		return md_error_set(err, MD_ERR_CORRUPT,
 				    "the answer of medusa-swap run came without the descriptor of the pool");
-	MD_FORWARD(md_swap_pool_open(c->wire.passed, &c->pool, err));
+	MD_FORWARD(md_swap_pool_open_spilling(c->wire.passed, c->wire.passed_too, &c->pool, err));
 	return md_swap_exchange_create(&below, c->pool, &c->exchange, err);
 }
 
@@ -418,7 +423,9 @@ static enum md_status join(struct control *c, struct md_error *err)
 		status = take_pool(c, err);
 	if (c->wire.passed >= 0)
 		close(c->wire.passed);
-	c->wire.passed = -1;
+	if (c->wire.passed_too >= 0)
+		close(c->wire.passed_too);
+	c->wire.passed = c->wire.passed_too = -1;
 	return status == MD_OK ? tell(c, err) : status;
 }
 
@@ -475,7 +482,7 @@ static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 	struct md_swap_totals totals;
 	struct md_error none = {0};
 	md_swap_memory_totals(&totals);
-	if (totals.swappable == c->told)
+	if (totals.swappable == c->told && md_swap_pool_spilled(c->pool) == c->told_spilled)
 		return MD_OK;
 	if (!c->full && !c->gpus)
 		find_gpus(c, &none);
@@ -581,7 +588,7 @@ static void start(void)
 		return;
 	control.pool = NULL; /* in a child: its parent's */
 	control.exchange = NULL;
-	control.told = 0;
+	control.told = control.told_spilled = 0;
 	control.released = control.full = false;
 	control.gpus = 0;
 	*control.gpu = '\0';

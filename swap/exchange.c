@@ -15,6 +15,7 @@
 #include "swap/arrival.h"
 #include "swap/contents.h"
 #include "swap/elsewhere.h"
+#include "swap/pool_spill.h"
 #include "swap/pulse.h"
 #include "swap/reach.h"
 
@@ -29,6 +30,7 @@ struct md_swap_exchange {
 	struct md_hash zeros;             /* of a block of zeros */
 	struct md_swap_leads leads;
 	size_t looked; /* blocks of the contents that have been looked through for addresses */
+	uint8_t *room; /* of a block that is looked through while it may be moved; NULL: not yet */
 	bool out, arriving;
 };
 
@@ -63,6 +65,7 @@ void md_swap_exchange_destroy(struct md_swap_exchange *exchange)
 	md_swap_links_finish(&exchange->links);
 	md_swap_contents_finish(&exchange->contents, exchange->pool);
 	md_swap_leads_finish(&exchange->leads);
+	free(exchange->room);
 	free(exchange);
 }
 
@@ -101,12 +104,17 @@ static bool look(struct md_swap_exchange *x, uint64_t bytes)
 {
 	const struct md_swap_contents *contents = &x->contents;
 	uint64_t looked_at = 0;
+	x->room = x->room ? x->room : malloc(MD_SWAP_BLOCK);
+	if (!x->room)
+		return false;
 	for (; x->looked < contents->block_count && looked_at < bytes; x->looked++) {
 		const struct md_hash_range *at = &contents->hashes[x->looked];
 		uint32_t block = contents->blocks[x->looked];
-		if (block >= MD_SWAP_ZERO || md_swap_leads_find(&x->leads, &at->hash))
+		const void *data;
+		if (block >= MD_SWAP_ZERO || md_swap_is_spilled(block) || md_swap_leads_find(&x->leads, &at->hash))
 			continue;
-		if (!md_swap_leads_scan(&x->leads, &at->hash, md_swap_pool_bytes(x->pool, block), at->size))
+		data = md_swap_pool_peek(x->pool, &at->hash, block, x->room);
+		if (data && !md_swap_leads_scan(&x->leads, &at->hash, data, at->size))
 			return false;
 		looked_at += at->size;
 	}
@@ -267,16 +275,22 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 		return md_error_set(err, MD_ERR_INVALID,
 				    "neighbours cannot fill memory while the engine uses it: ask for overlap or for "
 				    "neighbours, not for both");
+	bool spilled = false;
 	if (settings->overlap && settings->verify)
 		return md_error_set(
 		    err, MD_ERR_INVALID,
 		    "memory cannot be verified while the engine uses it: ask for verify or for overlap, "
 		    "not for both");
-	if (settings->overlap)
+	MD_FORWARD(md_swap_contents_locate(&x->contents, x->pool, &spilled, err));
+	if (spilled && carrying->wanted) {
+		carrying->wanted = false;
+		snprintf(carrying->why, sizeof(carrying->why), "part of the memory lies in the pool's spill file");
+	}
+	if (settings->overlap && !spilled)
 		look(x, LOOK_AT_IN);
 	MD_FORWARD(map_all(x, report, err));
 	report->ns_map = md_clock_ns() - began;
-	if (settings->overlap)
+	if (settings->overlap && !spilled)
 		return let_arrive(x, report, err);
 	MD_FORWARD(fill_all(x, settings->verify, carrying, report, err));
 	report->resident = x->contents.resident;
@@ -295,8 +309,11 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 	if (!exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
 	exchange->links.cannot_lock = false;
+	md_swap_pool_work(exchange->pool);
 	md_swap_carry_init(&carrying, settings->carrier);
 	enum md_status status = bring_back(exchange, settings, &carrying, &done, err);
+	if (status != MD_OK)
+		md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	md_swap_carry_finish(&carrying);
 	if (status != MD_OK)
@@ -355,7 +372,7 @@ static enum md_status save(struct md_swap_exchange *x, struct md_swap_report *re
 	hashed = md_clock_ns();
 	report->ns_hash = hashed - began;
 	report->discarded = discard(x);
-	MD_FORWARD(md_swap_contents_reserve(&x->contents, x->pool, &x->zeros, err));
+	MD_FORWARD(md_swap_contents_reserve(&x->contents, x->pool, &x->zeros, report, err));
 	MD_FORWARD(md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_HOST, report, err));
 	for (size_t i = 0; i < x->contents.block_count; i++)
 		if (x->contents.fresh[i])
@@ -427,6 +444,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	}
 	exchange->out = true;
 	note_regions(exchange);
+	md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	*report = done;
 	return MD_OK;

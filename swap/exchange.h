@@ -28,8 +28,9 @@ struct md_swap_below {
 struct md_swap_settings {
 	uint64_t deadline_ns; /* how long the engine's work may take to end */
 	bool verify;          /* in: hash what came back, and compare */
-	bool overlap;         /* in: the gate opens before the bytes are there; not with verify, nor with a carrier */
-	struct md_swap_carrier *carrier; /* in: takes a part of the bytes; NULL: none */
+	bool
+	    overlap; /* in: the gate opens before the bytes are there; not with verify, nor with a carrier, nor where a block is spilled */
+	struct md_swap_carrier *carrier; /* in: takes a part of the bytes, unless a block is spilled; NULL: none */
 };
 
 struct md_swap_report {
@@ -40,7 +41,9 @@ struct md_swap_report {
 	uint64_t discarded;    /* not saved, since the engine does not need them: zero when the memory is in again */
 	uint64_t resident;     /* stay on the device */
 	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
+	uint64_t spilled;      /* bytes that were written to the pool's spill file, or read from it */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
+	uint64_t ns_spill; /* of writing and reading the file; within ns_copy */
 	/* of `copied`, bytes that came over links of neighbours */
 	uint32_t links;
 	uint64_t by_link[MD_CARRY_LINKS];
@@ -79,7 +82,7 @@ bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext conte
 
 /*
  * Takes away all memory that can go. After a failure nothing has changed and the engine runs on: MD_ERR_TIMEOUT (its work
- * did not end), MD_ERR_NO_MEMORY (the pool is too small; the message says by how much), MD_ERR_DRIVER. If bringing memory
+ * did not end), MD_ERR_NO_MEMORY (the pool is too small; the message says by how much, or its spill file fails), MD_ERR_DRIVER. If bringing memory
  * back after a failure has failed, too, md_swap_exchange_is_out() is true, and md_swap_in() can be tried again.
  */
 enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
@@ -91,7 +94,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 enum md_status md_swap_exchange_detach(struct md_swap_exchange *exchange, struct md_error *err);
 /*
  * Gives it back. On failure the memory is out as before: MD_ERR_DRIVER_MEMORY says how much is missing; MD_ERR_CORRUPT
- * when verification found a difference.
+ * when verification found a difference, or a block of the spill file has other bytes than it had or cannot be read.
  */
 enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
 			  struct md_swap_report *report, struct md_error *err);

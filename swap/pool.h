@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory that holds blocks of device memory by their hash: one memfd, mapped by all processes of an engine, or of several. */
+/*
+ * Host memory that holds blocks of device memory by their hash: one memfd, mapped by all processes of an engine, or of
+ * several. Behind it there may be a file (pool_spill.h).
+ */
 #ifndef MD_SWAP_POOL_H
 #define MD_SWAP_POOL_H
 
@@ -14,6 +17,13 @@
 #define MD_SWAP_POOL_OWNERS 256u       /* processes that map a pool at a time */
 #define MD_SWAP_POOL_BLOCKS (1u << 20) /* of the largest pool: 2 TiB */
 
+#define MD_SWAP_SPILLED (1u << 30) /* numbers of blocks of the spill file begin here */
+
+static inline bool md_swap_is_spilled(uint32_t block)
+{
+	return block >= MD_SWAP_SPILLED && block < MD_SWAP_SPILLED + (1u << 29);
+}
+
 /*
  * A process that maps a pool is an owner. A block is held as long as an owner has a reference to it. A filled block that
  * is not held is kept as a cache until its room is needed, so that an engine finds weights there that have not changed.
@@ -21,9 +31,17 @@
  */
 struct md_swap_pool;
 
-struct md_swap_pool_counts {
-	uint32_t blocks; /* of the pool: held + cached + free */
+struct md_swap_spill_file;
+
+struct md_swap_tier_counts {
+	uint32_t blocks; /* held + cached + free */
 	uint32_t held, cached, free;
+};
+
+struct md_swap_pool_counts {
+	uint32_t blocks; /* in memory: held + cached + free */
+	uint32_t held, cached, free;
+	struct md_swap_tier_counts spill; /* in the spill file; all 0 where there is none */
 	uint32_t owners;
 };
 
@@ -32,11 +50,20 @@ struct md_swap_pool_counts {
  * most that there can be.
  */
 enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err);
+/* The same with a spill file behind it, which must be handed to all owners beside the pool. */
+enum md_status md_swap_pool_create_spilling(uint64_t bytes, const struct md_swap_spill_file *spill, int *fd,
+					    struct md_error *err);
 /*
  * Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_VERSION, MD_ERR_INVALID: it
  * is no pool, or could be made smaller; MD_ERR_BUSY: too many owners.
  */
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err);
+/*
+ * The same with the descriptor of its spill file, which may be closed then. -1: the pool must have none;
+ * MD_SWAP_WITHOUT_FILE: this owner uses nothing but blocks in memory, which others hold.
+ */
+#define MD_SWAP_WITHOUT_FILE (-2)
+enum md_status md_swap_pool_open_spilling(int fd, int spill_fd, struct md_swap_pool **pool, struct md_error *err);
 /*
  * What the pool's header says, without becoming an owner and without the lock, which a process that is stopped may hold:
  * numbers of a moment. owners is 0. Fails as md_swap_pool_open does.
@@ -45,7 +72,10 @@ enum md_status md_swap_pool_look(int fd, struct md_swap_pool_counts *counts, str
 /* Gives back all that this owner holds. NULL is allowed. */
 void md_swap_pool_close(struct md_swap_pool *pool);
 
-/* The filled block with this hash, with one more reference of this owner. False: there is none. */
+/*
+ * The filled block with this hash, with one more reference of this owner; in the spill file only if it is not in memory.
+ * False: there is none.
+ */
 bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block);
 /*
  * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh blocks
@@ -58,6 +88,7 @@ enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash
 void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block);
 /* Drops one reference. A fresh block that was not filled becomes free. */
 void md_swap_pool_give(struct md_swap_pool *pool, uint32_t block);
+/* Of a block in memory. */
 void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block);
 /* Whether this process has the pool mapped at the address. */
 bool md_swap_pool_is_at(const struct md_swap_pool *pool, uint64_t address);

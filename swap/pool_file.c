@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of a pool: makes and maps the file, gives it pages, and lists the processes that map it. */
+/* The memory of a pool: makes and maps the memfd, gives it pages, and lists the processes that map it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,15 +31,15 @@ static uint64_t align_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-static struct md_swap_pool_layout layout_of(uint32_t blocks)
+static struct md_swap_pool_layout layout_of(uint32_t blocks, uint32_t spill)
 {
-	struct md_swap_pool_layout l = {.blocks = blocks, .buckets = 64};
-	while (l.buckets < blocks)
+	struct md_swap_pool_layout l = {.blocks = blocks, .all = blocks + spill, .buckets = 64};
+	while (l.buckets < l.all)
 		l.buckets *= 2;
 	l.blocks_at = align_up(sizeof(struct md_swap_pool_head), PAGE);
-	l.buckets_at = align_up(l.blocks_at + blocks * sizeof(struct md_swap_pool_block), PAGE);
+	l.buckets_at = align_up(l.blocks_at + l.all * sizeof(struct md_swap_pool_block), PAGE);
 	l.refs_at = align_up(l.buckets_at + l.buckets * sizeof(uint32_t), PAGE);
-	l.bytes_at = align_up(l.refs_at + (uint64_t)MD_SWAP_POOL_OWNERS * blocks * sizeof(uint32_t), MD_SWAP_BLOCK);
+	l.bytes_at = align_up(l.refs_at + (uint64_t)MD_SWAP_POOL_OWNERS * l.all * sizeof(uint32_t), MD_SWAP_BLOCK);
 	l.size = l.bytes_at + blocks * MD_SWAP_BLOCK;
 	return l;
 }
@@ -91,6 +91,15 @@ static void unmap_pool(struct md_swap_pool *pool)
 
 /* ---- making ---- */
 
+static void init_spill(struct md_swap_pool_head *head, const struct md_swap_spill_file *spill)
+{
+	head->spill.blocks = head->tiers[MD_SWAP_TIER_FILE].free = spill->blocks;
+	head->spill.direct = spill->direct;
+	head->spill.device = spill->kept.device;
+	head->spill.inode = spill->kept.inode;
+	memcpy(head->spill.path, spill->path, sizeof(spill->path));
+}
+
 static void init_head(struct md_swap_pool_head *head, uint32_t blocks)
 {
 	pthread_mutexattr_t kind;
@@ -100,24 +109,32 @@ static void init_head(struct md_swap_pool_head *head, uint32_t blocks)
 	pthread_mutex_init(&head->lock, &kind);
 	pthread_mutex_init(&head->populating, &kind);
 	pthread_mutexattr_destroy(&kind);
-	head->blocks = head->free = blocks;
+	head->blocks = head->tiers[MD_SWAP_TIER_MEMORY].free = blocks;
 	head->version = MD_SWAP_POOL_VERSION;
 	head->magic = MD_SWAP_POOL_MAGIC;
 }
 
 enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err)
 {
+	return md_swap_pool_create_spilling(bytes, NULL, fd, err);
+}
+
+enum md_status md_swap_pool_create_spilling(uint64_t bytes, const struct md_swap_spill_file *spill, int *fd,
+					    struct md_error *err)
+{
 	uint64_t blocks = bytes / MD_SWAP_BLOCK + (bytes < MD_SWAP_BLOCK);
 	if (blocks > MD_SWAP_POOL_BLOCKS)
 		return md_error_set(err, MD_ERR_TOO_LARGE,
 				    "a pool of %" PRIu64 " bytes: it may have %" PRIu64 " at most", bytes,
 				    MD_SWAP_POOL_BLOCKS * (uint64_t)MD_SWAP_BLOCK);
-	struct md_swap_pool pool = {.layout = layout_of((uint32_t)blocks)};
+	struct md_swap_pool pool = {.layout = layout_of((uint32_t)blocks, spill ? spill->blocks : 0)};
 	MD_AUTO_FD int file = memfd_create(NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0 || ftruncate(file, (off_t)pool.layout.size) || fcntl(file, F_ADD_SEALS, SEALS))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "a pool of %" PRIu64 " bytes: %s", bytes, strerror(errno));
 	MD_FORWARD(map_pool(file, &pool, err));
 	init_head(pool.head, (uint32_t)blocks);
+	if (spill)
+		init_spill(pool.head, spill);
 	unmap_pool(&pool);
 	*fd = md_steal_fd(&file);
 	return MD_OK;
@@ -191,14 +208,15 @@ static enum md_status read_layout(int fd, struct md_swap_pool *pool, struct md_e
 	if (head.version != MD_SWAP_POOL_VERSION)
 		return md_error_set(err, MD_ERR_VERSION, "the pool has version %u, this Medusa knows version %u",
 				    head.version, MD_SWAP_POOL_VERSION);
-	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS || (uint64_t)info.st_size != layout_of(head.blocks).size)
+	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS || head.spill.blocks > MD_SWAP_SPILL_BLOCKS ||
+	    (uint64_t)info.st_size != layout_of(head.blocks, head.spill.blocks).size)
 		return md_error_set(err, MD_ERR_CORRUPT,
 				    "the pool's header says %u blocks, but its file has %" PRIu64 " bytes", head.blocks,
 				    (uint64_t)info.st_size);
 	int seals = fcntl(fd, F_GET_SEALS); /* -1, which has all bits, of a file that cannot be sealed */
 	if (seals < 0 || (seals & SEALS) != SEALS)
 		return md_error_set(err, MD_ERR_INVALID, "the pool's file is not sealed against being made smaller");
-	pool->layout = layout_of(head.blocks);
+	pool->layout = layout_of(head.blocks, head.spill.blocks);
 	pool->inode = info.st_ino;
 	return MD_OK;
 }
@@ -225,15 +243,24 @@ static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *e
 
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err)
 {
+	return md_swap_pool_open_spilling(fd, -1, pool, err);
+}
+
+enum md_status md_swap_pool_open_spilling(int fd, int spill_fd, struct md_swap_pool **pool, struct md_error *err)
+{
 	struct md_swap_pool *made = calloc(1, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the handle of a pool");
+	made->spill = MD_SWAP_NO_SPILL;
 	enum md_status status = read_layout(fd, made, err);
 	if (status == MD_OK)
 		status = map_pool(fd, made, err);
 	if (status == MD_OK)
+		status = md_swap_pool_keep_spill(made, spill_fd, err);
+	if (status == MD_OK)
 		status = become_owner(made, err);
 	if (status != MD_OK) {
+		md_swap_spill_close(&made->spill);
 		unmap_pool(made);
 		free(made);
 		return status;
@@ -249,10 +276,8 @@ enum md_status md_swap_pool_look(int fd, struct md_swap_pool_counts *counts, str
 	MD_FORWARD(read_layout(fd, &pool, err));
 	if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head))
 		return md_error_set(err, MD_ERR_IO, "the pool's header: %s", strerror(errno));
-	uint32_t blocks = pool.layout.blocks, free_blocks = head.free < blocks ? head.free : blocks;
-	uint32_t cached = head.cached < blocks - free_blocks ? head.cached : blocks - free_blocks;
-	*counts = (struct md_swap_pool_counts){
-	    .blocks = blocks, .free = free_blocks, .cached = cached, .held = blocks - free_blocks - cached};
+	*counts = (struct md_swap_pool_counts){0};
+	md_swap_pool_count_tiers(&head, &pool.layout, counts);
 	return MD_OK;
 }
 
@@ -264,6 +289,7 @@ void md_swap_pool_close(struct md_swap_pool *pool)
 	md_swap_pool_drop_all(pool);
 	pool->head->owners[pool->owner].used = false;
 	md_swap_pool_unlock(pool);
+	md_swap_spill_close(&pool->spill);
 	unmap_pool(pool);
 	free(pool);
 }
@@ -355,6 +381,8 @@ bool md_swap_pool_empty(struct md_swap_pool *pool)
 		madvise(pool->bytes, pool->layout.blocks * MD_SWAP_BLOCK, MADV_REMOVE);
 	}
 	md_swap_pool_unlock(pool);
+	if (alone)
+		md_swap_pool_punch(pool);
 	return alone;
 }
 

@@ -125,6 +125,8 @@ static void read_report(const struct md_swap_message *answer, struct medusa_swap
 	    .restore_ns = md_swap_message_number(answer, "ns_restore"),
 	    .driver_unlock_ns = md_swap_message_number(answer, "ns_unlock"),
 	    .neighbour_bytes = md_swap_message_number(answer, "copied_by_neighbours"),
+	    .spilled = md_swap_message_number(answer, "spilled"),
+	    .spill_ns = md_swap_message_number(answer, "ns_spill"),
 	};
 }
 
@@ -149,6 +151,9 @@ static void read_engine(const struct md_swap_message *answer, struct medusa_swap
 	    .ins = md_swap_message_number(answer, "ins"),
 	    .processes_silent = md_swap_message_number(answer, "engines_silent"),
 	    .full = md_swap_message_number(answer, "full") != 0,
+	    .in_file = md_swap_message_number(answer, "in_file"),
+	    .spill_bytes = md_swap_message_number(answer, "spill_bytes"),
+	    .spill_held = md_swap_message_number(answer, "spill_held"),
 	};
 	const char *name = md_swap_message_text(answer, "name");
 	size_t length = strnlen(name, sizeof(engine->name) - 1);

@@ -18,33 +18,45 @@
 void md_swap_wire_init(struct md_swap_wire *wire, int fd)
 {
 	wire->fd = fd;
-	wire->passed = -1;
+	wire->passed = wire->passed_too = -1;
 	wire->used = 0;
+}
+
+static void close_passed(struct md_swap_wire *wire)
+{
+	if (wire->passed >= 0)
+		close(wire->passed);
+	if (wire->passed_too >= 0)
+		close(wire->passed_too);
+	wire->passed = wire->passed_too = -1;
 }
 
 void md_swap_wire_finish(struct md_swap_wire *wire)
 {
 	if (wire->fd >= 0)
 		close(wire->fd);
-	if (wire->passed >= 0)
-		close(wire->passed);
+	close_passed(wire);
 	md_swap_wire_init(wire, -1);
 }
 
 /* ---- reading ---- */
 
-/* One descriptor is kept; a peer that sends more gets them closed. */
+/* The two first ones of the last message are kept; others are closed. */
 static void keep_passed(struct md_swap_wire *wire, struct msghdr *header)
 {
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(header); at; at = CMSG_NXTHDR(header, at)) {
 		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
 			continue;
+		close_passed(wire);
 		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= at->cmsg_len; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(at) + i * sizeof(fd), sizeof(fd));
-			if (wire->passed >= 0)
-				close(wire->passed);
-			wire->passed = fd;
+			if (wire->passed < 0)
+				wire->passed = fd;
+			else if (wire->passed_too < 0)
+				wire->passed_too = fd;
+			else
+				close(fd);
 		}
 	}
 }
@@ -156,23 +168,24 @@ enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_err
 	return MD_OK;
 }
 
-static enum md_status send_all(int fd, const char *text, size_t size, int passed, struct md_error *err)
+static enum md_status send_all(int fd, const char *text, size_t size, const int passed[2], struct md_error *err)
 {
 	union {
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr aligned;
 	} control = {.bytes = {0}};
+	size_t count = passed[0] < 0 ? 0 : passed[1] < 0 ? 1 : 2;
 	while (size) {
 		struct iovec part = {(char *)text, size};
 		struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-		if (passed >= 0) {
+		if (count) {
 			header.msg_control = control.bytes;
-			header.msg_controllen = sizeof(control.bytes);
+			header.msg_controllen = CMSG_SPACE(count * sizeof(int));
 			struct cmsghdr *at = CMSG_FIRSTHDR(&header);
 			at->cmsg_level = SOL_SOCKET;
 			at->cmsg_type = SCM_RIGHTS;
-			at->cmsg_len = CMSG_LEN(sizeof(int));
-			memcpy(CMSG_DATA(at), &passed, sizeof(passed));
+			at->cmsg_len = CMSG_LEN(count * sizeof(int));
+			memcpy(CMSG_DATA(at), passed, count * sizeof(int));
 		}
 		ssize_t sent = sendmsg(fd, &header, MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
@@ -181,13 +194,20 @@ static enum md_status send_all(int fd, const char *text, size_t size, int passed
 			return md_error_set(err, MD_ERR_IO, "sending a message: %s", strerror(errno));
 		text += sent;
 		size -= (size_t)sent;
-		passed = -1;
+		count = 0;
 	}
 	return MD_OK;
 }
 
 enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err)
 {
+	return md_swap_letter_send_both(letter, fd, passed, -1, err);
+}
+
+enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, int passed, int passed_too,
+					struct md_error *err)
+{
+	const int both[2] = {passed, passed_too};
 	enum md_status status;
 	md_json_end(&letter->json);
 	bool written = !ferror(letter->out);
@@ -198,7 +218,7 @@ enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int pa
 		status = md_error_set(err, MD_ERR_TOO_LARGE, "a message of %zu bytes, at most %u", letter->size,
 				      MD_SWAP_LINE);
 	else
-		status = send_all(fd, letter->text, letter->size, passed, err);
+		status = send_all(fd, letter->text, letter->size, both, err);
 	free(letter->text);
 	*letter = (struct md_swap_letter){0};
 	return status;

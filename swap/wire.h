@@ -15,19 +15,20 @@
  */
 #define MD_SWAP_PROTOCOL 2u
 #define MD_SWAP_LINE 4096u /* bytes, with the line break */
-#define MD_SWAP_FIELDS 64u /* of a message */
+#define MD_SWAP_FIELDS 96u /* of a message */
 
 /* ---- a connection: what came, and has not been read ---- */
 
 struct md_swap_wire {
 	int fd;
-	int passed; /* a descriptor that came along, or -1; the reader takes it */
+	int passed,
+	    passed_too; /* descriptors that came along, the first and the second, or -1; the reader takes them */
 	size_t used;
 	char bytes[MD_SWAP_LINE + 1];
 };
 
 void md_swap_wire_init(struct md_swap_wire *wire, int fd);
-/* Closes both descriptors. */
+/* Closes all descriptors. */
 void md_swap_wire_finish(struct md_swap_wire *wire);
 /*
  * Reads the bytes that have come, without waiting. MD_ERR_TRUNCATED: the peer has closed; MD_ERR_TOO_LARGE: a line is
@@ -72,6 +73,9 @@ enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_err
  * gone.
  */
 enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err);
+/* The same with two descriptors; the second may be -1. */
+enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, int passed, int passed_too,
+					struct md_error *err);
 
 /* ---- connecting ---- */
 

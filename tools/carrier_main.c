@@ -255,7 +255,8 @@ int md_swap_carrier_main(void)
 	unsetenv("CUDA_INJECTION64_PATH");
 	md_swap_wire_init(&carrier.wire, MD_SWAP_CHILD_CONNECTION);
 	carrier.session = -1;
-	enum md_status status = md_swap_pool_open(MD_SWAP_CHILD_BESIDE, &carrier.pool, &err);
+	enum md_status status =
+	    md_swap_pool_open_spilling(MD_SWAP_CHILD_BESIDE, MD_SWAP_WITHOUT_FILE, &carrier.pool, &err);
 	close(MD_SWAP_CHILD_BESIDE);
 	if (status == MD_OK)
 		status = md_lanes_init(&carrier.lanes, carrier.pool, &err);

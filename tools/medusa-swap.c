@@ -22,7 +22,8 @@
 
 #define DEADLINE_S "10"
 
-static const char *name, *pool_size, *pool_fd, *artifact, *device, *method, *gpu, *deadline;
+static const char *name, *pool_size, *pool_fd, *spill, *spill_size, *spill_fd, *artifact, *device, *method, *gpu,
+    *deadline;
 static bool verify, overlap, neighbours, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
@@ -35,6 +36,18 @@ static const struct md_option options[] = {
      .argument = "N",
      .value = &pool_fd,
      .help = "run: use the pool that this descriptor has, which several engines share."},
+    {.name = "spill",
+     .argument = "DIR",
+     .value = &spill,
+     .help = "run: a file there takes what the pool has no room for."},
+    {.name = "spill-bytes",
+     .argument = "BYTES",
+     .value = &spill_size,
+     .help = "run: the most that the file takes; default: half of what is free in DIR."},
+    {.name = "spill-fd",
+     .argument = "N",
+     .value = &spill_fd,
+     .help = "run: with --pool-fd, the descriptor of that pool's spill file."},
     {.name = "artifact",
      .argument = "X.medusa",
      .value = &artifact,
@@ -75,7 +88,8 @@ static const struct md_command command = {
     .exit_notes = "run: once CMD has been started, the exit code is its own.\n"
 		  "out, in, release: 0 also if the memory is there already; 1 means refused, and nothing has changed; "
 		  "3 means that "
-		  "there is no such engine to ask; 6 (out): refused, because the pool has too little room.\n",
+		  "there is no such engine to ask; 6 (out): refused, because the pool has too little room, or its "
+		  "spill file cannot be written.\n",
 };
 
 /* ---- which option belongs to which verb ---- */
@@ -88,6 +102,9 @@ static const struct {
     {"name", "run", ""},
     {"pool-bytes", "run", ""},
     {"pool-fd", "run", ""},
+    {"spill", "run", ""},
+    {"spill-bytes", "run", ""},
+    {"spill-fd", "run", ""},
     {"artifact", "run", ""},
     {"deadline", "out", "out"},
     {"verify", "in", ""},
@@ -201,22 +218,48 @@ static const char *name_of(const char *program)
 	return made;
 }
 
-/* The engine does not inherit the descriptor: its processes get the pool when they ask for it. -1 to go on, else an exit code. */
-static int take_pool(struct md_swap_serve_pool *pool)
+/* The engine does not inherit a descriptor: its processes get both when they ask for them. -1 to go on, else an exit code. */
+static int take_descriptor(const char *option, const char *text, int *taken)
 {
 	char *end;
-	if (!pool_fd)
+	if (!text)
 		return -1;
 	errno = 0;
-	long fd = strtol(pool_fd, &end, 10);
-	if (errno || end == pool_fd || *end || fd < 0 || fd > INT_MAX)
-		return md_options_usage_error(&command, "--pool-fd: \"%s\" is not a number of a descriptor", pool_fd);
+	long fd = strtol(text, &end, 10);
+	if (errno || end == text || *end || fd < 0 || fd > INT_MAX)
+		return md_options_usage_error(&command, "%s: \"%s\" is not a number of a descriptor", option, text);
 	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC)) {
-		md_options_say(&command, "--pool-fd %s: no such descriptor is open", pool_fd);
+		md_options_say(&command, "%s %s: no such descriptor is open", option, text);
 		return MD_EXIT_INPUT;
 	}
-	pool->fd = (int)fd;
+	*taken = (int)fd;
 	return -1;
+}
+
+/* -1 to go on, else an exit code. */
+static int choose_pool(struct md_swap_serve_pool *pool)
+{
+	if (pool_size && pool_fd)
+		return md_options_usage_error(&command, "--pool-bytes and --pool-fd: choose one");
+	if (pool_fd && (spill || spill_size))
+		return md_options_usage_error(
+		    &command, "--spill and --spill-bytes are for a pool of its own: with --pool-fd, give "
+			      "--spill-fd");
+	if (spill_fd && !pool_fd)
+		return md_options_usage_error(&command, "--spill-fd: only with --pool-fd");
+	if (spill_size && !spill)
+		return md_options_usage_error(&command, "--spill-bytes: only with --spill");
+	pool->bytes = pool_size ? parse_bytes(pool_size) : half_of_free();
+	if (!pool->bytes)
+		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is not a number of bytes, such as 64G",
+					      pool_size);
+	pool->spill = spill;
+	pool->spill_bytes = spill_size ? parse_bytes(spill_size) : 0;
+	if (spill_size && !pool->spill_bytes)
+		return md_options_usage_error(&command, "--spill-bytes: \"%s\" is not a number of bytes, such as 500G",
+					      spill_size);
+	int result = take_descriptor("--pool-fd", pool_fd, &pool->fd);
+	return result >= 0 ? result : take_descriptor("--spill-fd", spill_fd, &pool->spill_fd);
 }
 
 static int report_start(struct md_error *err)
@@ -229,7 +272,8 @@ static int report_start(struct md_error *err)
 
 static int start_engine(char *const argv[])
 {
-	struct md_swap_serve_pool pool = {.fd = -1, .populated = pool_size != NULL, .neighbours = neighbours};
+	struct md_swap_serve_pool pool = {
+	    .fd = -1, .spill_fd = -1, .populated = pool_size != NULL, .neighbours = neighbours};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;
@@ -239,13 +283,7 @@ static int start_engine(char *const argv[])
 		return result;
 	if (!argv || !argv[0])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
-	if (pool_size && pool_fd)
-		return md_options_usage_error(&command, "--pool-bytes and --pool-fd: choose one");
-	pool.bytes = pool_size ? parse_bytes(pool_size) : half_of_free();
-	if (!pool.bytes)
-		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is not a number of bytes, such as 64G",
-					      pool_size);
-	result = take_pool(&pool);
+	result = choose_pool(&pool);
 	if (result < 0)
 		result = md_device_choose(&command, device);
 	if (result >= 0)

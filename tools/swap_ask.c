@@ -54,19 +54,22 @@ static const char *size_of(const struct md_swap_message *answer, const char *key
 
 static void print_state(const struct md_swap_message *answer)
 {
-	char can[32], stays[32], pool[32], held[32], cached[32];
+	char can[32], stays[32], pool[32], held[32], cached[32], file[32], full[32];
 	uint64_t engines = md_swap_message_number(answer, "engines");
 	uint64_t silent = md_swap_message_number(answer, "engines_silent");
-	char quiet[64] = "";
+	char quiet[64] = "", behind[128] = "";
 	if (silent)
 		snprintf(quiet, sizeof(quiet), ", of which %" PRIu64 " %s not answer", silent,
 			 silent == 1 ? "does" : "do");
+	if (md_swap_message_number(answer, "spill_bytes"))
+		snprintf(behind, sizeof(behind), "; spill file: %s, of which %s held",
+			 size_of(answer, "spill_bytes", file), size_of(answer, "spill_held", full));
 	md_plain_line(
-	    stdout, "%s: %s%s; %" PRIu64 " process%s%s, %s can go, %s stay; pool: %s, of which %s held, %s cached",
+	    stdout, "%s: %s%s; %" PRIu64 " process%s%s, %s can go, %s stay; pool: %s, of which %s held, %s cached%s",
 	    md_swap_message_text(answer, "name"), md_swap_message_text(answer, "state"),
 	    md_swap_message_number(answer, "full") ? " (full)" : "", engines, engines == 1 ? "" : "es", quiet,
 	    size_of(answer, "swappable", can), size_of(answer, "stays", stays), size_of(answer, "pool_bytes", pool),
-	    size_of(answer, "pool_held", held), size_of(answer, "pool_cached", cached));
+	    size_of(answer, "pool_held", held), size_of(answer, "pool_cached", cached), behind);
 }
 
 static void print_swap(const char *name, const char *verb, const struct md_swap_message *answer)

@@ -16,6 +16,7 @@ static void note_state(struct md_swap_client *client, const struct md_swap_messa
 	client->away = md_swap_message_number(message, "out");
 	client->stays = md_swap_message_number(message, "stays");
 	client->kept = md_swap_message_number(message, "kept");
+	client->in_file = md_swap_message_number(message, "in_file");
 	client->gpus = md_swap_message_number(message, "gpus");
 	snprintf(client->gpu, sizeof(client->gpu), "%s", md_swap_message_text(message, "gpu"));
 	snprintf(client->because, sizeof(client->because), "%s", md_swap_message_text(message, "launches_all_because"));
@@ -59,8 +60,9 @@ static void note_failure(struct md_swap_server *s, const struct md_swap_client *
 {
 	uint64_t status = md_swap_message_number(message, "status");
 	if (s->why.status == MD_OK)
-		md_error_set(&s->why, status && status < 100 ? (enum md_status)status : MD_ERR_IO, "process %d: %s",
-			     client->pid, md_swap_message_text(message, "message"));
+		md_error_set(&s->why, status && status < 100 ? (enum md_status)status : MD_ERR_IO,
+			     "engine %s, process %d: %s", s->name, client->pid,
+			     md_swap_message_text(message, "message"));
 }
 
 static void hear_engine(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message)

@@ -9,11 +9,12 @@
 #include "tools/swap_server.h"
 
 const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
-    "bytes",      "copied",    "hashed_equal",   "zero",
-    "discarded",  "resident",  "coming_at_open", "copied_by_neighbours",
-    "ns_quiesce", "ns_hash",   "ns_lock",        "ns_copy",
-    "ns_unmap",   "ns_map",    "ns_driver_lock", "ns_checkpoint",
-    "ns_restore", "ns_unlock", "ns_total",
+    "bytes",          "copied",        "hashed_equal",   "zero",
+    "discarded",      "resident",      "coming_at_open", "copied_by_neighbours",
+    "spilled",        "ns_quiesce",    "ns_hash",        "ns_lock",
+    "ns_copy",        "ns_unmap",      "ns_map",         "ns_spill",
+    "ns_driver_lock", "ns_checkpoint", "ns_restore",     "ns_unlock",
+    "ns_total",
 };
 
 const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
@@ -39,12 +40,13 @@ static const char *state_of(const struct md_swap_server *s)
 static void put_state(struct md_swap_server *s, struct md_json *json)
 {
 	struct md_swap_pool_counts pool = md_swap_pool_count(s->pool);
-	uint64_t swappable = 0, away = 0, stays = 0, silent = 0;
+	uint64_t swappable = 0, away = 0, stays = 0, in_file = 0, silent = 0;
 	unsigned out, engines = md_swap_serve_engines(s, 0, &out);
 	for (size_t i = 0; i < s->client_count; i++) {
 		swappable += s->clients[i]->swappable;
 		away += s->clients[i]->away;
 		stays += s->clients[i]->stays;
+		in_file += s->clients[i]->in_file;
 		silent += s->clients[i]->owed > 0;
 	}
 	md_json_text(json, "name", s->name);
@@ -58,6 +60,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "swappable", swappable);
 	md_json_number(json, "out", away);
 	md_json_number(json, "stays", s->full ? 0 : stays);
+	md_json_number(json, "in_file", in_file);
 	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++) {
 		uint64_t sum = 0;
 		for (size_t i = 0; i < s->client_count; i++)
@@ -76,6 +79,10 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "neighbours", s->carrier_links);
 	md_json_text(json, "neighbour_gpus", s->carrier_gpus);
 	md_json_number(json, "neighbours_locked", s->carrier_locked);
+	md_json_number(json, "spill_bytes", pool.spill.blocks * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "spill_held", pool.spill.held * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "spill_cached", pool.spill.cached * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "spill_free", pool.spill.free * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "outs", s->outs);
 	md_json_number(json, "ins", s->ins);
 }
@@ -171,7 +178,7 @@ enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_clie
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
 	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
 	md_json_bool(&letter.json, "ok", true);
-	return md_swap_letter_send(&letter, client->wire.fd, s->pool_fd, err);
+	return md_swap_letter_send_both(&letter, client->wire.fd, s->pool_fd, s->spill_fd, err);
 }
 
 enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "tools/stop.h"
+#include "swap/spill_file.h"
 #include "swap/swap_place.h"
 #include "tools/swap_child.h"
 #include "tools/swap_server.h"
@@ -228,17 +229,30 @@ static void finish(struct md_swap_server *s)
 	md_swap_pool_close(s->pool);
 	if (s->pool_fd >= 0)
 		close(s->pool_fd);
+	if (s->spill_fd >= 0)
+		close(s->spill_fd);
 	free(s->path);
 	free(s);
+}
+
+static enum md_status make_pool(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
+{
+	struct md_swap_spill_file spill = MD_SWAP_NO_SPILL;
+	if (!pool->spill)
+		return md_swap_pool_create(pool->bytes, &s->pool_fd, err);
+	MD_FORWARD(md_swap_spill_create(pool->spill, pool->spill_bytes, &spill, err));
+	s->spill_fd = spill.kept.fd;
+	return md_swap_pool_create_spilling(pool->bytes, &spill, &s->pool_fd, err);
 }
 
 static enum md_status open_pool(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
 {
 	s->shares = pool->fd >= 0;
 	s->pool_fd = pool->fd;
+	s->spill_fd = pool->spill_fd;
 	if (!s->shares)
-		MD_FORWARD(md_swap_pool_create(pool->bytes, &s->pool_fd, err));
-	return md_swap_pool_open(s->pool_fd, &s->pool, err);
+		MD_FORWARD(make_pool(s, pool, err));
+	return md_swap_pool_open_spilling(s->pool_fd, s->spill_fd, &s->pool, err);
 }
 
 static enum md_status open_all(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
@@ -275,7 +289,7 @@ enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
 	made->name = name;
-	made->listening = made->wake = made->pool_fd = -1;
+	made->listening = made->wake = made->pool_fd = made->spill_fd = -1;
 	made->prepares_carrier = pool->neighbours;
 	enum md_status status = open_all(made, pool, err);
 	atomic_store(&made->wanted, pool->populated ? UINT32_MAX : 0);

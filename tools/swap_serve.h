@@ -13,10 +13,13 @@ struct md_swap_server;
 
 /* Which pool the engine uses. */
 struct md_swap_serve_pool {
-	int fd;          /* of one that several engines share, taken over; -1: one of its own is made */
-	uint64_t bytes;  /* of its own */
-	bool neighbours; /* the carrier (tools/swap_carrier.h) is started with the engine */
-	bool populated;  /* its own: all pages get memory at once. Else twice as many as the engine has */
+	int fd;               /* of one that several engines share, taken over; -1: one of its own is made */
+	uint64_t bytes;       /* of its own */
+	bool neighbours;      /* the carrier (tools/swap_carrier.h) is started with the engine */
+	bool populated;       /* its own: all pages get memory at once. Else twice as many as the engine has */
+	int spill_fd;         /* of the shared pool's spill file, taken over; -1: none */
+	const char *spill;    /* folder for the spill file of its own; NULL: none */
+	uint64_t spill_bytes; /* at most; 0: half of what is free there */
 };
 
 /*

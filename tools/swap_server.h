@@ -67,12 +67,14 @@ enum md_swap_number {
 	MD_SWAP_N_RESIDENT,
 	MD_SWAP_N_COMING,
 	MD_SWAP_N_NEIGHBOURS,
+	MD_SWAP_N_SPILLED,
 	MD_SWAP_N_NS, /* from here on times, of which the longest counts */
 	MD_SWAP_N_HASH = MD_SWAP_N_NS + 1,
 	MD_SWAP_N_LOCK,
 	MD_SWAP_N_COPY,
 	MD_SWAP_N_UNMAP,
 	MD_SWAP_N_MAP,
+	MD_SWAP_N_SPILL,
 	MD_SWAP_N_DRIVER_LOCK,
 	MD_SWAP_N_CHECKPOINT,
 	MD_SWAP_N_RESTORE,
@@ -99,7 +101,7 @@ struct md_swap_client {
 	unsigned owed;               /* answers to work that nobody waits for any more */
 	bool stuck;                  /* it owes one because its call of the driver does not return */
 	uint64_t ping_id, pinged_at; /* while the driver is at work: a question whether it goes on; 0: none is out */
-	uint64_t swappable, away, stays, kept, gpus;
+	uint64_t swappable, away, stays, kept, in_file, gpus;
 	char gpu[64];                              /* its UUID, if it uses one, and has been fully out */
 	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
 	char because[128];                         /* why its last launch waited for everything; "": none did */
@@ -119,7 +121,7 @@ struct md_swap_client {
 struct md_swap_server {
 	const char *name;
 	char *path;
-	int listening, wake, pool_fd;
+	int listening, wake, pool_fd, spill_fd;
 	struct md_swap_pool *pool;
 	bool shares; /* the pool, with other engines */
 	pthread_t thread, populator;

@@ -31,9 +31,9 @@ extern "C" {
  * MEDUSA_ERR_NOT_FOUND (no such engine runs; it ended before it answered; no process of it uses a GPU yet; NULL in a
  * process that is no engine of medusa-swap run); MEDUSA_ERR_TIMEOUT (the engine's work did not end within the deadline,
  * or a process does not answer); MEDUSA_ERR_UNSUPPORTED (full: the driver cannot do it, the engine has shared device
- * memory, or asks for itself; gpu: the engine is not out with full, or uses several GPUs); MEDUSA_ERR_NO_MEMORY (of the pool or, in, of the device: medusa_reason() says how many
- * bytes are missing); MEDUSA_ERR_DRIVER; MEDUSA_ERR_MISMATCH (verification found a difference, or the peer is of another
- * version). After each of them the memory is where it was, and the engine runs on if that was the device.
+ * memory, or asks for itself; gpu: the engine is not out with full, or uses several GPUs); MEDUSA_ERR_NO_MEMORY (of the pool, whose spill file may be full or fail, or, in, of the device: medusa_reason()
+ * says how many bytes are missing); MEDUSA_ERR_DRIVER; MEDUSA_ERR_MISMATCH (verification found a difference, the spill file has
+ * other bytes or cannot be read, or the peer is of another version). After each of them the memory is where it was, and the engine runs on if that was the device.
  */
 
 struct medusa_swap_options {
@@ -61,6 +61,8 @@ struct medusa_swap_report {
 	uint64_t driver_lock_ns, checkpoint_ns; /* out with full; total_ns includes them, and the two below */
 	uint64_t restore_ns, driver_unlock_ns;  /* in after full */
 	uint64_t neighbour_bytes;               /* of those copied, over links of other GPUs; in with gpu_neighbours */
+	uint64_t spilled;                       /* bytes that were written to the pool's spill file, or read from it */
+	uint64_t spill_ns;                      /* of that; within copy_ns */
 };
 
 struct medusa_swap_engine {
@@ -78,6 +80,8 @@ struct medusa_swap_engine {
 	uint64_t outs, ins;              /* done so far */
 	uint64_t processes_silent;       /* of the processes, those that have not answered; stopped ones, say */
 	int full;                        /* 1: out with full */
+	uint64_t in_file;                /* bytes of this engine that lie in the pool's spill file */
+	uint64_t spill_bytes, spill_held; /* the most that the file takes, and what it holds of engines that are out */
 };
 
 /*

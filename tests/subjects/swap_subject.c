@@ -24,6 +24,7 @@
  *   managed MB allocates managed memory, writes, prints a sum; the memory stays
  *   drop       what the newest of them holds need not come back
  *   need       it is needed again; it is written
+ *   write N    other values are written to it, which N chooses
  *   renew      it is freed and allocated again, and written
  *   sum        of all that it holds
  *   sleep MS   takes its own memory away, within a deadline; prints the result and the bytes
@@ -168,10 +169,21 @@ static void say_free(void)
 	printf("free %zu\n", free_bytes);
 }
 
-static void fill_all(CUdeviceptr memory, unsigned megabytes)
+static void fill_with(CUdeviceptr memory, unsigned megabytes, unsigned what)
 {
 	for (size_t at = 0; at < megabytes; at++)
-		fill(memory + (at << 20), (unsigned)at + 5, (1 << 20) / sizeof(float));
+		fill(memory + (at << 20), (unsigned)at + what, (1 << 20) / sizeof(float));
+}
+
+static void fill_all(CUdeviceptr memory, unsigned megabytes)
+{
+	fill_with(memory, megabytes, 5);
+}
+
+static void write_newest(unsigned what)
+{
+	fill_with(extra[extra_count - 1], extra_megabytes, what);
+	printf("write %u\n", what);
 }
 
 static void allocate(unsigned megabytes)
@@ -321,6 +333,8 @@ static void obey(const char *line)
 		__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	else if (sscanf(line, "alloc %u", &number) == 1)
 		allocate(number);
+	else if (sscanf(line, "write %u", &number) == 1)
+		write_newest(number);
 	else if (sscanf(line, "managed %u", &number) == 1)
 		allocate_managed(number);
 	else if (!strcmp(line, "drop\n"))

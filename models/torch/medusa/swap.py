@@ -20,14 +20,14 @@ class _Report(ctypes.Structure):
     _fields_ = [("size", _SIZE), *((name, _U64) for name in (
         "bytes", "copied", "hashed_equal", "zero", "discarded", "stays", "coming",
         "quiesce_ns", "hash_ns", "lock_ns", "copy_ns", "unmap_ns", "map_ns", "total_ns",
-        "driver_lock_ns", "checkpoint_ns", "restore_ns", "driver_unlock_ns", "neighbour_bytes"))]
+        "driver_lock_ns", "checkpoint_ns", "restore_ns", "driver_unlock_ns", "neighbour_bytes", "spilled", "spill_ns"))]
 
 
 class _Engine(ctypes.Structure):
     _fields_ = [("size", _SIZE), ("name", ctypes.c_char * 64), *((name, _U64) for name in ("pid", "processes", "processes_out")),
                 ("moving", _INT), ("released", _INT),
                 *((name, _U64) for name in ("swappable", "out", "stays", "coming", "pool_bytes", "pool_held", "pool_cached", "outs", "ins")),
-                ("processes_silent", _U64), ("full", _INT)]
+                ("processes_silent", _U64), ("full", _INT), *((name, _U64) for name in ("in_file", "spill_bytes", "spill_held"))]
 
 
 _EACH = ctypes.CFUNCTYPE(_INT, ctypes.POINTER(_Engine), ctypes.c_void_p)
