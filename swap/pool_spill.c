@@ -439,6 +439,17 @@ enum md_status md_swap_pool_renew_spill(struct md_swap_pool *pool, int fd, struc
 	return keep(pool, &pool->head->spill, fd, err);
 }
 
+enum md_status md_swap_pool_is_spill(int fd, int spill_fd, bool *is, struct md_error *err)
+{
+	struct md_swap_pool_head head;
+	struct md_swap_pool_counts counts;
+	MD_FORWARD(md_swap_pool_look(fd, &counts, err));
+	if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head))
+		return md_error_set(err, MD_ERR_IO, "the pool's header: %s", strerror(errno));
+	*is = counts.spill.blocks && is_file(&head.spill, spill_fd);
+	return MD_OK;
+}
+
 static uint64_t count_spilled(const struct md_swap_pool *pool)
 {
 	uint64_t count = 0;

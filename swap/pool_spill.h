@@ -49,6 +49,8 @@ bool md_swap_pool_take_spare(struct md_swap_pool *pool, const struct md_hash *ha
 const struct md_swap_spill_file *md_swap_pool_spill(const struct md_swap_pool *pool);
 /* Takes a copy of this descriptor if the engine has closed that which there was. */
 enum md_status md_swap_pool_renew_spill(struct md_swap_pool *pool, int fd, struct md_error *err);
+/* Whether the descriptor is that of the spill file of this pool. Fails as md_swap_pool_look does. */
+enum md_status md_swap_pool_is_spill(int fd, int spill_fd, bool *is, struct md_error *err);
 /* Bytes in the file that this owner holds while it rests; else 0. It costs little if nothing was moved since the last call. */
 uint64_t md_swap_pool_spilled(struct md_swap_pool *pool);
 

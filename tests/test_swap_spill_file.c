@@ -112,6 +112,7 @@ Test(swap_spill_file, should_fail_to_open_without_its_own_file)
 {
 	struct md_error err = {0};
 	struct stat info;
+	bool is = true;
 	int other = make_spilling(4, 8), others = spill.kept.fd, fd = make_spilling(4, 8), none = -1;
 	char path[64];
 	assert_not_opened(fd, -1, "its descriptor was not given (medusa-swap run --spill-fd)");
@@ -122,6 +123,10 @@ Test(swap_spill_file, should_fail_to_open_without_its_own_file)
 	assert_not_opened(fd, reading, "not that of the pool's spill file");
 	cr_assert_eq(md_swap_pool_create(MD_SWAP_BLOCK, &none, &err), MD_OK, "%s", err.message);
 	assert_not_opened(none, others, "the pool has no spill file");
+	cr_assert_eq(md_swap_pool_is_spill(fd, others, &is, &err), MD_OK, "%s", err.message);
+	cr_assert_not(is, "another pool's");
+	cr_assert_eq(md_swap_pool_is_spill(fd, spill.kept.fd, &is, &err), MD_OK, "%s", err.message);
+	cr_assert(is, "its own");
 	int writing = open(path, O_RDWR | O_CLOEXEC);
 	struct md_swap_pool *pool = NULL;
 	cr_assert_eq(md_swap_pool_open_spilling(fd, writing, &pool, &err), MD_OK, "%s", err.message);

@@ -135,6 +135,9 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"medusa: {listen: here}", "medusa.listen is \"here\": ADDRESS:PORT"},
 	    {"medusa: {cgroup: here/there}",
 	     "medusa.cgroup is \"here/there\": auto, off or the absolute path of a folder of cgroups is wanted"},
+	    {"medusa: {pool_bytes: 1GB, spill: here}", "medusa.spill is \"here\": the absolute path of a folder"},
+	    {"medusa: {spill: /there}", "medusa.spill is \"/there\": medusa.pool_bytes is needed, too"},
+	    {"medusa: {spill_bytes: 1GB}", "medusa.spill_bytes is \"1GB\": medusa.spill is needed, too"},
 	    {"medusa: {cgroup: ''}", "medusa.cgroup is \"\": auto, off or"},
 	    {"medusa: {control: /" LONG "}", "medusa.control: the path of a socket has at most 107 bytes"},
 	    {"medusa: {gpus: [{memory: 4GB}, {memory: 2GB}]}\nmodels:\n  a:\n    cmd: x ${PORT}\n    medusa:\n"
@@ -337,7 +340,8 @@ Test(worker_config, own_keys_are_read)
 	    "  policies: {eviction: lru}\n  tenants:\n  - {name: t, keys: [k1, k2], weight: 2.5, max_running: 4}\n"
 	    "  cgroup: off\n"
 	    "  templates: {torch: {cmd: 'python -c \"import torch\"', env: [A=1]}}\n  retries: 2\n"
-	    "  listen: 0.0.0.0:80\n  state: ${dir}/state.db\n  control: ${dir}/s\n  pool_bytes: 8GB\n  body_limit: "
+	    "  listen: 0.0.0.0:80\n  state: ${dir}/state.db\n  control: ${dir}/s\n  pool_bytes: 8GB\n  spill: "
+	    "${dir}/s\n  spill_bytes: 9GB\n  body_limit: "
 	    "1MB\n"
 	    "models:\n  a:\n    cmd: s ${PORT}\n    medusa: {artifact: a.medusa, memory: 12GB, host_memory: 1000, "
 	    "slo: 800ms, goal: first_token, priority: -3, pin: true, min_replicas: 1, max_batch: 8, "
@@ -349,6 +353,7 @@ Test(worker_config, own_keys_are_read)
 	cr_assert(node->gpu_count == 2 && node->gpus[0].memory_bytes == 60000000000 && node->gpus[0].slots == 2);
 	cr_assert(!node->gpus[0].uuid && !strcmp(node->gpus[1].uuid, "GPU-1"));
 	cr_assert(node->host_memory_bytes == UINT64_C(200) << 30 && node->pool_bytes == 8000000000);
+	cr_assert(!strcmp(node->spill, "/var/lib/x/s") && node->spill_bytes == 9000000000);
 	cr_assert(!strcmp(node->policies.eviction, "lru") && !strcmp(node->policies.queueing, "medusa"));
 	cr_assert(node->tenant_count == 1 && node->tenants[0].keys.count == 2 && node->tenants[0].weight == 2.5);
 	cr_assert(node->template_count == 1 && node->retries == 2 && node->body_limit == 1000000);

@@ -93,6 +93,9 @@ void md_worker_print_status(const json_t *status)
 		printf("pool: %s, of which %s held, %s cached; %lld engines found no room\n",
 		       size_of(pool, "bytes", used), size_of(pool, "held_bytes", limit),
 		       size_of(pool, "cached_bytes", foreign), number(pool, "full"));
+	if (json_is_object(pool) && number(pool, "spill_bytes"))
+		printf("spill file: %s, of which %s held, %s cached\n", size_of(pool, "spill_bytes", used),
+		       size_of(pool, "spill_held_bytes", limit), size_of(pool, "spill_cached_bytes", foreign));
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
 	    stdout,
 	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; "

@@ -65,7 +65,8 @@ def good(d, model):
 
 # Three models whose weights differ: two fit, and the third is stopped, and comes back.
 d = Daemon(f"{folder}/three", config({"a": 1, "b": 2, "c": 3}))
-check("an empty pool", {"bytes": POOL, "held_bytes": 0, "cached_bytes": 0, "free_bytes": POOL, "full": 0}, sizes(d))
+check("an empty pool", {"bytes": POOL, "held_bytes": 0, "cached_bytes": 0, "free_bytes": POOL, "full": 0, "spill_bytes": 0, "spill_held_bytes": 0,
+                        "spill_cached_bytes": 0, "spill_free_bytes": 0}, sizes(d))
 for _ in range(4):
     for name in ("a", "b", "c"):
         good(d, name)
@@ -125,6 +126,45 @@ check("engines keep the pool", POOL, sizes(d)["bytes"])
 check("that is said", True, f"medusa.pool_bytes is {2 * POOL}, which is so once" in d.stderr())
 good(d, "a")
 check("the exit code", 0, d.stop())
+
+# A file behind the pool: none of five models is stopped, and each has its memory.
+SPILL = 96 * MB
+disk = f"{folder}/disk"
+os.mkdir(disk)
+spilling = f"pool_bytes: {POOL}, spill: {disk}, spill_bytes: {SPILL}"
+five = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
+d = Daemon(f"{folder}/spill", config(five, spilling))
+check("an empty file", (SPILL, 0, 0, SPILL), tuple(sizes(d)[f"spill_{what}bytes"] for what in ("", "held_", "cached_", "free_")))
+pids = {}
+for order in ("abcde", "abcde", "ecadb", "bbaec"):
+    for name in order:
+        pid = good(d, name)
+        check(f"{name} is the process that it was", pids.setdefault(name, pid), pid)
+check("four are out", 4, list(d.running().values()).count("swapped"))
+check("none was stopped", 0, sizes(d)["full"])
+check("some are in the file", True, sizes(d)["spill_held_bytes"] >= 12 * MB)
+metrics = d.get("/metrics").body.decode()
+values = {name: int(value) for name, value in re.findall(r"^medusa_worker_spill_(\w+) (\d+)$", metrics, re.M)}
+check("its metrics", (SPILL, SPILL), (values["bytes"], values["held_bytes"] + values["cached_bytes"] + values["free_bytes"]))
+check("its line", True, "spill file: " in d.ctl("status").stdout)
+check("files with names", [], os.listdir(disk))
+# The daemon is killed: the next one has the same file.
+before = {m: s for m, s in d.running().items() if s == "swapped"}
+d.stop(signal.SIGKILL)
+d = Daemon(d.folder, config(five, spilling))
+until("what was out is adopted", lambda: {m: s for m, s in d.running().items() if s == "swapped"} == before)
+check("the file is known", True, sizes(d)["spill_bytes"] == SPILL and sizes(d)["spill_held_bytes"] >= 12 * MB)
+for name in "cabed":
+    check(f"{name} is the process that it was", pids[name], good(d, name))
+check("none was stopped", 0, sizes(d)["full"])
+# Without the key, engines of a pool with a file are told to end.
+d.stop(signal.SIGKILL)
+d = Daemon(d.folder, config(five))
+check("it is said", True, "the pool of its engine has a spill file, and medusa.spill is not set" in d.stderr())
+check("a new pool", (POOL, 0), (sizes(d)["bytes"], sizes(d)["spill_bytes"]))
+check("a new process", True, good(d, "a") != pids["a"])
+check("the exit code", 0, d.stop())
+until("the pool has gone", lambda: not pools())
 
 # Models with equal weights: they are held once, and all of them fit.
 d = Daemon(f"{folder}/equal", config({"a": 7, "b": 7, "c": 7}))

@@ -247,6 +247,8 @@ struct md_config_node {
 	uint64_t trace_ns;         /* single requests are kept there for so long; 0: not at all */
 	const char *control;       /* path of the Unix socket; "": the default */
 	uint64_t pool_bytes;       /* host memory for swapped engines together; 0: each has its own */
+	const char *spill;         /* folder for the file behind it; "": none */
+	uint64_t spill_bytes;      /* the most that the file takes; 0: half of what is free there */
 	uint64_t body_limit;       /* bytes of a request's body */
 	uint64_t bodies_limit;     /* bytes of the bodies of all requests that are there */
 	uint32_t connection_limit; /* of HTTP */

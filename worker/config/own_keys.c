@@ -39,6 +39,8 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("trace_time", MD_KEY_TIME, NODE(trace_ns), "24h"),
     MD_KEY("control", MD_KEY_TEXT, NODE(control), NULL),
     MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0"),
+    MD_KEY("spill", MD_KEY_TEXT, NODE(spill), NULL),
+    MD_KEY("spill_bytes", MD_KEY_BYTES, NODE(spill_bytes), "0"),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,
 	   .wanted = "at least 1024 bytes are wanted"),
     MD_KEY("bodies_limit", MD_KEY_BYTES, NODE(bodies_limit), "1GB", .low = 1024,
@@ -354,6 +356,21 @@ static enum md_status check_cgroup(struct md_config_build *build, const struct m
 	return MD_OK;
 }
 
+static enum md_status check_spill(struct md_config_build *build, const struct md_tree *medusa,
+				  const struct md_config_node *node)
+{
+	if (*node->spill && *node->spill != '/')
+		return md_tree_refuse(md_tree_find(medusa, "spill"), build->err,
+				      "the absolute path of a folder is wanted");
+	if (*node->spill && !node->pool_bytes)
+		return md_tree_refuse(
+		    md_tree_find(medusa, "spill"), build->err,
+		    "medusa.pool_bytes is needed, too: the file is behind the pool that engines share");
+	if (node->spill_bytes && !*node->spill)
+		return md_tree_refuse(md_tree_find(medusa, "spill_bytes"), build->err, "medusa.spill is needed, too");
+	return MD_OK;
+}
+
 enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections)
 {
 	struct md_macro_scope scope = {.forest = build->forest, .global = &build->macros};
@@ -365,6 +382,7 @@ enum md_status md_config_read_node(struct md_config_build *build, struct md_conf
 	MD_FORWARD(md_keys_read(build, &md_config_node_keys, sections->medusa, &source));
 	MD_FORWARD(check_sockets(build, sections->medusa, &source.node));
 	MD_FORWARD(check_cgroup(build, sections->medusa, source.node.cgroup));
+	MD_FORWARD(check_spill(build, sections->medusa, &source.node));
 	MD_FORWARD(read_gpus(build, source.gpus, &source.node));
 	MD_FORWARD(read_policies(build, source.policies, &source.node.policies));
 	MD_FORWARD(read_tenants(build, source.tenants, &source.node));

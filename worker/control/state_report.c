@@ -124,9 +124,12 @@ static json_t *describe_pool(const struct md_worker *worker)
 	struct md_worker_pool_sizes sizes;
 	if (!md_pool_sizes(worker, &sizes))
 		return json_null();
-	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "bytes", (json_int_t)sizes.bytes, "held_bytes",
-			 (json_int_t)sizes.held, "cached_bytes", (json_int_t)sizes.cached, "free_bytes",
-			 (json_int_t)sizes.free, "full", (json_int_t)worker->pool.full);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bytes", (json_int_t)sizes.bytes,
+			 "held_bytes", (json_int_t)sizes.held, "cached_bytes", (json_int_t)sizes.cached, "free_bytes",
+			 (json_int_t)sizes.free, "full", (json_int_t)worker->pool.full, "spill_bytes",
+			 (json_int_t)sizes.spill_bytes, "spill_held_bytes", (json_int_t)sizes.spill_held,
+			 "spill_cached_bytes", (json_int_t)sizes.spill_cached, "spill_free_bytes",
+			 (json_int_t)sizes.spill_free);
 }
 
 json_t *md_report_status(const struct md_worker *worker)

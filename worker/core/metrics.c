@@ -324,11 +324,16 @@ static void put_pool(FILE *out, const struct md_worker *worker)
 	const struct {
 		const char *name, *help;
 		uint64_t value;
-	} all[] = {{"pool_bytes", "Host memory for engines that are swapped out (medusa.pool_bytes).", sizes.bytes},
-		   {"pool_held_bytes", "Of it, what engines that are out need.", sizes.held},
-		   {"pool_cached_bytes", "Of it, what is kept for the next time.", sizes.cached},
-		   {"pool_free_bytes", "Of it, what is free.", sizes.free}};
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+	} all[] = {
+	    {"pool_bytes", "Host memory for engines that are swapped out (medusa.pool_bytes).", sizes.bytes},
+	    {"pool_held_bytes", "Of it, what engines that are out need.", sizes.held},
+	    {"pool_cached_bytes", "Of it, what is kept for the next time.", sizes.cached},
+	    {"pool_free_bytes", "Of it, what is free.", sizes.free},
+	    {"spill_bytes", "The most that the file behind that memory takes (medusa.spill).", sizes.spill_bytes},
+	    {"spill_held_bytes", "Of it, what engines that are out need.", sizes.spill_held},
+	    {"spill_cached_bytes", "Of it, what is kept for the next time.", sizes.spill_cached},
+	    {"spill_free_bytes", "Of it, what is free.", sizes.spill_free}};
+	for (size_t i = 0; i < (sizes.spill_bytes ? 8u : 4u); i++) {
 		begin(out, all[i].name, "gauge", all[i].help);
 		fprintf(out, "medusa_worker_%s %" PRIu64 "\n", all[i].name, all[i].value);
 	}

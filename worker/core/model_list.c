@@ -67,7 +67,7 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	const struct md_config_own *own = &model->config->own;
 	char *const *argv = (char *const *)model->config->argv;
 	size_t words = count(argv), used = 0;
-	char **made = calloc(words + 11, sizeof(*made));
+	char **made = calloc(words + 13, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
 	model->settings.swapping = swapping_of(own);
@@ -84,7 +84,11 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 		if (model->worker->pool.bytes) {
 			made[used++] = (char *)"--pool-fd";
 			made[used++] = (char *)MD_ENGINE_INHERITED;
-			model->settings.inherits = &model->worker->pool.fd;
+			model->settings.inherits = model->worker->pool.fds;
+		}
+		if (model->worker->pool.bytes && model->worker->pool.spill) {
+			made[used++] = (char *)"--spill-fd";
+			made[used++] = (char *)MD_ENGINE_INHERITED_TOO;
 		}
 		if (own->artifact)
 			made[used++] = (char *)"--artifact";

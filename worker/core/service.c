@@ -204,7 +204,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
 	MD_FORWARD(md_templates_create(worker, has_place ? place : options->state, err));
-	md_pool_begin(worker);
+	MD_FORWARD(md_pool_begin(worker, err));
 	MD_FORWARD(md_models_create(worker, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
@@ -269,7 +269,7 @@ static void end(struct service *service)
 enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
 			      struct md_error *err)
 {
-	struct service service = {.worker = {.config = config, .pool = {.fd = -1}}};
+	struct service service = {.worker = {.config = config, .pool = {.fds = {-1, -1}}}};
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing */
 	enum md_status status = begin(&service, options, err);

@@ -36,7 +36,7 @@ struct md_engine_settings {
 	const char *const *fork_environment; /* then, in place of `environment` */
 	char *const *stop_argv;              /* instead of SIGTERM; NULL: SIGTERM. "${PID}" in it is the process's id */
 	const char *const *environment;      /* "NAME=VALUE", ends with NULL; may be NULL */
-	const int *inherits;                 /* what the command has as MD_ENGINE_INHERITED; NULL: nothing */
+	const int *inherits;                 /* of struct md_engine_command */
 	const char *swap_command;            /* path of medusa-swap; may be NULL with MD_ENGINE_SWAP_NEVER */
 	bool swap_neighbours;                /* in over links of other GPUs, too; with MD_ENGINE_SWAP_RUN */
 	const char *host;                    /* the Host header of requests to it */

@@ -40,13 +40,15 @@ bool md_engine_processes_has_left(const struct md_engine_processes *processes);
 struct md_engine_command {
 	char *const *argv; /* argv[0] is looked up in PATH */
 	const char *const
-	    *extra;          /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
-	int output;          /* gets stdout and stderr; borrowed. -1: /dev/null does */
-	bool helper;         /* see md_engine_keeper_add */
-	const char *model;   /* whose engine it is: it gets a cgroup, if there are any; NULL: none */
-	const int *inherits; /* a descriptor, which is MD_ENGINE_INHERITED there. NULL: none */
+	    *extra;        /* "NAME=VALUE", in addition to this process's environment; ends with NULL. NULL: none */
+	int output;        /* gets stdout and stderr; borrowed. -1: /dev/null does */
+	bool helper;       /* see md_engine_keeper_add */
+	const char *model; /* whose engine it is: it gets a cgroup, if there are any; NULL: none */
+	const int *
+	    inherits; /* descriptors, which are MD_ENGINE_INHERITED and, unless the second one is -1, MD_ENGINE_INHERITED_TOO there. NULL: none */
 };
 #define MD_ENGINE_INHERITED "3"
+#define MD_ENGINE_INHERITED_TOO "4"
 
 /*
  * Starts a command: stdin is empty, signals are as at a login, no descriptor but the ones above is open in it. `ended` is called from

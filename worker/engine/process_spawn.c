@@ -59,6 +59,13 @@ const char **md_process_environment(const char *const *extra)
 	return made;
 }
 
+/* ---- descriptors ---- */
+
+static unsigned inherited(const struct md_engine_command *command)
+{
+	return !command->inherits ? 0 : command->inherits[1] < 0 ? 1 : 2;
+}
+
 /* ---- in this process's cgroup ---- */
 
 int md_process_spawn(const struct md_engine_command *command, char *const *environment, pid_t *pid)
@@ -76,9 +83,9 @@ int md_process_spawn(const struct md_engine_command *command, char *const *envir
 	else
 		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-	if (command->inherits)
-		posix_spawn_file_actions_adddup2(&actions, *command->inherits, INHERITED);
-	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + (command->inherits ? 2 : 1));
+	for (unsigned i = 0; i < inherited(command); i++)
+		posix_spawn_file_actions_adddup2(&actions, command->inherits[i], INHERITED + (int)i);
+	posix_spawn_file_actions_addclosefrom_np(&actions, INHERITED + (int)inherited(command));
 	posix_spawnattr_setpgroup(&attributes, 0);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
@@ -113,9 +120,9 @@ static bool take_descriptors(const struct md_engine_command *command)
 	done = done && (command->output >= 0 ? put(command->output, STDOUT_FILENO)
 					     : put_file("/dev/null", O_WRONLY, STDOUT_FILENO));
 	done = done && put(STDOUT_FILENO, STDERR_FILENO);
-	if (command->inherits)
-		done = done && put(*command->inherits, INHERITED);
-	return done && !close_range(STDERR_FILENO + (command->inherits ? 2u : 1u), ~0u, CLOSE_RANGE_CLOEXEC);
+	for (unsigned i = 0; i < inherited(command); i++)
+		done = done && put(command->inherits[i], INHERITED + (int)i);
+	return done && !close_range(INHERITED + inherited(command), ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
 /* In the child; report gets errno, and is closed when the command runs. */
