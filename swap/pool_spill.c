@@ -459,18 +459,21 @@ static uint64_t count_spilled(const struct md_swap_pool *pool)
 	return count * MD_SWAP_BLOCK;
 }
 
+/* Without the lock where nothing has changed, since a process that is stopped may hold it. */
 uint64_t md_swap_pool_spilled(struct md_swap_pool *pool)
 {
 	struct md_swap_pool_spilled *known = &pool->spilled;
-	if (!pool->spill.blocks)
-		return 0;
-	md_swap_pool_lock(pool);
-	uint64_t since = pool->head->owners[pool->owner].rests_since;
+	uint64_t since = pool->head->owners[pool->owner].rests_since; /* which nobody else writes */
 	uint32_t moves = atomic_load(&pool->head->moves);
-	if (since && (known->since != since || known->moves != moves))
-		*known = (struct md_swap_pool_spilled){.since = since, .moves = moves, .bytes = count_spilled(pool)};
+	if (!pool->spill.blocks || !since)
+		return 0;
+	if (known->since == since && known->moves == moves)
+		return known->bytes;
+	md_swap_pool_lock(pool);
+	moves = atomic_load(&pool->head->moves);
+	*known = (struct md_swap_pool_spilled){.since = since, .moves = moves, .bytes = count_spilled(pool)};
 	md_swap_pool_unlock(pool);
-	return since ? known->bytes : 0;
+	return known->bytes;
 }
 
 /* Holds all blocks of the file meanwhile, in place of the lock: nobody may write one that is about to be lost. */
