@@ -482,11 +482,11 @@ static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 	struct md_swap_totals totals;
 	struct md_error none = {0};
 	md_swap_memory_totals(&totals);
-	if (totals.swappable == c->told && md_swap_pool_spilled(c->pool) == c->told_spilled)
-		return MD_OK;
-	if (!c->full && !c->gpus)
+	bool knew = c->gpus || c->full;
+	bool changed = totals.swappable != c->told || md_swap_pool_spilled(c->pool) != c->told_spilled;
+	if (!knew)
 		find_gpus(c, &none);
-	return tell(c, err);
+	return changed || (!knew && c->gpus) ? tell(c, err) : MD_OK;
 }
 
 /* Until the engine is released, or the connection is lost. */

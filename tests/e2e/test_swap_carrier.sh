@@ -80,6 +80,22 @@ wait $!
 assert_sum
 close_engine
 
+section 'whoever asked is killed: what has begun is completed'
+HOSTCUDA_H2D_GBPS=0.1 begin_large asker --gpu-neighbours -- 0
+until_carrier 2
+for delay in 0 0.02 0.05 0.1; do
+	done_swap out out
+	medusa-swap in asker --gpu-neighbours >/dev/null 2>&1 &
+	victim=$!
+	sleep "$delay"
+	kill -KILL "$victim"
+	wait "$victim" 2>/dev/null
+	for _ in $(seq 100); do [ "$(state state)" != 'coming in' ] && break; sleep 0.05; done
+	done_swap in in --gpu-neighbours # nothing to do, if the command had begun
+	assert_sum
+done
+close_engine
+
 section 'each call of the driver in the carrier fails once'
 megabytes=8
 for call in ${NEIGHBOUR_CALLS:-$(seq 72)}; do

@@ -72,6 +72,44 @@ until_carrier 2
 come_in_helped 0
 close_engine
 
+section 'of two processes, one gets the neighbours'
+mkfifo "$work/left.in" "$work/left.out" "$work/right.in" "$work/right.out"
+cat >"$work/pair.sh" <<'END'
+"$@" <"$WORK/left.in" >"$WORK/left.out" &
+"$@" <"$WORK/right.in" >"$WORK/right.out" &
+wait
+END
+WORK=$work medusa-swap run --name pair --pool-bytes 256M --gpu-neighbours -- bash "$work/pair.sh" "${subject[@]}" 0 2>"$work/pair.err" &
+pair=$!
+exec {left_in}>"$work/left.in" {right_in}>"$work/right.in" {left_out}<"$work/left.out" {right_out}<"$work/right.out"
+engine_name=pair
+both() { # what both processes say
+	printf '%s\n' "$1" >&"$left_in"
+	printf '%s\n' "$2" >&"$right_in"
+	read -r -t 20 of_left <&"$left_out"
+	read -r -t 20 of_right <&"$right_out"
+}
+read -r -t 20 of_left <&"$left_out"
+read -r -t 20 of_right <&"$right_out"
+both 'alloc 20' 'alloc 40'
+both sum sum
+left=$of_left right=$of_right
+for _ in $(seq 200); do [ "$(state engines)" = 2 ] && [ "$(state swappable)" -gt 60000000 ] && break; sleep 0.05; done
+until_carrier 2
+by_pair=0
+for round in $(seq 6); do
+	done_swap out out
+	assert_equal 'processes that are out' 2 "$(state engines_out)"
+	done_swap in in --gpu-neighbours --verify
+	both sum sum
+	assert_equal 'what both hold' "$left, $right" "$of_left, $of_right"
+	by_pair=$((by_pair + $(number in copied_by_neighbours)))
+done
+assert_at_least 'what came by neighbours' 2000000 "$by_pair"
+exec {left_in}>&- {right_in}>&-
+wait "$pair"
+exec {left_out}<&- {right_out}<&-
+
 section 'where no neighbour is of use, the own link does it'
 none() { # name, part of the reason
 	done_swap out out
