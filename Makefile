@@ -288,7 +288,7 @@ $(BUILD)/tests/subjects/setuid_subject: $(BUILD)/obj/tests/subjects/setuid_subje
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
 # It makes what medusa-swap run is handed.
-$(BUILD)/tests/subjects/pool_subject: $(call objects,tests/subjects/pool_subject.c swap/pool.c swap/pool_file.c swap/pool_spill.c swap/spill_file.c swap/spill_queue.c swap/pulse.c) $(CORE_LIB)
+$(BUILD)/tests/subjects/pool_subject: $(call objects,tests/subjects/pool_subject.c swap/pool.c swap/pool_file.c swap/pool_spill.c swap/spill_file.c swap/spill_queue.c swap/numa.c swap/pulse.c) $(CORE_LIB)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -26,6 +26,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/leave.h"
+#include "swap/numa.h"
 #include "swap/pool_spill.h"
 #include "swap/pulse.h"
 #include "swap/sharing.h"
@@ -60,7 +61,8 @@ struct control {
 	uint64_t told, told_spilled; /* bytes that medusa-swap run knows of, and of these those in the spill file */
 	unsigned ticks;              /* steps of an arrival */
 	bool released, troubled;
-	bool full; /* the driver has a checkpoint of this process, or may have one: its calls wait */
+	bool placed; /* the pool's pages have been told where they should lie, as far as there is a choice */
+	bool full;   /* the driver has a checkpoint of this process, or may have one: its calls wait */
 	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
 	unsigned gpus;
 };
@@ -150,6 +152,7 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "in_file", c->told_spilled);
 	md_json_text(json, "gpu", c->gpu);
 	md_json_number(json, "gpus", c->gpus);
+	md_json_bool(json, "placed", c->placed);
 	put_arrival(json);
 	c->told = totals.swappable;
 }
@@ -452,6 +455,20 @@ static int arrive(struct control *c)
 	return status == MD_OK ? ARRIVAL_TICK_MS : IDLE_TICK_MS;
 }
 
+/* Pages of the pool lie near the GPUs whose memory goes there. Nothing happens on a machine with one node. */
+static void place_pool(struct control *c, const struct md_swap_context *contexts, size_t count)
+{
+	static const char sys[] = "/sys";
+	bool several = md_swap_numa_nodes(sys) > 1;
+	for (size_t i = 0; i < count && several; i++) {
+		int node = md_swap_numa_of_device(sys, &md_swap_real, contexts[i].device);
+		if (node >= 0)
+			md_swap_pool_prefer(c->pool, (unsigned)node);
+	}
+	c->placed = true;
+	c->told = UINT64_MAX; /* medusa-swap run waits for that before it gives pages memory */
+}
+
 /*
  * One step of making ready, for what goes out and as much again that changes until the next time; how long to wait for
  * the next.
@@ -469,6 +486,8 @@ static int make_ready(struct control *c)
 	md_swap_memory_totals(&totals);
 	if (!totals.swappable)
 		return IDLE_TICK_MS;
+	if (!c->placed && count)
+		place_pool(c, contexts, count);
 	md_swap_leave_hold();
 	for (size_t i = 0; i < count && !more; i++)
 		if (contexts[i].primary)
@@ -589,7 +608,7 @@ static void start(void)
 	control.pool = NULL; /* in a child: its parent's */
 	control.exchange = NULL;
 	control.told = control.told_spilled = 0;
-	control.released = control.full = false;
+	control.released = control.full = control.placed = false;
 	control.gpus = 0;
 	*control.gpu = '\0';
 	md_swap_wire_init(&control.wire, -1);

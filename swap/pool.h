@@ -101,6 +101,11 @@ void md_swap_pool_want(struct md_swap_pool *pool, uint32_t blocks);
 /* What all owners would like, and never more than the pool has. */
 uint32_t md_swap_pool_wanted(const struct md_swap_pool *pool);
 /*
+ * States that pages which get memory from now on should lie on this NUMA node. If owners have stated several nodes, they lie on
+ * these in turn. False, with a warning: the kernel refuses, and pages lie where they happen to.
+ */
+bool md_swap_pool_prefer(struct md_swap_pool *pool, unsigned node);
+/*
  * Gives the first `blocks` of the pool memory, with several threads, so that locking their pages later is quick. Stops
  * early when *stop is set, and does nothing while another caller, in any process, is at it.
  */

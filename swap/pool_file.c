@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a pool: makes and maps the memfd, gives it pages, and lists the processes that map it. */
+#define MD_LOG_DOMAIN "swap"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +14,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/thread.h"
+#include "swap/numa.h"
 #include "swap/pool.h"
 #include "swap/pool_layout.h"
 
@@ -330,6 +334,22 @@ static bool populate_step(uint8_t *at, uint32_t blocks, unsigned threads)
 		done = done && !slices[i].failed;
 	}
 	return done;
+}
+
+/* The kernel keeps the policy with the file, so it counts for all processes that map the pool. */
+bool md_swap_pool_prefer(struct md_swap_pool *pool, unsigned node)
+{
+	int failure = 0;
+	md_swap_pool_lock(pool);
+	uint64_t before = pool->head->nodes, nodes = before | (uint64_t)1 << node;
+	if (nodes != before)
+		failure = md_swap_numa_bind(pool->bytes, pool->layout.blocks * MD_SWAP_BLOCK, nodes);
+	pool->head->nodes = failure ? before : nodes;
+	md_swap_pool_unlock(pool);
+	if (failure)
+		md_warn("pages of the pool cannot be put on NUMA node %u, where the GPU is: mbind: %s", node,
+			strerror(failure));
+	return !failure;
 }
 
 void md_swap_pool_want(struct md_swap_pool *pool, uint32_t blocks)

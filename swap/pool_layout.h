@@ -12,7 +12,7 @@
 #include "swap/spill_file.h"
 
 #define MD_SWAP_POOL_MAGIC 0x6c6f6f704d53u
-#define MD_SWAP_POOL_VERSION 3u
+#define MD_SWAP_POOL_VERSION 4u
 
 /* Blocks lie in memory or in the spill file. The tables know both kinds by one index: those in memory come first. */
 enum md_swap_tier { MD_SWAP_TIER_MEMORY, MD_SWAP_TIER_FILE, MD_SWAP_TIERS };
@@ -63,6 +63,7 @@ struct md_swap_pool_head {
 	uint32_t version, blocks; /* blocks: in memory */
 	struct md_swap_pool_spill spill;
 	atomic_uint populated;
+	uint64_t nodes;             /* NUMA nodes on which pages should lie: a bit for each; 0: no matter */
 	atomic_uint moves;          /* of blocks to the spill file, so far */
 	pthread_mutex_t populating; /* held by whoever gives blocks memory; free when that process dies */
 	/*

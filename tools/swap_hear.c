@@ -9,8 +9,10 @@
 #include "tools/swap_carrier.h"
 #include "tools/swap_server.h"
 
-static void note_state(struct md_swap_client *client, const struct md_swap_message *message)
+static void note_state(struct md_swap_server *s, struct md_swap_client *client, const struct md_swap_message *message)
 {
+	if (md_swap_message_number(message, "placed"))
+		atomic_store(&s->placed, true);
 	client->out = !strcmp(md_swap_message_text(message, "state"), "out");
 	client->swappable = md_swap_message_number(message, "swappable");
 	client->away = md_swap_message_number(message, "out");
@@ -70,7 +72,7 @@ static void hear_engine(struct md_swap_server *s, struct md_swap_client *client,
 	if (md_swap_message_number(message, "end_carrier"))
 		md_swap_carrier_end(s);
 	if (md_swap_message_is_text(message, "state")) {
-		note_state(client, message);
+		note_state(s, client, message);
 		prepare_carrier(s, client);
 	}
 	if (!md_swap_task_hear(s, client, message) || s->undoing)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "tools/stop.h"
+#include "swap/numa.h"
 #include "swap/spill_file.h"
 #include "swap/swap_place.h"
 #include "tools/swap_child.h"
@@ -163,7 +164,7 @@ static void *populate(void *argument)
 		md_swap_pool_want(s->pool, useless ? 0 : atomic_load(&s->wanted));
 		if (useless && !s->shares && md_swap_pool_empty(s->pool))
 			return NULL;
-		if (!useless)
+		if (!useless && atomic_load(&s->placed))
 			md_swap_pool_populate(s->pool, md_swap_pool_wanted(s->pool),
 					      cores > 2 ? (unsigned)cores / 2 : 1, &s->stop);
 		usleep(POPULATE_TICK_US);
@@ -292,6 +293,7 @@ enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_
 	made->listening = made->wake = made->pool_fd = made->spill_fd = -1;
 	made->prepares_carrier = pool->neighbours;
 	enum md_status status = open_all(made, pool, err);
+	atomic_store(&made->placed, md_swap_numa_nodes("/sys") == 1);
 	atomic_store(&made->wanted, pool->populated ? UINT32_MAX : 0);
 	if (status == MD_OK)
 		status = start_threads(made, err);

@@ -129,6 +129,7 @@ struct md_swap_server {
 	atomic_uint wanted; /* blocks that are to have memory */
 	atomic_bool stop;
 	atomic_bool useless; /* the pool: the engine was released */
+	atomic_bool placed;  /* an engine has said where the pool's pages should lie, or there is no choice */
 	atomic_int engine;   /* process id of one that is connected, or 0 */
 	struct md_swap_client *clients[MD_SWAP_CLIENTS];
 	size_t client_count;

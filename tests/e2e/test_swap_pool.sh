@@ -204,7 +204,7 @@ refused() { # file, code, message
 }
 refused "$work/unsealed" 3 "the pool's file is not sealed against being made smaller"
 refused "$work/cut" 3 "the pool's header says $((room >> 21)) blocks, but its file has"
-refused "$work/version" 3 'the pool has version 7, this Medusa knows version 3'
+refused "$work/version" 3 'the pool has version 7, this Medusa knows version 4'
 refused "$work/many" 3 "the pool's header says 4294967295 blocks"
 refused "$work/magic" 3 'the file is not a pool of medusa-swap'
 refused "$work/short" 3 'the file is not a pool of medusa-swap'
