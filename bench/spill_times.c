@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/splitmix.h"
-#include "bench/machine.h"
 #include "swap/pool_spill.h"
 #include "swap/spill_queue.h"
 
@@ -194,6 +193,5 @@ int main(int argc, char *argv[])
 		close_raw();
 		close_pool();
 	}
-	print_machine();
 	return 0;
 }
