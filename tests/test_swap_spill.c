@@ -3,6 +3,7 @@
 #include "tests/swap_spill_fixture.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -70,20 +71,21 @@ Test(swap_spill, a_block_is_as_young_as_its_youngest_holder)
 	struct md_swap_pool *one = open_spilling(fd), *two = open_spilling(fd), *three = open_spilling(fd);
 	fill_from(one, 1, 2);
 	md_swap_pool_rest(one);
-	fill_from(two, 2, 3);
+	fill(two, 1);
+	fill_from(two, 3, 2);
 	md_swap_pool_rest(two);
 	make_room(three, 1);
 	fill(three, 50);
 	md_swap_pool_work(one);
-	cr_assert(md_swap_is_spilled(check(one, 1)), "its own");
-	cr_assert_not(md_swap_is_spilled(check(one, 2)), "that of both");
+	cr_assert(md_swap_is_spilled(check(one, 2)), "its own");
+	cr_assert_not(md_swap_is_spilled(check(one, 1)), "that of both, which is looked at first");
 	md_swap_pool_rest(one);
 	make_room(three, 3);
 	fill_from(three, 51, 3);
 	md_swap_pool_work(one);
 	md_swap_pool_work(two);
-	uint32_t block = check(one, 2);
-	cr_assert(md_swap_is_spilled(block) && check(two, 2) == block, "both hold it in one place");
+	uint32_t block = check(one, 1);
+	cr_assert(md_swap_is_spilled(block) && check(two, 1) == block, "both hold it in one place");
 	md_swap_pool_close(one), md_swap_pool_close(two), md_swap_pool_close(three);
 }
 
@@ -178,6 +180,52 @@ Test(swap_spill, bytes_that_are_looked_at_are_those_of_the_block)
 	md_swap_pool_close(one), md_swap_pool_close(two);
 }
 
+static atomic_bool over;
+
+/* Takes all memory for blocks of its own, and gives it back, over and over. */
+static void *press(void *argument)
+{
+	struct md_swap_pool *other = argument;
+	for (uint32_t turn = 0; !over; turn = (turn + 1) % 50) {
+		struct md_hash hash = hash_of(1000 + turn);
+		struct md_error err = {0};
+		uint64_t written;
+		uint32_t block;
+		bool fresh;
+		md_swap_pool_make_room(other, 2, &written, &err);
+		if (md_swap_pool_take(other, &hash, &block, &fresh, &err) != MD_OK)
+			continue;
+		memset(md_swap_pool_bytes(other, block), 0xee, MD_SWAP_BLOCK);
+		md_swap_pool_filled(other, block);
+		md_swap_pool_give(other, block);
+	}
+	return NULL;
+}
+
+Test(swap_spill, bytes_that_are_looked_at_do_not_change)
+{
+	int fd = make_spilling(2, 80);
+	struct md_swap_pool *one = open_spilling(fd), *two = open_spilling(fd);
+	uint8_t *room = malloc(MD_SWAP_BLOCK);
+	pthread_t thread;
+	over = false;
+	cr_assert_eq(pthread_create(&thread, NULL, press, two), 0, "a thread");
+	for (uint32_t turn = 0; turn < 300; turn++) {
+		struct md_hash hash = hash_of(turn + 1);
+		const void *bytes;
+		uint32_t block = fill(one, turn + 1);
+		md_swap_pool_rest(one);
+		while (!md_swap_is_spilled(block) && (bytes = md_swap_pool_peek(one, &hash, block, room)) != NULL)
+			assert_words(bytes, turn + 1);
+		md_swap_pool_work(one);
+		md_swap_pool_give_hash(one, &hash);
+	}
+	over = true;
+	pthread_join(thread, NULL);
+	free(room);
+	md_swap_pool_close(one), md_swap_pool_close(two);
+}
+
 /* ---- while a block is written ---- */
 
 static struct md_swap_pool *owner;
@@ -196,6 +244,7 @@ Test(swap_spill, an_owner_that_begins_to_work_keeps_its_blocks)
 	md_swap_pool_rest(owner);
 	at_write = wake;
 	cr_assert_eq(make_room(two, 2), 2, "they were written");
+	assert_counts(two, 4, 0, 0, 2);
 	cr_assert_eq(count_in_file(owner, 1, 4), 0, "all are in memory");
 	assert_counts(two, 4, 0, 0, 2);
 	at_write = NULL;
