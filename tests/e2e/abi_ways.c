@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <medusa/medusa.h>
+#include <medusa/share.h>
 #include <medusa/swap.h>
 
 /* abi_ways NODE [LIBRARY]: functions by version are those of NODE; LIBRARY is opened, too, and asked by its handle. */
@@ -36,6 +37,9 @@ static const struct {
     FUNCTION(medusa_release),
     FUNCTION(medusa_result_name),
     FUNCTION(medusa_role_name),
+    FUNCTION(medusa_share),
+    FUNCTION(medusa_share_commit),
+    FUNCTION(medusa_share_end),
     FUNCTION(medusa_stage),
     FUNCTION(medusa_stats_read),
     FUNCTION(medusa_swap_discardable),

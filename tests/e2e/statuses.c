@@ -2,6 +2,7 @@
 /* What each function of medusa.h answers to each argument that its manual page names: the name of a call, its code. */
 #include <cuda.h>
 #include <medusa/medusa.h>
+#include <medusa/share.h>
 #include <medusa/swap.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -179,6 +180,28 @@ static void say_swap(void)
 	say("swap_list", medusa_swap_list(never, NULL));
 }
 
+static void say_share(void)
+{
+	struct {
+		struct medusa_share_options known;
+		uint64_t later;
+	} newer = {{.size = sizeof(newer)}, 1};
+	struct medusa_share_options sizeless = {.verify = 1};
+	medusa_deviceptr address;
+	int filled;
+	say("share name NULL", medusa_share(NULL, "v", 4096, NULL, &address, &filled));
+	say("share name", medusa_share("a b", "v", 4096, NULL, &address, &filled));
+	say("share layout NULL", medusa_share("a", NULL, 4096, NULL, &address, &filled));
+	say("share bytes 0", medusa_share("a", "v", 0, NULL, &address, &filled));
+	say("share address NULL", medusa_share("a", "v", 4096, NULL, NULL, &filled));
+	say("share filled NULL", medusa_share("a", "v", 4096, NULL, &address, NULL));
+	say("share options size", medusa_share("a", "v", 4096, &sizeless, &address, &filled));
+	say("share options of a later release", medusa_share("a", "v", 4096, &newer.known, &address, &filled));
+	say("share without a broker", medusa_share("a", "v", 4096, NULL, &address, &filled));
+	say("share_commit no such memory", medusa_share_commit(4096));
+	say("share_end no such memory", medusa_share_end(4096));
+}
+
 static void say_rest(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)}, small = {.size = 1};
@@ -236,6 +259,7 @@ int main(int argc, char **argv)
 	say_bind();
 	say_graph();
 	say_swap();
+	say_share();
 	say_rest();
 	say_end();
 	return 0;
