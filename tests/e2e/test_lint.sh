@@ -244,7 +244,7 @@ abi() { # name of the run, what sed changes in medusa.h, what sed changes in the
 	if [ -n "$2" ] && cmp -s include/medusa/medusa.h "$tree/include/medusa/medusa.h"; then fail "'$2' changes medusa.h" "nothing changed"; fi
 	if [ -n "${3:-}" ] && cmp -s api/libmedusa.map "$work/map"; then fail "'$3' changes the map" "nothing changed"; fi
 	run compile env -C "$tree" gcc -shared -fPIC -fvisibility=hidden -g -std=gnu11 -D_GNU_SOURCE -Iinclude -I"$PWD" -o build/lib/libmedusa.so \
-		"$PWD"/api/null_api.c "$PWD"/api/{api_names,swap_api,api_check,api_result}.c "$PWD"/swap/swap_client.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
+		"$PWD"/api/null_api.c "$PWD"/api/{api_names,swap_api,api_check,api_result}.c "$PWD"/swap/swap_client.c "$PWD"/backbone/share.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
 	assert_exit compile 0
 	BUILD=build again "$1" abi
 }
