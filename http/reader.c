@@ -187,12 +187,19 @@ static bool has_no_body(const struct md_http_reader *reader)
 	       (reader->no_body || status < 200 || status == 204 || status == 304);
 }
 
-/* How the body ends (RFC 9112, section 6.3). Who has seen the head may have said that there is none (no_body). */
+static void note_end(struct md_http_reader *reader)
+{
+	struct md_http_head *head = &reader->head;
+	head->until_close = reader->parser.type == HTTP_RESPONSE && !head->chunked && head->length < 0 &&
+			    !has_no_body(reader);
+}
+
+/* How the body ends (RFC 9112, section 6.3). */
 static void begin_body(struct md_http_reader *reader)
 {
 	struct md_http_head *head = &reader->head;
 	bool none = has_no_body(reader);
-	head->until_close = head->until_close && !none;
+	note_end(reader); /* again: who has seen the head may have said that there is no body, or that there is one */
 	if (!none && head->chunked)
 		md_http_framing_begin_chunks(&reader->framing);
 	else if (head->until_close)

@@ -199,6 +199,41 @@ Test(worker_usage, what_is_not_whole_has_no_counts_yet)
 	cr_assert(scan.told, "no counts at the end");
 }
 
+Test(worker_usage, an_answer_may_say_that_it_is_whole)
+{
+	static const struct {
+		const char *text;
+		enum md_answer_kind kind;
+		bool whole;
+	} said[] = {
+	    {"{\"a\":[1]}", MD_ANSWER_JSON, true},
+	    {" {} \n", MD_ANSWER_JSON, true},
+	    {"{\"a\":[1]", MD_ANSWER_JSON, false},
+	    {"{} x", MD_ANSWER_JSON, false},
+	    {"[1]", MD_ANSWER_JSON, false},
+	    {"", MD_ANSWER_JSON, false},
+	    {"{}", MD_ANSWER_OPAQUE, false},
+	    {"data: a\n\ndata: [DONE]\n\n", MD_ANSWER_EVENTS, true},
+	    {"data:[DONE]\r\n\r\n", MD_ANSWER_EVENTS, true},
+	    {"data: [DONE]\n\n: a comment\n\n", MD_ANSWER_EVENTS, true},
+	    {"data: [DONE]\n\ndata: a\n\n", MD_ANSWER_EVENTS, false},
+	    {"data: [DONE]\n", MD_ANSWER_EVENTS, false},
+	    {"data: [DONE\n\n", MD_ANSWER_EVENTS, false},
+	    {"data: [DONE]]\n\n", MD_ANSWER_EVENTS, false},
+	    {"data: x[DONE]\n\n", MD_ANSWER_EVENTS, false},
+	    {"data: a\n\n", MD_ANSWER_EVENTS, false},
+	    {"", MD_ANSWER_EVENTS, false},
+	};
+	for (size_t i = 0; i < sizeof(said) / sizeof(*said); i++)
+		for (size_t piece = 1, size = strlen(said[i].text); piece <= size + 1; piece++) {
+			struct md_usage_scan scan = {.kind = said[i].kind};
+			for (size_t at = 0; at < size; at += piece)
+				md_usage_scan(&scan, said[i].text + at, size - at < piece ? size - at : piece);
+			cr_assert_eq(md_usage_scan_is_whole(&scan), said[i].whole, "\"%s\" in pieces of %zu",
+				     said[i].text, piece);
+		}
+}
+
 Test(worker_usage, levels_are_followed_up_to_a_limit)
 {
 	for (unsigned levels = MD_USAGE_LEVELS_MAX - 1; levels <= MD_USAGE_LEVELS_MAX; levels++) {

@@ -86,14 +86,20 @@ check("failed requests are counted", (15, 1, 14), (c["total"], c["served"], c["f
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
 
 
+def ends(model):
+    """How often the model's engine has ended."""
+    return next(m["failures"] for m in d.get("/api/status").json["models"] if m["model"] == model)
+
+
 class Ended:
     """The answer to such a request, to a client of HTTP/1.1 or HTTP/1.0, whose engine ends in this way, or lives on."""
     number = 0
 
-    def __init__(self, kind, size, minor, end):
+    def __init__(self, kind, size, minor, end, whole=False):
         Ended.number += 1
-        file = f"{folder}/end{Ended.number}"
-        text = {JSON: '{"a": "' + "x" * size + '"}', TEXT: "x" * size, EVENTS: "data: " + "x" * size + "\n\n"}[kind]
+        file, ended = f"{folder}/end{Ended.number}", ends("a")
+        text = {JSON: '{"a": "' + "x" * size + ('"}' if whole or not end else ""), TEXT: "x" * size,
+                EVENTS: "data: " + "x" * size + "\n\n" + ("data: [DONE]\n\n" if whole else "")}[kind]
         body = json.dumps({"model": "a", "stream": kind == EVENTS, "raw": {"status": 200, "headers": {"Content-Type": kind}, "pieces": [text], "chunks": False,
                                                                              "dies": file if end else None, "end": end or ""}})
         # what is held back until it is whole does not come before the end
@@ -112,13 +118,15 @@ class Ended:
             except ConnectionResetError:
                 self.reset = True
         head, _, self.body = answer.partition(b"\r\n\r\n")
-        self.status, self.whole = int(head.split()[1]), not self.reset
+        self.status, self.whole = int(head.split()[1]) if head else None, not self.reset
         if b"chunked" in head:
             self.whole = self.body.endswith(b"\r\n0\r\n\r\n")
             rest, self.body = self.body, b""
             while rest:
                 size, _, rest = rest.partition(b"\r\n")
                 self.body, rest = self.body + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+        if end:
+            until("the engine's end is seen", lambda: ends("a") > ended)
 
 
 before, made = count("a"), {"whole": 0, "broken": 0}
@@ -138,6 +146,13 @@ for minor in (1, 0):
                 check(name, (502, True, "engine_failed"), (r.status, r.whole, json.loads(r.body).get("error", {}).get("code")))
             else:
                 check(name, (200, False, not minor), (r.status, r.whole, r.reset))
+# What says itself that it is whole needs no engine that lives on.
+for minor in (1, 0):
+    for kind, size in ((JSON, 50), (JSON, 200000), (EVENTS, 50), (EVENTS, 50000)):
+        for end in (None, "SIGKILL", "exit", "late"):
+            r = Ended(kind, size, minor, end, whole=True)
+            made["whole"] += 1
+            check(f"{kind} of {size} bytes in HTTP/1.{minor} that says that it is whole ({end})", (200, True, False, r.sent), (r.status, r.whole, r.reset, r.body))
 after = count("a")
 check("whole ones are served, others have failed", (made["whole"], made["broken"], 0), tuple(after[k] - before[k] for k in ("served", "failed", "retries")))
 
@@ -181,21 +196,16 @@ check("is tried again once", 1, count("a")["retries"])
 check("an engine that does not start", (502, 1), (d.chat("dies").status, count("dies")["failed"]))
 check("a load is no request", (502, 1), (d.ask("POST", "/api/models/load/dies").status, count("dies")["total"]))
 # An engine that ends when it has sent its whole answer has served it, whatever of that is seen first.
-def ends():
-    """How often the engine of b has ended."""
-    return next(m["failures"] for m in d.get("/api/status").json["models"] if m["model"] == "b")
-
-
 before = count("b")
 for size in (0, 100000, 2000000):
     for i in range(8):
-        ended = ends()
+        ended = ends("b")
         r = d.chat("b", die_after=True, pad=size)
-        until("its end is seen", lambda: ends() > ended)
+        until("its end is seen", lambda: ends("b") > ended)
         check(f"an answer of {size} bytes, and then the engine's end", (200, "b", size), (r.status, r.json.get("name"), len(r.json.get("pad", ""))))
-        ended = ends()
+        ended = ends("b")
         r = d.chat("b", die_after=True, pad=size // 10, stream=True, max_tokens=10, token=0)
-        until("its end is seen", lambda: ends() > ended)
+        until("its end is seen", lambda: ends("b") > ended)
         check(f"a stream of {size} bytes, and then the engine's end", (200, 10, True), (r.status, len(r.events), r.body.endswith(b"data: [DONE]\n\n")))
 after = count("b")
 check("all are served, none is tried again", (48, 0, 0), tuple(after[k] - before[k] for k in ("served", "failed", "retries")))

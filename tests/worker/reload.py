@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of medusa-worker is read anew while it serves: reload.py FOLDER."""
 import json
+import os
 import signal
 import sys
 import threading
@@ -106,6 +107,23 @@ check("its requests", [(200, pids["b"])] * 3, [(r.status, r.json.get("pid")) for
 check("a new engine", True, later.wait()[0].json.get("pid") not in (None, pids["b"]))
 metrics = dict(line.rsplit(" ", 1) for line in d.get("/metrics").body.decode().splitlines() if not line.startswith("#"))
 check("its counters went on", (0, 4), (int(metrics['medusa_worker_requests{model="b"}']), int(metrics['medusa_worker_requests_total{model="b"}']) - before_held))
+
+# A request whose engine ends although two configurations have come since goes to the newest one, or is told that there is none.
+for then, wanted in ((f'a: {{cmd: "{ENGINE} --name third", {ROOM}}}\n  {B}', (200, "third")), (B, (404, None))):
+    first = f'a: {{cmd: "{ENGINE} --name first", {ROOM}}}\n  {B}'
+    reload(d, f"models:\n  {first}\n")
+    pid = d.chat("a").json.get("pid")
+    held = Held(d, "a")
+    until("it runs", lambda: next(m["running"] for m in d.tell("models")["models"] if m["model"] == "a") == 1)
+    second = f'a: {{cmd: "{ENGINE} --name second", {ROOM}}}\n  {B}'
+    for text in (second, then):
+        reload(d, f"models:\n  {text}\n")
+    uptime = d.tell("status")["uptime_s"]
+    until("what nobody uses is freed", lambda: d.tell("status")["uptime_s"] > uptime + 2)
+    os.kill(pid, signal.SIGKILL)
+    held.let_go()
+    check("the newest one answers, or nobody", [wanted], [(r.status, r.json.get("name")) for r in held.wait()])
+reload(d, f"models:\n  {renamed}\n  {B}\n")
 
 # Many requests, many reloads: each request is answered once, by one engine.
 journal = f"{folder}/journal"

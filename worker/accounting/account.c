@@ -54,6 +54,11 @@ void md_account_body(struct md_worker_job *job, const char *bytes, size_t size)
 	md_usage_scan(&job->scan, bytes, size);
 }
 
+bool md_account_is_whole(const struct md_worker_job *job)
+{
+	return md_usage_scan_is_whole(&job->scan);
+}
+
 void md_account_served(struct md_worker_job *job)
 {
 	job->usage.of[MD_USAGE_REQUESTS] = 1;

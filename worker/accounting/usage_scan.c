@@ -14,10 +14,20 @@ static void take_counts(struct md_usage_scan *scan)
 
 /* ---- streams ---- */
 
-static const char data[] = "data:", line_end[] = "\n";
+static const char data[] = "data:", line_end[] = "\n", done[] = "[DONE]";
 
 #define FIELD_DATA (sizeof(data) - 1)
 #define FIELD_OTHER (FIELD_DATA + 1)
+#define DONE (sizeof(done) - 1)
+#define DONE_OTHER (DONE + 1)
+
+/* A space in front of it is no part of a value. */
+static void match_done(struct md_usage_scan *scan, const char *at, const char *end)
+{
+	for (; at < end && scan->done < DONE_OTHER; at++)
+		if (scan->done || *at != ' ')
+			scan->done = scan->done < DONE && *at == done[scan->done] ? scan->done + 1 : DONE_OTHER;
+}
 
 /*
  * The values of an event's fields "data" are one text, with line ends between them. One more in front of it, and the space
@@ -33,8 +43,10 @@ static void take_line(struct md_usage_scan *scan, const struct md_event_part *pa
 		if (scan->field == FIELD_DATA)
 			md_usage_text_read(&scan->text, line_end, line_end + 1);
 	}
-	if (scan->field == FIELD_DATA)
-		md_usage_text_read(&scan->text, at, end);
+	if (scan->field != FIELD_DATA)
+		return;
+	match_done(scan, at, end);
+	md_usage_text_read(&scan->text, at, end);
 }
 
 static void scan_events(struct md_usage_scan *scan, const char *at, const char *end)
@@ -46,6 +58,8 @@ static void scan_events(struct md_usage_scan *scan, const char *at, const char *
 		} else if (part.begins) {
 			take_counts(scan);
 			scan->text = (struct md_usage_text){0};
+			scan->ended = scan->done == DONE || (scan->ended && !scan->done);
+			scan->done = 0;
 		}
 	}
 }
@@ -56,6 +70,12 @@ void md_usage_scan(struct md_usage_scan *scan, const char *bytes, size_t size)
 		md_usage_text_read(&scan->text, bytes, bytes + size);
 	else if (scan->kind == MD_ANSWER_EVENTS)
 		scan_events(scan, bytes, bytes + size);
+}
+
+bool md_usage_scan_is_whole(const struct md_usage_scan *scan)
+{
+	return scan->kind == MD_ANSWER_JSON ? md_usage_text_counts(&scan->text) != NULL
+					    : scan->kind == MD_ANSWER_EVENTS && scan->ended;
 }
 
 void md_usage_scan_end(struct md_usage_scan *scan)

@@ -21,12 +21,16 @@ struct md_usage_scan {
 	struct md_event_lines lines;
 	unsigned field; /* bytes of "data:" with which the line of a stream begins; more: none of it */
 	struct md_usage_text text;
-	bool told; /* counts were found */
+	unsigned done; /* bytes of "[DONE]" that the event's data is so far; more: it is something else */
+	bool ended;    /* the last event was that one, by which OpenAI's streams end */
+	bool told;     /* counts were found */
 	uint64_t prompt, completion;
 };
 
 void md_usage_scan(struct md_usage_scan *scan, const char *bytes,
-		   size_t size);                    /* scan begins as zeros, but for its kind */
+		   size_t size); /* scan begins as zeros, but for its kind */
+/* The answer says itself that all of it has come: it is one JSON object that is whole, or a stream with its last event. */
+bool md_usage_scan_is_whole(const struct md_usage_scan *scan);
 void md_usage_scan_end(struct md_usage_scan *scan); /* the answer is whole: what is no stream may have counts now */
 
 #endif

@@ -233,13 +233,13 @@ static void complete(struct md_worker_job *job)
 
 /*
  * The system closes the connections of a process that is killed as that process would have done. So an answer that says
- * nothing of its end is whole only if its engine outlives it.
+ * nothing of its end, neither in its head nor by what it is, is whole only if its engine outlives it.
  */
 static void on_end(void *context)
 {
 	struct md_worker_job *job = context;
 	job->call = NULL;
-	job->all_came = job->until_close && !job->refused;
+	job->all_came = job->until_close && !job->refused && !md_account_is_whole(job);
 	if (job->all_came && fail_in(job, ALIVE_MS))
 		return;
 	if (job->all_came)
@@ -387,6 +387,10 @@ bool md_job_return(struct md_worker_job *job)
 {
 	if (job->call && md_http_call_take_rest(job->call))
 		return false;
+	if (job->until_close && !job->refused && md_account_is_whole(job)) {
+		complete(job);
+		return false;
+	}
 	bool counts = job->stage == MD_JOB_RUNNING || job->model->fails;
 	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !job->model->hopeless);
 	if (job->head_sent || !again) {
@@ -443,9 +447,11 @@ static void change_prefix(struct md_worker_job *job, const char *old, const char
 	job->target = made;
 }
 
-/* A job that waits waits for another model. */
+/* A job that waits waits for another model. Its last batch may have failed before its engine was ready. */
 static void move(struct md_worker_job *job, struct md_model *model)
 {
+	leave_granted(job);
+	job->stage = MD_JOB_WAITING;
 	change_prefix(job, job->model->prefix, model->prefix);
 	job->model->unfinished--;
 	job->model = model;
@@ -478,10 +484,18 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	md_relay_fail(job, refusal.error, refusal.code, refusal.message);
 }
 
+/* Who serves the model's ID now; NULL: nobody does. Of those in between nothing may be left, their configuration included. */
+static struct md_model *heir_of(struct md_model *model)
+{
+	struct md_model *newest = md_model_newest(model);
+	return newest == model || newest->gone ? NULL : newest;
+}
+
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
-	if (reason == MEDUSA_SCHED_REASON_UNREGISTERED && job->model->successor && (job->exchange || job->load)) {
-		move(job, job->model->successor);
+	struct md_model *heir = reason == MEDUSA_SCHED_REASON_UNREGISTERED ? heir_of(job->model) : NULL;
+	if (heir && (job->exchange || job->load)) {
+		move(job, heir);
 		return;
 	}
 	tell_refused(job, reason);

@@ -213,7 +213,7 @@ static void is_away(struct md_model *model)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
-	if (!told && !model->gone)
+	if (!told) /* also of one that is gone: its requests may wait to be tried again */
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
@@ -277,7 +277,7 @@ static void on_failed(void *context, const char *why)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
-	else if (!model->transfer_out && !model->gone)
+	else if (!model->transfer_out)
 		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
 									     .gpu = model->gpu,
 									     .function = model->function});
