@@ -190,8 +190,8 @@ static bool has_no_body(const struct md_http_reader *reader)
 static void note_end(struct md_http_reader *reader)
 {
 	struct md_http_head *head = &reader->head;
-	head->until_close = reader->parser.type == HTTP_RESPONSE && !head->chunked && head->length < 0 &&
-			    !has_no_body(reader);
+	head->until_close =
+	    reader->parser.type == HTTP_RESPONSE && !head->chunked && head->length < 0 && !has_no_body(reader);
 }
 
 /* How the body ends (RFC 9112, section 6.3). */
