@@ -23,7 +23,8 @@ OBJECTS = {"memory": "medusa-worker,libjansson.so.4", "file": "medusa-worker", "
 
 
 def request(number, **more):
-    return {"kind": "whole", "name": f"{number}", "key": "k", "model": "a", "tokens": 3, "token": 0, "prompt": 50, "wait": 0, "at": 0, "stream": False, "page": "/metrics", **more}
+    return {"kind": "whole", "name": f"{number}", "key": "k", "model": "a", "tokens": 3, "token": 0, "prompt": 50, "wait": 0, "at": 0, "stream": False, "page": "/metrics", "until_close": False,
+            **more}
 
 
 class Run:
