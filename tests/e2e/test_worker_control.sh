@@ -16,4 +16,8 @@ section 'service manager'
 run notify python3 tests/worker/notify.py "$work"
 assert_exit notify 0
 grep -A3 FAIL "$work/notify.out"
+section 'engines that are killed, unloaded and renewed at once'
+run storm python3 tests/worker/reload_storm.py "$work"
+assert_exit storm 0
+grep -A3 FAIL "$work/storm.out"
 finish
