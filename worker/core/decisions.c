@@ -94,6 +94,8 @@ static void take_step(struct md_worker *worker, const struct medusa_sched_event 
 			     medusa_sched_error(worker->sched));
 		return;
 	}
+	if (event->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED || event->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED)
+		md_job_take_back(&worker->models[event->function], event->gpu);
 	for (size_t i = 0; i < count; i++)
 		carry_out(worker, actions[i]);
 	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL)

@@ -361,7 +361,14 @@ void md_job_forward(struct md_worker_job *job)
 void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 {
 	struct md_worker_job **at = &job->model->granted;
-	leave_granted(job); /* its last batch may have failed before its engine was ready */
+	if (job->stage == MD_JOB_RUNNING) { /* which must not be: two answers would go to one client */
+		md_error_log("model %s: the scheduler runs request %" PRIu64 ", which runs already", job->model->id,
+			     job->id);
+		job->batch = batch;
+		post(job, MEDUSA_SCHED_EVENT_STARTED);
+		return;
+	}
+	leave_granted(job);
 	job->batch = batch;
 	job->gpu = gpu;
 	job->stage = MD_JOB_GRANTED;
@@ -376,6 +383,18 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 		job->next = NULL;
 		*at = job;
 		md_model_want(job->model);
+	}
+}
+
+void md_job_take_back(struct md_model *model, uint32_t gpu)
+{
+	for (struct md_worker_job *job, **at = &model->granted; (job = *at);) {
+		if (job->gpu != gpu) {
+			at = &job->next;
+			continue;
+		}
+		*at = job->next;
+		job->stage = MD_JOB_WAITING;
 	}
 }
 

@@ -14,7 +14,8 @@
 
 static void post(struct md_model *model, enum medusa_sched_event_type type, uint64_t *transfer)
 {
-	struct medusa_sched_event event = {.type = type, .transfer = *transfer};
+	struct medusa_sched_event event = {
+	    .type = type, .transfer = *transfer, .function = model->function, .gpu = model->gpu};
 	if (!*transfer)
 		return; /* it was to be done at once, and has no end that the scheduler waits for */
 	*transfer = 0;
@@ -313,8 +314,10 @@ static void end_retired(struct md_model *model)
 	if (model->load_waits && model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
 	model->load_waits = false;
-	if (model->moves)
+	if (model->moves) {
+		model->gpu = model->next_gpu;
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->next_transfer);
+	}
 	model->moves = false;
 	if (state != MD_ENGINE_STOPPED && state != MD_ENGINE_STOPPING)
 		md_engine_stop(model->engine);

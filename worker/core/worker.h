@@ -199,6 +199,12 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context);
 void md_job_forget(void *job);                                              /* `done` is not called; loading goes on */
 void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu); /* the scheduler runs it */
+/*
+ * The scheduler has learned that the model's engine there has failed, and with it each batch that waited for it: what is
+ * granted waits again. That may have been granted since the engine was seen to fail, and goes to no engine before it is
+ * granted anew.
+ */
+void md_job_take_back(struct md_model *model, uint32_t gpu);
 /* Ends a job that has not begun to run: its client is told that the daemon takes no more work. */
 void md_job_dismiss(struct md_worker_job *job);
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);

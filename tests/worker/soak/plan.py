@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a soak does: requests of each client, faults, configurations. All of it follows from the seed alone."""
+import os
 import random
+import re
+import shutil
+import subprocess
 
 MODELS = ("alpha", "beta", "gamma", "delta", "omega") # omega is not in every configuration
 SOMETIMES = "omega"
@@ -47,6 +51,14 @@ def faults(seed, number):
     return [(kind, dice.uniform(0.1, 1.2), dice.uniform(0.2, 2), dice.choice(MODELS[:-1]), dice.randrange(1000)) for kind in order]
 
 
+def preloaded():
+    """The thread sanitizer's library must come first in a program that loads what is built with it; medusa-swap run sees to that."""
+    if not os.environ.get("TSAN"):
+        return ""
+    said = subprocess.run(["ldd", shutil.which("medusa-worker")], capture_output=True, text=True, check=True).stdout
+    return f'\n    env: ["LD_PRELOAD={re.search(r"=> (/[^ ]*libtsan[^ ]*)", said)[1]}"]'
+
+
 def configuration(folder, first_port, engine, variant):
     """The text of a configuration; variants differ in limits, times, the command of one model, and in which models there are."""
     models = []
@@ -57,7 +69,7 @@ def configuration(folder, first_port, engine, variant):
         swap = ", swap: off" if model == "delta" else ""
         ttl = f"\n    ttl: {1 + variant % 3}" if model == "delta" else ""
         models.append(f"""
-  {model}:
+  {model}:{preloaded() if swap else ""}
     cmd: {engine} --name {model} --device-mb {SIZES_MB[model]} --dies-with-device --journal {folder}/journal{renewed}
     concurrencyLimit: {6 + variant % 5}{ttl}
     medusa: {{memory: {SIZES_MB[model]}MiB{swap}, deadline: 20s, max_wait: 20s, max_batch: {2 + variant % 3}}}""")
