@@ -145,7 +145,7 @@ check("an answer that is cut", 502, ask(d, "plain", "a", raw=cut).status)
 check("nor the tokens that nobody got", before["prompt_tokens"], bill(d)[("a", PLAIN)]["prompt_tokens"])
 check("no request, but its time", (0, True), (after["requests"] - before["requests"], after["gpu_ns"] > before["gpu_ns"]))
 
-# An answer that only the end of its connection ends is paid if its engine outlives it.
+# An answer that only the end of its connection ends is paid if it is whole.
 whole = {"status": 200, "headers": {"Content-Type": J}, "pieces": [json.dumps(counts)], "chunks": False}
 before = bill(d)[("a", PLAIN)]
 check("it lives on", 200, ask(d, "plain", "a", raw=whole).status)
@@ -154,7 +154,7 @@ check("and is paid", (1, 0, 20, 3), tuple(after[k] - before[k] for k in kinds[:4
 expected[("a", PLAIN)] = [*map(sum, zip(expected[("a", PLAIN)], (1, 0, 20, 3)))]
 dies = f"{folder}/dies"
 open(dies, "w", encoding="utf-8").close()
-check("it is killed", 502, ask(d, "plain", "a", raw={**whole, "dies": dies}).status)
+check("it is killed before its last byte", 502, ask(d, "plain", "a", raw={**whole, "pieces": [json.dumps(counts)[:-1]], "dies": dies}).status)
 check("and is not", (0, 0, 0, 0), (lambda now: tuple(now[k] - after[k] for k in kinds[:4]))(bill(d)[("a", PLAIN)]))
 # So it is with an answer that does not go on with the stream that the worker has begun.
 r = ask(d, "plain", "slow", stream=True, raw={"status": 400, "headers": {"Content-Type": J}, "pieces": [json.dumps(counts)]})
