@@ -36,7 +36,8 @@ def commands():
                 found.append(file.read().decode(errors="replace").replace("\0", " "))
         except OSError:
             continue
-    return [line for line in found if re.search(rf"medusa-swap run .*--port {first // 10}", line)]
+    ports = {str(port) for port in range(first, first + 16)}
+    return [line for line in found if "medusa-swap run " in line and ports & set(re.findall(r"--port (\d+)", line))]
 
 
 def good(d, model):
