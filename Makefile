@@ -32,6 +32,7 @@ PACKAGES := libelf libdw libzstd msgpack
 WORKER_PACKAGES := jansson yaml-0.1 libpcre2-8 libevent sqlite3
 PACKAGE_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) $(WORKER_PACKAGES) 2>/dev/null)
 WORKER_LIBS := $(shell pkg-config --libs $(WORKER_PACKAGES) 2>/dev/null) -lhttp_parser
+JANSSON_LIBS := $(shell pkg-config --libs jansson 2>/dev/null)
 SERVE_LIBS := $(shell pkg-config --libs jansson libevent 2>/dev/null) -lhttp_parser
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wundef -Wvla
 CPPFLAGS += -D_GNU_SOURCE -DMD_VERSION='"$(VERSION)"' -I. -Iinclude -isystem $(CUDA_INCLUDE) $(PACKAGE_CFLAGS)
@@ -93,7 +94,7 @@ WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
-ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama models/llama/serve))
+ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama models/llama/serve models/llama/adapters))
 TESTS := $(call sources,tests)
 TEST_JUDGES := $(call sources,tests/judges)
 TEST_SUBJECTS := $(call sources,tests/subjects)
@@ -214,6 +215,10 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
 
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
+# What reads adapters, a part of the reference engine: its objects stand behind $(INTERNAL), and need it.
+ADAPTER_TESTS := $(addprefix $(BUILD)/tests/,test_lora_adapter test_lora_files fuzz/adapter)
+$(ADAPTER_TESTS): LDLIBS := $(INTERNAL) $(LDLIBS) $(JANSSON_LIBS)
+$(ADAPTER_TESTS): $(call objects,$(call sources,models/llama/adapters) models/llama/gguf.c)
 # The node daemon: engines and their tools need none of its packages.
 $(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/splitmix.h"
 #include "base/thread.h"
+#include "models/llama/adapters/adapter_check.h"
 #include "models/llama/integration.h"
 #include "models/llama/options.h"
 #include "models/llama/report.h"
@@ -467,6 +468,10 @@ static enum md_status serve(struct program *p, struct md_error *err)
 
 static enum md_status run(struct program *p, struct md_error *err)
 {
+	if (p->options.check_adapter) {
+		MD_FORWARD(open_model_file(p, err));
+		return adapter_check(p->options.check_adapter, &p->shape, err);
+	}
 	p->report.mode = integration_mode();
 	p->report.graphs = &p->graphs;
 	p->report.generation = &p->generation;

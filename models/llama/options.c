@@ -26,6 +26,9 @@ const char llama_options_usage[] =
     "  --load-threads N     threads that read the weights of --model (default: the processors that may be used, at "
     "most 8)\n"
     "  --share NAME         have the weights in common with other engines of this name (medusa-backbone)\n"
+    "  --check-adapter PATH read a LoRA adapter (a folder of PEFT's, or a GGUF file) for this model, say what is in "
+    "it,\n"
+    "                       and end; needs no device\n"
     "  --no-graphs          decode eagerly\n"
     "  --check              compare every graph with eager, bit by bit; fails if one differs\n"
     "  --bench-replay N     median time of N replays of each graph, for the report\n"
@@ -55,6 +58,7 @@ static const struct option options_table[] = {
     OPTION("--report", TEXT, report, 0, 0),
     OPTION("--serve", TEXT, serve, 0, 0),
     OPTION("--share", TEXT, share, 0, 0),
+    OPTION("--check-adapter", TEXT, check_adapter, 0, 0),
     OPTION("--served-name", TEXT, served_name, 0, 0),
     OPTION("--seed", BIG, seed, 0, 0),
     OPTION("--sample-seed", BIG, sample_seed, 0, 0),
@@ -208,6 +212,10 @@ enum md_status llama_options_parse(struct llama_options *options, int argc, char
 	}
 	if (!options->help && !options->model == !options->recipe)
 		return md_error_set(err, MD_ERR_INVALID, "give either --model FILE.gguf or --recipe FILE.yaml");
+	if (options->check_adapter && (options->prompt_count || options->report || options->serve))
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "--check-adapter reads an adapter alone: neither --prompt nor --report nor --serve");
 	if (options->serve && (options->prompt_count || options->report))
 		return md_error_set(err, MD_ERR_INVALID, "--serve takes requests: neither --prompt nor --report");
 	return MD_OK;

@@ -14,7 +14,8 @@
 
 struct llama_options {
 	const char *model, *recipe, *report;
-	const char *share; /* the name under which other processes may have the same weights; NULL: none */
+	const char *share;         /* the name under which other processes may have the same weights; NULL: none */
+	const char *check_adapter; /* an adapter to be read instead of anything else */
 	const char *serve, *served_name; /* serve: ADDRESS:PORT; NULL: no server */
 	uint64_t seed, sample_seed;
 	unsigned batches[OPTIONS_MAX_BATCHES]; /* ascending, without repetition */
