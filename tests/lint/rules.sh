@@ -21,8 +21,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/swap_freeze.c' ':!tools/swap_process.c' # files of a cgroup, and of /proc/PID
 	':!worker/core/engine_log.c' ':!worker/core/log_process.c' ':!worker/core/log_writer.c' # logs that are appended to, in a folder of the daemon's own
 	':!tools/options.c')        # standard descriptors that the caller has closed
-own_maps=(':!models/llama/gguf.c' # the reference engine's weights: gigabytes, and its own
-	':!swap/pool_file.c')      # a memfd that is sealed against being cut off
+own_maps=(':!swap/pool_file.c') # a memfd that is sealed against being cut off
 
 forbid() { # why, pattern, paths...
 	local why=$1 pattern=$2 found
