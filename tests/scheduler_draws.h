@@ -59,4 +59,15 @@ static inline struct medusa_sched_function any_function(void)
 	return f;
 }
 
+/* As those of an engine. */
+static inline void any_limits(struct medusa_sched_backbone *b)
+{
+	b->load_ns = draw(2) ? draw(3 * SECOND) : 0;
+	b->evict_ns = draw(2) ? draw(SECOND) : 0;
+	b->max_replicas = draw(2) ? (uint32_t)draw(3) : 0;
+	b->adapter_slots = draw(2) ? (uint32_t)draw(4) : 0;
+	b->max_batch = draw(2) ? (uint32_t)draw(12) : 0;
+	b->keep_alive_ns = draw(2) ? draw(20 * SECOND) : 0;
+}
+
 #endif

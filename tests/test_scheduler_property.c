@@ -598,6 +598,7 @@ static void add_functions(void)
 	while (world.backbones < 3) {
 		struct medusa_sched_backbone b = {
 		    .size = sizeof(b), .bytes = 1 + draw(7 * GB), .cold_ns = draw(3 * SECOND), .in_host = draw(2) != 0};
+		any_limits(&b);
 		world.backbones += medusa_sched_add_backbone(world.sched, &b, &index) == 0;
 	}
 	for (int tries = 0; world.functions < wanted && tries < 1000; tries++) {

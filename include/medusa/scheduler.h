@@ -115,12 +115,28 @@ const char *medusa_sched_error(const struct medusa_sched *sched);
 
 /* ---- functions -------------------------------------------------------------------------------------------------- */
 
-/* A backbone stays on GPUs if a function does that has nothing but the backbone (min_replicas, pinned). */
+/*
+ * A backbone stays on GPUs if a function does that has nothing but the backbone (min_replicas, pinned). When all of its
+ * functions are unregistered, it leaves.
+ */
 struct medusa_sched_backbone {
 	size_t size;      /* sizeof(struct medusa_sched_backbone) */
 	uint64_t bytes;   /* on a GPU, and in host memory */
 	uint64_t cold_ns; /* to bring the backbone into host memory, beyond bytes / cold_bytes_per_s */
 	int in_host;      /* the backbone lies in host memory from the beginning, and stays */
+	uint64_t
+	    load_ns; /* from host memory to a GPU; 0: computed. An engine that has the backbone starts in this time */
+	uint64_t evict_ns;     /* to take it off a GPU; 0: the host's copy is kept, memory is free at once */
+	uint32_t max_replicas; /* GPUs that may hold or load it at one time; 0: all. As of a function */
+	/*
+	 * Functions of it whose own weights a GPU holds or loads at one time: the places that its engine has for adapters.
+	 * For a further one, that of them leaves which was used longest ago and is idle; nobody leaves for what is loaded
+	 * ahead of requests. 0: no limit
+	 */
+	uint32_t adapter_slots;
+	uint32_t max_batch; /* requests of all its functions that run on a GPU at one time; 0: no limit */
+	uint64_t
+	    keep_alive_ns; /* when a function's keep_alive_ns ends, and none was called for so long, it leaves; 0: never */
 };
 
 enum medusa_sched_goal { MEDUSA_SCHED_GOAL_COMPLETION = 0, MEDUSA_SCHED_GOAL_FIRST_TOKEN = 1 };
@@ -182,6 +198,13 @@ int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sc
 			      uint32_t *index);
 
 /*
+ * Changes how long a backbone takes, and its limits. `bytes` and `in_host` must be as before. What is beyond a lower
+ * limit stays or runs on until it leaves or ends.
+ */
+int medusa_sched_change_backbone(struct medusa_sched *sched, uint32_t backbone,
+				 const struct medusa_sched_backbone *changed);
+
+/*
  * Registers a function. Indices count up from 0 and are not used again. MEDUSA_SCHED_ERR_INVALID: medusa_sched_error()
  * names the field and the reason; a function that does not even fit alone on any GPU is invalid, too.
  */
@@ -209,7 +232,7 @@ struct medusa_sched_company {
 /*
  * With whom a function may be loaded: before anything of it is loaded on a GPU, all functions leave all GPUs of the node that
  * are not in one of these companies, the one for which those that leave cost least (leave_cost); of equals, the first one.
- * What leaves is their own weights and contexts, at once where they are idle. The function waits for runs of them to end, and
+ * What leaves is their own weights and contexts, at once where they are idle, and backbones all of whose functions leave. The function waits for runs of them to end, and
  * nothing that would have to leave is loaded before. What is there takes further requests for 5 s (or max_wait_ns / 16, if
  * that is less) after the function began to wait, or after it was loaded; then they wait, too. A request of a higher
  * priority of the same tenant waits for no further ones.

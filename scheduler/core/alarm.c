@@ -46,9 +46,11 @@ uint64_t md_run_expires(const struct medusa_sched *s, uint32_t request, uint64_t
 static uint64_t transfer_ns(const struct medusa_sched *s, const struct md_transfer *t)
 {
 	const struct md_sched_artifact *a = &s->artifacts[t->artifact];
-	uint64_t from_host = md_copy_ns(t->bytes, s->host_bytes_per_s);
+	bool backbone = a->kind == MEDUSA_SCHED_CLASS_BACKBONE;
+	uint64_t from_host = backbone ? s->backbones[a->owner].spec.load_ns : 0;
+	from_host = from_host ? from_host : md_copy_ns(t->bytes, s->host_bytes_per_s);
 	if (t->direction == MD_OUT)
-		return a->kind == MEDUSA_SCHED_CLASS_BACKBONE ? 0 : s->functions[a->owner].spec.evict_ns;
+		return backbone ? s->backbones[a->owner].spec.evict_ns : s->functions[a->owner].spec.evict_ns;
 	if (t->source == MEDUSA_SCHED_SOURCE_MADE) {
 		uint32_t library = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_LIBRARY];
 		return add(s->functions[a->owner].spec.context_ns, library == NONE ? 0 : s->artifacts[library].cold_ns);

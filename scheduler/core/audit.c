@@ -105,6 +105,32 @@ static void count_kept(const struct medusa_sched *s, const struct md_function *f
 				pins[(size_t)f->artifacts[kind] * s->gpu_count + gpu]++;
 }
 
+/* What a GPU has of a backbone's functions. */
+static int audit_backbone(struct medusa_sched *s, uint32_t backbone)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		struct md_backbone_gpu counted = {0};
+		for (uint32_t f = s->backbones[backbone].first_user; f != NONE; f = s->functions[f].next_user) {
+			uint32_t weights = s->functions[f].artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
+			int state = weights == NONE ? MD_ABSENT : md_copy_at(s, weights, gpu)->state;
+			counted.adapters += state != MD_ABSENT;
+			counted.leaving += state == MD_LEAVING;
+		}
+		for (uint32_t b = s->gpus[gpu].first_batch; b != NONE; b = s->batches[b].newer)
+			if (s->functions[s->batches[b].function].spec.backbone == backbone)
+				counted.running += s->batches[b].requests.count + s->batches[b].strays.count;
+		const struct md_backbone_gpu *books = &s->backbones[backbone].gpus[gpu];
+		if (counted.adapters != books->adapters || counted.leaving != books->leaving ||
+		    counted.running != books->running)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+				       "backbone %u on gpu %u: adapters %u, leaving %u, running %u in the books, and "
+				       "%u, %u, %u counted",
+				       backbone, gpu, books->adapters, books->leaving, books->running, counted.adapters,
+				       counted.leaving, counted.running);
+	}
+	return MEDUSA_SCHED_OK;
+}
+
 /* Pins: one for each batch that uses the copy, function that is kept, and transfer that reads from it or needs it. */
 static int audit_pins(struct medusa_sched *s)
 {
@@ -224,6 +250,9 @@ static int audit_requests(struct medusa_sched *s)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u has nothing that could join", f);
 	}
 	for (uint32_t b = 0; b < s->backbone_count; b++) {
+		int code = audit_backbone(s, b);
+		if (code)
+			return code;
 		uint32_t users = 0;
 		for (uint32_t f = s->backbones[b].first_user; f != NONE; f = s->functions[f].next_user)
 			users += md_waiting(s, f);

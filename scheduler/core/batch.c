@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "scheduler/core/abort.h"
 #include "scheduler/core/alarm.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -90,6 +91,7 @@ void md_batch_add(struct medusa_sched *s, uint32_t batch, uint32_t request, uint
 	md_tenant_divide(s, batch);
 	md_tenant_runs(s, request);
 	md_list_append(s, &b->requests, request);
+	md_backbone_runs(s, b->function, b->gpu, 1);
 	b->kv_bytes += r->kv_bytes;
 	s->gpus[b->gpu].kv += r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
@@ -133,6 +135,7 @@ void md_batch_leave(struct medusa_sched *s, uint32_t request)
 	struct md_request *r = &s->requests[request];
 	struct md_batch *b = &s->batches[r->batch];
 	md_list_remove(s, r->state == MD_STRAY ? &b->strays : &b->requests, request);
+	md_backbone_runs(s, b->function, b->gpu, -1);
 	b->kv_bytes -= r->kv_bytes;
 	s->gpus[b->gpu].kv -= r->kv_bytes;
 	s->gpus[b->gpu].changed = s->now;
@@ -221,6 +224,7 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 	struct md_batch *b = &s->batches[batch];
 	struct md_gpu *g = &s->gpus[b->gpu];
 	unlist(s, b);
+	md_backbone_runs(s, b->function, b->gpu, -(int64_t)b->requests.count - (int64_t)b->strays.count);
 	s->continuous -= s->functions[b->function].spec.continuous != 0;
 	g->running--;
 	g->prefilling -= !b->first_token;

@@ -80,8 +80,9 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	struct medusa_sched_stats known = s->stats;
 	known.memory_bytes =
 	    sizeof(*s) + s->gpu_count * (sizeof(*s->gpus) + s->gpu_count * sizeof(*s->peers)) +
-	    s->backbone_capacity * sizeof(*s->backbones) + s->function_capacity * sizeof(*s->functions) +
-	    s->latency_capacity * sizeof(*s->latencies) +
+	    s->backbone_capacity * sizeof(*s->backbones) +
+	    (uint64_t)s->backbone_count * s->gpu_count * sizeof(*s->backbones->gpus) +
+	    s->function_capacity * sizeof(*s->functions) + s->latency_capacity * sizeof(*s->latencies) +
 	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
 	    s->tenant_capacity * sizeof(*s->tenants) + s->request_capacity * sizeof(*s->requests) +
 	    s->batch_capacity * sizeof(*s->batches) + s->transfer_capacity * sizeof(*s->transfers) +

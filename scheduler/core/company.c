@@ -15,16 +15,30 @@
 
 /* ---- what is there ---------------------------------------------------------------------------------------------- */
 
+static bool is_on_gpu(const struct medusa_sched *s, uint32_t artifact)
+{
+	bool there = false;
+	for (uint32_t gpu = 0; !there && artifact != NONE && gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, artifact, gpu)->state;
+		there = state != MD_ABSENT && state != MD_SUSPENDED;
+	}
+	return there;
+}
+
 /* Whether anything of its own is on a GPU, or on its way there or from there, or it runs. */
-static bool is_there(const struct medusa_sched *s, const struct md_function *f)
+static bool has_own(const struct medusa_sched *s, const struct md_function *f)
 {
 	bool there = f->first_batch != NONE;
 	for (int kind = MEDUSA_SCHED_CLASS_WEIGHTS; kind <= MEDUSA_SCHED_CLASS_CONTEXT; kind++)
-		for (uint32_t gpu = 0; !there && f->artifacts[kind] != NONE && gpu < s->gpu_count; gpu++) {
-			int state = md_copy_at(s, f->artifacts[kind], gpu)->state;
-			there = state != MD_ABSENT && state != MD_SUSPENDED;
-		}
+		there = there || is_on_gpu(s, f->artifacts[kind]);
 	return there;
+}
+
+/* One of a backbone's functions stands for it: it is there as long as the backbone is. */
+static bool stands_for_backbone(const struct medusa_sched *s, uint32_t function)
+{
+	uint32_t backbone = s->functions[function].spec.backbone;
+	return backbone != NONE && s->backbones[backbone].first_user == function;
 }
 
 /* Whether something has to be loaded before it can run there. */
@@ -65,12 +79,32 @@ static bool may_stay(const struct medusa_sched *s, const struct md_companies *co
 	return (word >> other % 64 & 1) || (!s->functions[other].gone && (spec->min_replicas || spec->pinned));
 }
 
+/* Whether all functions of the backbone must leave for this set; of those that are gone nothing is asked. */
+static bool backbone_leaves(const struct medusa_sched *s, const struct md_companies *companies, uint32_t set,
+			    uint32_t backbone)
+{
+	for (uint32_t f = s->backbones[backbone].first_user; f != NONE; f = s->functions[f].next_user)
+		if (!s->functions[f].gone && may_stay(s, companies, set, f))
+			return false;
+	return true;
+}
+
+/* Whether something of `other` is there that would leave for this set, if it has to. */
+static bool is_there(const struct medusa_sched *s, const struct md_companies *companies, uint32_t set, uint32_t other)
+{
+	const struct md_function *f = &s->functions[other];
+	if (has_own(s, f))
+		return true;
+	return stands_for_backbone(s, other) && is_on_gpu(s, f->artifacts[MEDUSA_SCHED_CLASS_BACKBONE]) &&
+	       backbone_leaves(s, companies, set, f->spec.backbone);
+}
+
 static uint64_t cost_of(const struct medusa_sched *s, const struct md_companies *companies, uint32_t set,
 			const uint32_t *there, uint32_t count)
 {
 	uint64_t cost = 0;
 	for (uint32_t i = 0; i < count; i++)
-		if (!may_stay(s, companies, set, there[i])) {
+		if (!may_stay(s, companies, set, there[i]) && is_there(s, companies, set, there[i])) {
 			uint32_t one = s->functions[there[i]].spec.leave_cost;
 			cost += one ? one : 1;
 		}
@@ -86,7 +120,7 @@ static uint32_t choose(const struct medusa_sched *s, uint32_t function)
 	if (companies->count < 2 || companies->chosen_at == stamp)
 		return companies->chosen;
 	for (uint32_t f = 0; f < s->function_count; f++)
-		if (f != function && is_there(s, &s->functions[f]))
+		if (f != function && (has_own(s, &s->functions[f]) || stands_for_backbone(s, f)))
 			there[count++] = f;
 	for (uint32_t set = 0; set < companies->count && least; set++) {
 		uint64_t cost = cost_of(s, companies, set, there, count);
@@ -106,12 +140,19 @@ static bool must_leave(const struct medusa_sched *s, uint32_t function, uint32_t
 	return companies && other != function && !may_stay(s, companies, choose(s, function), other);
 }
 
+/* Whether it has, and something of it is there. */
+static bool hinders(const struct medusa_sched *s, uint32_t function, uint32_t other)
+{
+	return must_leave(s, function, other) &&
+	       is_there(s, s->functions[function].companies, choose(s, function), other);
+}
+
 static bool is_blocked(const struct medusa_sched *s, uint32_t function)
 {
 	if (!s->functions[function].companies)
 		return false;
 	for (uint32_t f = 0; f < s->function_count; f++)
-		if (is_there(s, &s->functions[f]) && must_leave(s, function, f))
+		if (hinders(s, function, f))
 			return true;
 	return false;
 }
@@ -209,19 +250,38 @@ void md_company_again(struct medusa_sched *s)
 
 /* ---- whether it is its turn ------------------------------------------------------------------------------------- */
 
+/* Whether the one that must leave has requests that are served before. */
+static bool serves(const struct medusa_sched *s, uint32_t function, uint32_t other)
+{
+	bool turn = s->functions[function].company_waits && md_waiting(s, function) && has_had_turn(s, other, function);
+	return md_waiting(s, other) && is_ready(s, other) && !turn;
+}
+
+/* The backbone goes with its function if that has to leave, and serves nobody. */
+static void evict_backbone(struct medusa_sched *s, uint32_t function, uint32_t other)
+{
+	uint32_t backbone = s->functions[other].spec.backbone;
+	if (!stands_for_backbone(s, other) ||
+	    !backbone_leaves(s, s->functions[function].companies, choose(s, function), backbone))
+		return;
+	for (uint32_t f = s->backbones[backbone].first_user; f != NONE; f = s->functions[f].next_user)
+		if (serves(s, function, f))
+			return;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		md_evict_backbone(s, backbone, gpu);
+}
+
 /* Evicts what is idle and must leave; with requests that may still be served before, it stays. True: nothing is left. */
 static bool clear(struct medusa_sched *s, uint32_t function)
 {
 	bool left = false;
 	for (uint32_t f = 0; s->functions[function].companies && f < s->function_count; f++) {
-		if (!is_there(s, &s->functions[f]) || !must_leave(s, function, f))
+		if (!hinders(s, function, f))
 			continue;
-		bool serves = md_waiting(s, f) && is_ready(s, f);
-		bool turn =
-		    s->functions[function].company_waits && md_waiting(s, function) && has_had_turn(s, f, function);
-		for (uint32_t gpu = 0; (!serves || turn) && gpu < s->gpu_count; gpu++)
+		for (uint32_t gpu = 0; gpu < s->gpu_count && !serves(s, function, f); gpu++)
 			md_evict_function(s, f, gpu);
-		left |= is_there(s, &s->functions[f]);
+		evict_backbone(s, function, f);
+		left |= hinders(s, function, f);
 	}
 	return !left;
 }

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "scheduler/core/action.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
@@ -104,8 +105,10 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		md_claim_drop(s, function);
 	if (!md_waiting(s, function))
 		md_company_left(s, function);
-	if (f->gone && !f->batches)
+	if (f->gone && !f->batches) {
 		md_sweep(s, function);
+		md_backbone_unused(s, f->spec.backbone);
+	}
 	bool idle = !md_waiting(s, function) && !f->batches && f->spec.keep_alive_ns && !f->gone;
 	if (!idle)
 		md_priority_remove(&s->idle, function);
@@ -338,6 +341,8 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 {
 	uint64_t until = 0, missing = md_missing_bytes(s, function, choice.gpu), kv_bytes;
 	uint32_t most = batch_size(s, function, &until);
+	uint32_t together = md_backbone_room(s, function, choice.gpu);
+	most = most < together ? most : together;
 	most = most ? most : 1;
 	if (!md_library_ready(s, function))
 		return STUCK;
@@ -346,7 +351,7 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 		md_make_room(s, choice.gpu, needed_bytes(s, function, choice.gpu), function);
 	int64_t room = md_free_bytes(s, choice.gpu) - (int64_t)missing;
 	uint32_t count = room < 0 ? 0 : md_count_that_fit(s, function, most, room, &kv_bytes);
-	if (count)
+	if (count && md_make_place(s, choice.gpu, function))
 		return run(s, function, choice.gpu, choice.peer, count);
 	if (s->functions[function].claim != NONE)
 		return CLAIMED;
@@ -549,7 +554,7 @@ static void claim_again(struct medusa_sched *s, uint32_t function)
 /* Requests join engines that run, which needs no slot. */
 static void serve_joins(struct medusa_sched *s)
 {
-	uint32_t passed = 0;
+	uint32_t passed = 0, aside = 0;
 	while (s->joins.count && passed < JOINS) {
 		uint32_t function = first_of(s, &s->joins, put_joining), gpu = NONE;
 		md_priority_remove(&s->joins, function);
@@ -558,11 +563,12 @@ static void serve_joins(struct medusa_sched *s)
 			md_function_changed(s, function);
 			claim_again(s, function);
 		} else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) || !claim(s, function, gpu)) {
-			s->blocked[passed++] = function;
+			s->blocked[aside++] = function;
+			passed += joined != MD_JOIN_FULL;
 		}
 	}
-	while (passed > 0)
-		put_joining(s, s->blocked[--passed]);
+	while (aside > 0)
+		put_joining(s, s->blocked[--aside]);
 }
 
 static void serve_ready(struct medusa_sched *s)

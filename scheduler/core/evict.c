@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes room on a GPU or in host memory by evicting idle artifacts, and determines whether that would be enough. */
 #include "base/cleanup.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/evict.h"
@@ -121,12 +122,33 @@ static struct found look(const struct medusa_sched *s, uint32_t function, uint32
 	return found;
 }
 
+static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	return copy->state == MD_THERE && !copy->pins;
+}
+
+/* Of the adapters on the function's backbone, the idle one that was used longest ago. NONE: there is none. */
+static uint32_t oldest_adapter(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
+		const struct md_sched_artifact *artifact = &s->artifacts[a];
+		if (artifact->kind == MEDUSA_SCHED_CLASS_WEIGHTS && evictable(s, a, gpu) &&
+		    s->functions[artifact->owner].spec.backbone == s->functions[function].spec.backbone)
+			return a;
+	}
+	return NONE;
+}
+
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	if (!md_gpu_open(s, gpu) || g->grown || !md_replica_may(s, function, gpu))
 		return false;
 	if (md_company_ruled(s) && !md_company_fits(s, function, gpu))
+		return false;
+	if (!md_backbone_room(s, function, gpu) ||
+	    (!md_adapter_has_place(s, function, gpu, false) && oldest_adapter(s, function, gpu) == NONE))
 		return false;
 	struct found found = look(s, function, gpu);
 	uint32_t first = md_first_waiting(s, function);
@@ -144,18 +166,14 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 
 /* ---- room on a GPU ---- */
 
-static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
-{
-	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-	return copy->state == MD_THERE && !copy->pins;
-}
-
 /* The GPU loses the copy: at once, or when the transfer out has ended. */
 static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint64_t residue = 0, takes = 0;
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE) {
+	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE) {
+		takes = s->backbones[a->owner].spec.evict_ns;
+	} else {
 		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
 		takes = spec->evict_ns;
 		residue = a->kind == MEDUSA_SCHED_CLASS_CONTEXT && !offload ? spec->residue_bytes : 0;
@@ -253,6 +271,16 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 		leaving = (int64_t)s->gpus[gpu].leaving;
 	}
 	return needed <= free;
+}
+
+bool md_make_place(struct medusa_sched *s, uint32_t gpu, uint32_t function)
+{
+	while (!md_adapter_has_place(s, function, gpu, true)) {
+		uint32_t victim = oldest_adapter(s, function, gpu);
+		if (victim == NONE || !evict(s, victim, gpu, false))
+			return false;
+	}
+	return md_adapter_has_place(s, function, gpu, false);
 }
 
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
@@ -371,6 +399,18 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 	}
 }
 
+void md_sweep_backbone(struct medusa_sched *s, uint32_t backbone, bool gone)
+{
+	uint32_t artifact = s->backbones[backbone].artifact;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		sweep_gpu(s, artifact, gpu);
+	if (s->artifacts[artifact].host != MD_THERE || (s->artifacts[artifact].host_fixed && !gone))
+		return;
+	host_unfix(s, artifact);
+	if (host_evictable(s, artifact))
+		md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
+}
+
 void md_sweep_gpu(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	const struct md_function *f = &s->functions[function];
@@ -385,6 +425,13 @@ void md_evict_function(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	for (int kind = MEDUSA_SCHED_CLASS_WEIGHTS; kind <= MEDUSA_SCHED_CLASS_CONTEXT; kind++)
 		if (f->artifacts[kind] != NONE && evictable(s, f->artifacts[kind], gpu))
 			evict(s, f->artifacts[kind], gpu, false);
+}
+
+void md_evict_backbone(struct medusa_sched *s, uint32_t backbone, uint32_t gpu)
+{
+	uint32_t artifact = s->backbones[backbone].artifact;
+	if (evictable(s, artifact, gpu))
+		evict(s, artifact, gpu, false);
 }
 
 /* ---- host memory ---- */

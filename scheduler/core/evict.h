@@ -22,11 +22,16 @@ void md_drained(struct medusa_sched *s, uint32_t gpu); /* evicts draining copies
 void md_undrain(struct medusa_sched *s, uint32_t gpu);
 /* Evicts what belongs only to this function, which is unregistered or not called. */
 void md_sweep(struct medusa_sched *s, uint32_t function);
+/* The same of a backbone, which nobody calls; gone: no function that is registered has it. */
+void md_sweep_backbone(struct medusa_sched *s, uint32_t backbone, bool gone);
 void md_sweep_gpu(struct medusa_sched *s, uint32_t function, uint32_t gpu); /* likewise, on this GPU alone */
 /* Evicts what is idle there of its own weights and context; of the context the residue stays. */
 void md_evict_function(struct medusa_sched *s, uint32_t function, uint32_t gpu);
+void md_evict_backbone(struct medusa_sched *s, uint32_t backbone, uint32_t gpu); /* if it is idle there */
 /* Evicts idle copies that `keeper` does not need until `bytes` are free. True: they are free now. */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
+/* Evicts idle adapters until the function's has a place beside its backbone. True: it has one now. */
+bool md_make_place(struct medusa_sched *s, uint32_t gpu, uint32_t function);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 /* Evicts idle artifacts, except keeper's, from host memory. True: `bytes` are free. */
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper);

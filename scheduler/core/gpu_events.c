@@ -4,6 +4,7 @@
 
 #include "scheduler/core/abort.h"
 #include "scheduler/core/action.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
@@ -37,7 +38,9 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 static void ended_for(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE && s->functions[a->owner].gone)
+	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
+		md_backbone_unused(s, a->owner);
+	else if (s->functions[a->owner].gone)
 		md_function_changed(s, a->owner);
 }
 
@@ -101,6 +104,8 @@ static void lose_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		s->artifacts[artifact].copies--;
 	if (copy->state == MD_THERE || copy->state == MD_SUSPENDED)
 		md_copy_leave(s, artifact, gpu);
+	if (copy->state != MD_ABSENT)
+		md_adapter_counted(s, artifact, gpu, -1);
 	*copy = (struct md_copy){.older = NONE, .newer = NONE};
 }
 

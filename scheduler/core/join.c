@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "scheduler/core/action.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
@@ -109,16 +110,21 @@ static bool has_turn(const struct medusa_sched *s, const struct md_batch *b)
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
-/* The least of those that take requests now; *count is how many do. */
-static uint32_t choose(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t *count)
+/* The least of those that take requests now; *count is how many do, *full whether others would if their backbone did. */
+static uint32_t choose(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t *count, bool *full)
 {
 	uint32_t best = NONE;
 	*count = 0;
+	*full = false;
 	for (uint32_t i = s->functions[function].first_batch; i != NONE; i = s->batches[i].own_older) {
 		const struct md_batch *b = &s->batches[i];
 		if ((gpu != NONE && b->gpu != gpu) || !has_room(s, b) || !is_loaded(s, b) || drains(s, b) ||
 		    !has_turn(s, b))
 			continue;
+		if (!md_backbone_room(s, function, b->gpu)) {
+			*full = true;
+			continue;
+		}
 		++*count;
 		if (best == NONE || b->requests.count < s->batches[best].requests.count)
 			best = i;
@@ -157,12 +163,17 @@ static void say(struct medusa_sched *s, uint32_t batch, uint32_t first)
 
 enum md_join md_join(struct medusa_sched *s, uint32_t function, uint32_t *gpu)
 {
-	uint32_t candidates, batch = choose(s, function, *gpu, &candidates);
+	bool full;
+	uint32_t candidates, batch = choose(s, function, *gpu, &candidates, &full);
 	*gpu = NONE;
+	if (batch == NONE && full)
+		return MD_JOIN_FULL;
 	if (batch == NONE || (md_company_ruled(s) && md_company_yields(s, function)))
 		return MD_JOIN_NOT_NOW;
 	struct md_batch *b = &s->batches[batch];
 	uint32_t most = candidates > 1 ? 1 : s->functions[function].spec.max_batch - b->requests.count;
+	uint32_t together = md_backbone_room(s, function, b->gpu);
+	most = most < together ? most : together;
 	uint32_t count = make_room(s, function, b->gpu, most), last = b->requests.tail;
 	if (!count) {
 		*gpu = b->gpu;

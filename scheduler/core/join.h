@@ -8,6 +8,7 @@
 enum md_join {
 	MD_JOINED,
 	MD_JOIN_LACKS_MEMORY, /* for the KV cache of the first request */
+	MD_JOIN_FULL,         /* their backbone has no room for further requests */
 	MD_JOIN_NOT_NOW,      /* no batch takes anybody: full, loading, draining, hanging, or others have their turn */
 };
 

@@ -181,7 +181,7 @@ static void send(struct medusa_sched *s, uint32_t function)
 		return;
 	uint32_t gpu = gpu_for(s, function);
 	if (gpu != NONE && md_library_ready(s, function) &&
-	    md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function) &&
+	    md_make_room(s, gpu, md_missing_bytes(s, function, gpu), function) && md_make_place(s, gpu, function) &&
 	    md_send_missing(s, function, gpu, md_best_peer(s, function, gpu), true))
 		keep(s, function, gpu);
 }

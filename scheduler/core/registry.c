@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation of a scheduler, and the backbones and functions that it knows. */
+/* Creation of a scheduler, and the functions that it knows. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ bool md_take_struct(const void *given, size_t known, void *out)
 
 /* ---- growth ----------------------------------------------------------------------------------------------------- */
 
-static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
+bool md_artifacts_reserve(struct medusa_sched *s, uint32_t more)
 {
 	uint32_t room = s->artifact_capacity;
 	struct md_copy *copies;
@@ -75,9 +75,8 @@ static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
 	return true;
 }
 
-/* The caller has made room. */
-static uint32_t artifact_add(struct medusa_sched *s, enum medusa_sched_class kind, uint32_t owner, uint64_t bytes,
-			     uint64_t cold_ns, bool in_host)
+uint32_t md_artifact_add(struct medusa_sched *s, enum medusa_sched_class kind, uint32_t owner, uint64_t bytes,
+			 uint64_t cold_ns, bool in_host)
 {
 	uint32_t index = s->artifact_count++;
 	s->artifacts[index] = (struct md_sched_artifact){
@@ -103,7 +102,7 @@ static uint64_t add_up(uint64_t a, uint64_t b)
 	return a + b < a ? UINT64_MAX : a + b;
 }
 
-static uint64_t cold_time(const struct medusa_sched *s, uint64_t bytes, uint64_t ns)
+uint64_t md_cold_time(const struct medusa_sched *s, uint64_t bytes, uint64_t ns)
 {
 	return add_up(ns, s->cold_bytes_per_s > 0 ? md_copy_ns(bytes, s->cold_bytes_per_s) : 0);
 }
@@ -265,6 +264,8 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	md_priority_finish(&s->transfer_alarms);
 	free(s->gpus);
 	free(s->peers);
+	for (uint32_t i = 0; i < s->backbone_count; i++)
+		free(s->backbones[i].gpus);
 	free(s->backbones);
 	for (uint32_t i = 0; i < s->keeper_count; i++)
 		free(s->functions[s->keepers[i]].kept);
@@ -288,35 +289,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s);
 }
 
-/* ---- backbones and functions ------------------------------------------------------------------------------------- */
-
-MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given,
-					uint32_t *index)
-{
-	struct medusa_sched_backbone spec;
-	if (!s || !given || !index)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%s is NULL", !s ? "sched" : !given ? "backbone" : "index");
-	if (!md_take_struct(given, sizeof(spec), &spec))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "backbone->size is not that of a struct medusa_sched_backbone, or fields that this "
-			       "library does not know are set");
-	if (!spec.bytes || spec.bytes > MD_MOST_BYTES)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu: give 1 to 2^60",
-			       (unsigned long long)spec.bytes);
-	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
-			       "backbone: in_host needs %llu bytes, and host memory has %llu left",
-			       (unsigned long long)spec.bytes, (unsigned long long)(s->host_limit - s->host_used));
-	if (!artifacts_reserve(s, 1) || !MD_ARRAY_GROW(s->backbones, s->backbone_count, s->backbone_capacity))
-		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a backbone");
-	*index = s->backbone_count++;
-	s->backbones[*index] = (struct md_backbone){
-	    .artifact = artifact_add(s, MEDUSA_SCHED_CLASS_BACKBONE, *index, spec.bytes,
-				     cold_time(s, spec.bytes, spec.cold_ns), spec.in_host),
-	    .first_user = NONE,
-	};
-	return MEDUSA_SCHED_OK;
-}
+/* ---- functions ------------------------------------------------------------------------------------- */
 
 /* A change that takes no more memory than before holds also where others have taken memory since. */
 static int check_gpus(struct medusa_sched *s, const struct medusa_sched_function *f,
@@ -378,7 +351,7 @@ static int check_host(struct medusa_sched *s, const struct medusa_sched_function
 static bool function_reserve(struct medusa_sched *s)
 {
 	uint32_t room = s->function_capacity, blocked = room;
-	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
+	if (!md_artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
 	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
 	    !md_latencies_reserve(s, room) || !md_priority_reserve(&s->holding, room) ||
 	    !md_priority_reserve(&s->joins, room) || !md_priority_reserve(&s->idle, room) ||
@@ -441,11 +414,11 @@ void md_function_cold(struct medusa_sched *s, uint32_t function)
 	const struct md_function *f = &s->functions[function];
 	const struct medusa_sched_function *spec = &f->spec;
 	uint32_t library = f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY], weights = f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS];
-	uint64_t cold = cold_time(s, spec->weight_bytes + spec->library_bytes, spec->cold_ns);
+	uint64_t cold = md_cold_time(s, spec->weight_bytes + spec->library_bytes, spec->cold_ns);
 	if (library != NONE)
 		s->artifacts[library].cold_ns = cold;
 	if (weights != NONE)
-		s->artifacts[weights].cold_ns = library != NONE ? cold_time(s, spec->weight_bytes, 0) : cold;
+		s->artifacts[weights].cold_ns = library != NONE ? md_cold_time(s, spec->weight_bytes, 0) : cold;
 }
 
 MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given,
@@ -487,13 +460,13 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 	}
 	if (spec.library_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_LIBRARY] =
-		    artifact_add(s, MEDUSA_SCHED_CLASS_LIBRARY, *index, spec.library_bytes, 0, spec.in_host);
+		    md_artifact_add(s, MEDUSA_SCHED_CLASS_LIBRARY, *index, spec.library_bytes, 0, spec.in_host);
 	if (spec.weight_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_WEIGHTS] =
-		    artifact_add(s, MEDUSA_SCHED_CLASS_WEIGHTS, *index, spec.weight_bytes, 0, spec.in_host);
+		    md_artifact_add(s, MEDUSA_SCHED_CLASS_WEIGHTS, *index, spec.weight_bytes, 0, spec.in_host);
 	if (spec.context_bytes)
 		f->artifacts[MEDUSA_SCHED_CLASS_CONTEXT] =
-		    artifact_add(s, MEDUSA_SCHED_CLASS_CONTEXT, *index, spec.context_bytes, 0, false);
+		    md_artifact_add(s, MEDUSA_SCHED_CLASS_CONTEXT, *index, spec.context_bytes, 0, false);
 	md_function_cold(s, *index);
 	if (!md_keep_reserve(s, *index)) {
 		md_function_gone(s, *index);

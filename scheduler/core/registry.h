@@ -12,6 +12,12 @@ int md_fail(struct medusa_sched *s, int code, const char *format, ...) __attribu
 bool md_take_struct(const void *given, size_t known, void *out);
 /* Fills as much as the caller's struct holds; fields that an older caller does not know are left out. */
 int md_give_struct(void *out, const void *known, size_t bytes);
+bool md_artifacts_reserve(struct medusa_sched *s, uint32_t more);
+/* The caller has reserved it. */
+uint32_t md_artifact_add(struct medusa_sched *s, enum medusa_sched_class kind, uint32_t owner, uint64_t bytes,
+			 uint64_t cold_ns, bool in_host);
+uint64_t md_cold_time(const struct medusa_sched *s, uint64_t bytes,
+		      uint64_t ns); /* of so many bytes, and beyond them */
 /* Copies, completes and checks a function of the caller, but for its place in host memory. */
 int md_function_take(struct medusa_sched *s, const struct medusa_sched_function *given,
 		     const struct medusa_sched_function *before, struct medusa_sched_function *spec);

@@ -2,6 +2,8 @@
 /* Counts the GPUs that have a function, against its max_replicas. */
 #include "scheduler/core/replicas.h"
 
+#include "scheduler/core/backbone.h"
+
 /* What leaves is there until it has left. What a dead process has left behind serves nobody. */
 static bool is_here(const struct md_copy *copy)
 {
@@ -23,6 +25,8 @@ bool md_replica_at(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 bool md_replica_may(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	uint32_t most = s->functions[function].spec.max_replicas, others = 0;
+	if (!md_backbone_may(s, s->functions[function].spec.backbone, gpu))
+		return false;
 	if (!most || most >= s->gpu_count || md_replica_at(s, function, gpu))
 		return true;
 	for (uint32_t other = 0; other < s->gpu_count && others < most; other++)

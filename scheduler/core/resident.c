@@ -4,6 +4,7 @@
 
 #include "scheduler/core/action.h"
 #include "scheduler/core/alarm.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
@@ -73,6 +74,7 @@ static void on_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint
 		return;
 	bool was = md_held(copy); /* what is on its way to it, or a run, may have pinned it before it failed to come */
 	copy->state = residue ? MD_SUSPENDED : MD_THERE;
+	md_adapter_counted(s, artifact, gpu, 1);
 	copy->since = copy->used = s->now;
 	g->residues += residue;
 	g->artifacts += residue ? 0 : s->artifacts[artifact].bytes;
@@ -103,6 +105,9 @@ int md_resident(struct medusa_sched *s, const struct medusa_sched_event *e)
 		return send_away(s, artifact, e->gpu);
 	if (e->gpu == NONE)
 		return in_host(s, artifact);
+	if (e->artifact == MEDUSA_SCHED_CLASS_WEIGHTS && md_copy_at(s, artifact, e->gpu)->state == MD_ABSENT &&
+	    !md_adapter_has_place(s, e->function, e->gpu, false))
+		return send_away(s, artifact, e->gpu);
 	on_gpu(s, artifact, e->gpu, residue);
 	return MEDUSA_SCHED_OK;
 }

@@ -52,7 +52,16 @@ struct md_sched_artifact {
 	uint32_t host_transfer; /* host LOADING: by which transfer */
 };
 
+/* What a GPU has of a backbone's functions. */
+struct md_backbone_gpu {
+	uint32_t adapters; /* weights of their own, whatever their state but ABSENT */
+	uint32_t leaving;  /* of these: on their way out */
+	uint32_t running;  /* requests in batches, strays too */
+};
+
 struct md_backbone {
+	struct medusa_sched_backbone spec;
+	struct md_backbone_gpu *gpus; /* owned */
 	uint32_t artifact;
 	uint32_t first_user; /* functions, linked by next_user */
 	uint32_t users;

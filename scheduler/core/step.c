@@ -2,6 +2,7 @@
 /* One step: an event changes the books, then what can start is started, and the next timer is set. */
 #include "scheduler/core/action.h"
 #include "scheduler/core/alarm.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -201,6 +202,7 @@ static void ticks(struct medusa_sched *s)
 		md_priority_remove(&s->idle, function);
 		s->functions[function].let_go = true;
 		md_sweep(s, function);
+		md_backbone_let_go(s, s->functions[function].spec.backbone);
 	}
 	plan_preloads(s);
 }

@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "scheduler/core/action.h"
 #include "scheduler/core/alarm.h"
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/transfer.h"
@@ -126,6 +127,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 		md_copy_leave(s, t->artifact, t->gpu);
 	}
 	copy->state = MD_LOADING;
+	md_adapter_counted(s, t->artifact, t->gpu, 1);
 	copy->transfer = (uint32_t)(t - s->transfers);
 	copy->draining = copy->failed = false;
 	copy->since = copy->used = s->now;
@@ -202,6 +204,16 @@ void md_transfer_orphan(struct medusa_sched *s, uint32_t transfer)
 	t->peer = NONE;
 }
 
+static void note_loaded(struct medusa_sched *s, const struct md_sched_artifact *a)
+{
+	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE) {
+		s->functions[a->owner].loaded_at = s->now;
+		return;
+	}
+	for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user)
+		s->functions[f].loaded_at = s->now;
+}
+
 static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 {
 	struct md_sched_artifact *a = &s->artifacts[t->artifact];
@@ -218,8 +230,7 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 	copy->draining &= !t->late && !t->failing;
 	copy->used = s->now;
 	a->copies++;
-	if (a->kind != MEDUSA_SCHED_CLASS_BACKBONE)
-		s->functions[a->owner].loaded_at = s->now;
+	note_loaded(s, a);
 	md_held_changed(s, t->artifact, t->gpu, was);
 	md_copy_enter(s, t->artifact, t->gpu);
 }
@@ -238,6 +249,7 @@ static void miss(struct medusa_sched *s, const struct md_transfer *t)
 	bool was = md_held(copy);
 	copy->state = MD_ABSENT;
 	copy->draining = false;
+	md_adapter_counted(s, t->artifact, t->gpu, -1);
 	s->gpus[t->gpu].artifacts -= a->bytes;
 	md_held_changed(s, t->artifact, t->gpu, was);
 }
@@ -254,6 +266,7 @@ static void gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64
 	copy->state = residue ? MD_SUSPENDED : MD_ABSENT;
 	copy->draining = false;
 	copy->failed &= residue > 0; /* the caller sends the residue of what has failed away, too */
+	md_adapter_counted(s, artifact, gpu, -1);
 	g->artifacts -= s->artifacts[artifact].bytes;
 	g->residues += residue;
 	g->changed = s->now;
@@ -291,6 +304,7 @@ static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_
 	t->bytes = freed;
 	bool was = md_held(copy);
 	copy->state = MD_LEAVING;
+	md_adapter_leaves(s, artifact, gpu, 1);
 	copy->transfer = transfer;
 	s->gpus[gpu].leaving += freed;
 	md_held_changed(s, artifact, gpu, was);
@@ -343,6 +357,13 @@ static void stays(struct medusa_sched *s, const struct md_transfer *t)
 	md_copy_enter(s, t->artifact, t->gpu);
 }
 
+/* An eviction under way has ended, well or not. */
+static void left(struct medusa_sched *s, const struct md_transfer *t)
+{
+	s->gpus[t->gpu].leaving -= t->bytes;
+	md_adapter_leaves(s, t->artifact, t->gpu, -1);
+}
+
 /* ---- their ends ------------------------------------------------------------------------------------------------- */
 
 void md_transfer_done(struct medusa_sched *s, uint32_t transfer)
@@ -350,7 +371,7 @@ void md_transfer_done(struct medusa_sched *s, uint32_t transfer)
 	struct md_transfer t = s->transfers[transfer];
 	transfer_free(s, transfer);
 	if (t.direction == MD_OUT)
-		s->gpus[t.gpu].leaving -= t.bytes;
+		left(s, &t);
 	if (t.direction == MD_IN)
 		arrive(s, &t);
 	else
@@ -362,7 +383,7 @@ void md_transfer_drop(struct medusa_sched *s, uint32_t transfer)
 	struct md_transfer t = s->transfers[transfer];
 	transfer_free(s, transfer);
 	if (t.direction == MD_OUT)
-		s->gpus[t.gpu].leaving -= t.bytes;
+		left(s, &t);
 	if (t.direction == MD_IN)
 		miss(s, &t);
 	else

@@ -101,7 +101,8 @@ static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32
 		return s->functions[a->owner].spec.context_ns;
 	if (peer != NONE && md_copy_readable(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
 		return copy_ns(a->bytes, peer_speed(s, peer, gpu));
-	return copy_ns(a->bytes, s->host_bytes_per_s) + (a->host == MD_THERE ? 0 : a->cold_ns);
+	uint64_t stated = a->kind == MEDUSA_SCHED_CLASS_BACKBONE ? s->backbones[a->owner].spec.load_ns : 0;
+	return (stated ? stated : copy_ns(a->bytes, s->host_bytes_per_s)) + (a->host == MD_THERE ? 0 : a->cold_ns);
 }
 
 uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)

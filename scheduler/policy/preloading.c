@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/core/backbone.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/replicas.h"
@@ -322,6 +323,15 @@ static void xlora_plan(struct medusa_sched *s)
 	plan_standbys(s);
 }
 
+/* Whether the backbone may come there for one of its functions at least. */
+static bool backbone_wanted(const struct medusa_sched *s, uint32_t backbone, uint32_t gpu)
+{
+	uint32_t f = s->backbones[backbone].first_user;
+	while (md_company_ruled(s) && f != NONE && !md_company_fits(s, f, gpu))
+		f = s->functions[f].next_user;
+	return f != NONE && md_backbone_may(s, backbone, gpu);
+}
+
 /* Whether the placement still makes sense, because the state has changed since the plan was made. */
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
@@ -335,7 +345,9 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 	    (int64_t)a->bytes > md_free_bytes(s, gpu))
 		return false;
 	if (a->kind == MEDUSA_SCHED_CLASS_BACKBONE)
-		return true;
+		return backbone_wanted(s, a->owner, gpu);
+	if (a->kind == MEDUSA_SCHED_CLASS_WEIGHTS && !md_adapter_has_place(s, a->owner, gpu, false))
+		return false;
 	if (!md_replica_may(s, a->owner, gpu) || (md_company_ruled(s) && !md_company_fits(s, a->owner, gpu)))
 		return false;
 	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_CLASS_BACKBONE];

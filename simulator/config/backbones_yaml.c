@@ -21,6 +21,12 @@ static const struct md_sim_field backbone_fields[] = {
     MD_SIM_FIELD("weights", MD_SIM_BYTES, offsetof(struct entry, spec.bytes), .required = true, .low = 1,
 		 .high = MD_SIM_BYTES_MOST),
     MD_SIM_FIELD("cold_time", MD_SIM_TIME, offsetof(struct entry, spec.cold_ns), .high = MD_SIM_TIME_MOST),
+    MD_SIM_FIELD("load_time", MD_SIM_TIME, offsetof(struct entry, spec.load_ns), .high = MD_SIM_TIME_MOST),
+    MD_SIM_FIELD("evict_time", MD_SIM_TIME, offsetof(struct entry, spec.evict_ns), .high = MD_SIM_TIME_MOST),
+    MD_SIM_FIELD("keep_alive", MD_SIM_TIME, offsetof(struct entry, spec.keep_alive_ns), .high = MD_SIM_TIME_MOST),
+    MD_SIM_FIELD("max_replicas", MD_SIM_COUNT, offsetof(struct entry, spec.max_replicas), .high = UINT32_MAX),
+    MD_SIM_FIELD("adapter_slots", MD_SIM_COUNT, offsetof(struct entry, spec.adapter_slots), .high = UINT32_MAX),
+    MD_SIM_FIELD("max_batch", MD_SIM_COUNT, offsetof(struct entry, spec.max_batch), .high = UINT32_MAX),
     MD_SIM_FIELD("in_host", MD_SIM_FLAG, offsetof(struct entry, spec.in_host)),
     MD_SIM_FIELD("count", MD_SIM_COUNT, offsetof(struct entry, count), .low = 1, .high = MD_SIM_MODELS_MAX),
 };

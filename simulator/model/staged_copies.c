@@ -114,8 +114,18 @@ static uint64_t cold_ns(const struct md_sim_model *model, const struct transfer 
 	return transfer->kind == MEDUSA_SCHED_CLASS_LIBRARY || !spec->library_bytes ? spec->cold_ns : 0;
 }
 
+/* How long an engine takes that is not loaded over the links; 0: it is a copy. */
+static uint64_t loads_for(const struct md_sim_model *model, const struct transfer *transfer)
+{
+	bool engine = transfer->kind == MEDUSA_SCHED_CLASS_BACKBONE && transfer->source != MEDUSA_SCHED_SOURCE_PEER &&
+		      transfer->place < model->node->gpu_count;
+	return engine ? model->functions->backbones[transfer->backbone].spec.load_ns : 0;
+}
+
 static double copied_bytes(const struct md_sim_model *model, const struct transfer *transfer)
 {
+	if (loads_for(model, transfer))
+		return 0;
 	if (transfer->kind != MEDUSA_SCHED_CLASS_WEIGHTS)
 		return (double)transfer->bytes;
 	const struct timing *timing = &model->timings[transfer->function];
@@ -126,6 +136,7 @@ static double copied_bytes(const struct md_sim_model *model, const struct transf
 static uint64_t first_delay(struct md_sim_model *model, const struct transfer *transfer)
 {
 	uint64_t ns = transfer->source == MEDUSA_SCHED_SOURCE_COLD ? cold_ns(model, transfer) : 0;
+	ns += loads_for(model, transfer);
 	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_CLASS_WEIGHTS)
 		ns += md_sim_model_allocate(model, transfer->place, transfer->function, transfer->bytes);
 	return ns;
@@ -294,7 +305,7 @@ static uint64_t residue_of(const struct md_sim_model *model, const struct medusa
 static uint64_t eviction_ns(const struct md_sim_model *model, const struct medusa_sched_action *action)
 {
 	if (action->artifact == MEDUSA_SCHED_CLASS_BACKBONE)
-		return 0;
+		return model->functions->backbones[action->backbone].spec.evict_ns;
 	return model->functions->functions[action->function].spec.evict_ns;
 }
 
