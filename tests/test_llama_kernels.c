@@ -413,3 +413,115 @@ Test(llama_kernels, sample_follows_the_softmax)
 	}
 	free(next);
 }
+
+/* ---- adapters -------------------- */
+
+enum { LORA_SLOTS = 3, LORA_TOKENS = 5, LORA_PARTS = 3 };
+
+/* Two tokens of one slot, one without an adapter, and slot 1, whose second part is left as it is. */
+static const int32_t lora_rows[LORA_TOKENS] = {2, -1, 1, 0, 2};
+
+static const struct lora_case {
+	int32_t parts, max_rank, inputs, columns[LORA_PARTS];
+	int32_t ranks[LORA_SLOTS][LORA_PARTS];
+} lora_cases[] = {
+    {3, 16, 64, {64, 32, 32}, {{16, 8, 4}, {1, 0, 16}, {8, 8, 8}}},
+    {1, 64, 577, {577}, {{64}, {1}, {33}}},
+    {2, 9, 40, {300, 300}, {{9, 1}, {3, 0}, {8, 9}}},
+    {3, 1, 7, {5, 3, 1}, {{1, 1, 1}, {0, 0, 0}, {1, 0, 1}}},
+    {2, 16, 4096, {1030, 1030}, {{16, 16}, {5, 0}, {0, 12}}},
+};
+
+static void make_entries(const struct lora_case *c, struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS])
+{
+	for (int slot = 0; slot < LORA_SLOTS; slot++)
+		for (int part = 0; part < LORA_PARTS; part++)
+			entries[slot][part] = (struct llama_lora_entry){c->ranks[slot][part], 0.5f + (float)slot};
+}
+
+static double *widened(const float *values, size_t n)
+{
+	double *wide = malloc(n * sizeof(*wide));
+	for (size_t i = 0; i < n; i++)
+		wide[i] = values[i];
+	return wide;
+}
+
+static void check_shrink(const struct lora_case *c)
+{
+	const size_t slot = (size_t)c->parts * (size_t)c->max_rank * (size_t)c->inputs + 8;
+	const size_t n = (size_t)(LORA_TOKENS * c->parts * c->max_rank);
+	struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS];
+	float *x = random_floats(LORA_TOKENS * (size_t)c->inputs, 31, 2), *hidden = random_floats(n, 32, 9);
+	uint16_t *a = random_halves(LORA_SLOTS * slot, 33, 1);
+	double *want = widened(hidden, n);
+	struct llama_lora_shrink host = {hidden,        x,          a,        entries[0],  lora_rows,
+					 (int64_t)slot, LORA_PARTS, c->parts, c->max_rank, c->inputs};
+	struct llama_lora_shrink p = host;
+	make_entries(c, entries);
+	p.hidden = uploaded(hidden, n * sizeof(float));
+	p.x = uploaded(x, LORA_TOKENS * (size_t)c->inputs * sizeof(float));
+	p.a = uploaded(a, LORA_SLOTS * slot * sizeof(*a));
+	p.entries = uploaded(entries, sizeof(entries));
+	p.adapters = uploaded(lora_rows, sizeof(lora_rows));
+	launch("llama_lora_shrink", LORA_TOKENS, (unsigned)(c->parts * ((c->max_rank + 7) / 8)), 256, 0,
+	       (void *[]){&p.hidden, &p.x, &p.a, &p.entries, &p.adapters, &p.slot_elements, &p.slot_entries, &p.parts,
+			  &p.max_rank, &p.inputs});
+	llama_reference_lora_shrink(want, &host, LORA_TOKENS);
+	assert_output(p.hidden, want, n, "lora_shrink");
+	free(x), free(hidden), free(a), free(want);
+}
+
+Test(llama_kernels, lora_shrink_takes_each_tokens_adapter)
+{
+	for (size_t i = 0; i < COUNT(lora_cases); i++)
+		check_shrink(&lora_cases[i]);
+}
+
+static void check_expand(const struct lora_case *c)
+{
+	const int32_t width = c->columns[0] + c->columns[1] + c->columns[2];
+	const size_t slot = (size_t)width * (size_t)c->max_rank + 8, n = LORA_TOKENS * (size_t)width;
+	const size_t deep = (size_t)(LORA_TOKENS * c->parts * c->max_rank);
+	struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS];
+	float *out = random_floats(n, 34, 3), *hidden = random_floats(deep, 35, 2), *device;
+	uint16_t *b = random_halves(LORA_SLOTS * slot, 36, 1);
+	double *want = widened(out, n);
+	unsigned blocks = 0;
+	struct llama_lora_expand host = {.hidden = hidden,
+					 .b = b,
+					 .entries = entries[0],
+					 .adapters = lora_rows,
+					 .slot_elements = (int64_t)slot,
+					 .slot_entries = LORA_PARTS,
+					 .parts = c->parts,
+					 .max_rank = c->max_rank,
+					 .stride = width,
+					 .columns0 = c->columns[0],
+					 .columns1 = c->columns[1],
+					 .columns2 = c->columns[2]};
+	struct llama_lora_expand p = host;
+	make_entries(c, entries);
+	p.out0 = device = uploaded(out, n * sizeof(float));
+	p.out1 = p.out0 + c->columns[0];
+	p.out2 = p.out1 + c->columns[1];
+	p.hidden = uploaded(hidden, deep * sizeof(float));
+	p.b = uploaded(b, LORA_SLOTS * slot * sizeof(*b));
+	p.entries = uploaded(entries, sizeof(entries));
+	p.adapters = uploaded(lora_rows, sizeof(lora_rows));
+	for (int part = 0; part < LORA_PARTS; part++)
+		blocks += ((unsigned)c->columns[part] + 255) / 256;
+	launch("llama_lora_expand", LORA_TOKENS, blocks, 256, 0,
+	       (void *[]){&p.out0, &p.out1, &p.out2, &p.hidden, &p.b, &p.entries, &p.adapters, &p.slot_elements,
+			  &p.slot_entries, &p.parts, &p.max_rank, &p.stride, &p.columns0, &p.columns1, &p.columns2});
+	llama_reference_lora_expand((double *[]){want, want + c->columns[0], want + c->columns[0] + c->columns[1]},
+				    &host, LORA_TOKENS);
+	assert_output(device, want, n, "lora_expand");
+	free(out), free(hidden), free(b), free(want);
+}
+
+Test(llama_kernels, lora_expand_adds_to_each_part)
+{
+	for (size_t i = 0; i < COUNT(lora_cases); i++)
+		check_expand(&lora_cases[i]);
+}

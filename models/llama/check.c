@@ -56,6 +56,16 @@ static enum md_status fill_kv(const struct trial *trial, struct md_error *err)
 	return MD_OK;
 }
 
+/* Each slot, and none; what lies in an empty slot changes nothing. */
+static enum md_status put_adapters(struct llama_engine *e, int batch, struct md_error *err)
+{
+	if (!e->lora.slots)
+		return MD_OK;
+	for (int i = 0; i < batch; i++)
+		e->staging[i] = (i + 1) % (e->lora.slots + 1) - 1;
+	return llama_engine_upload(e, e->lora.adapters.address, e->staging, 4 * (size_t)batch, err);
+}
+
 static enum md_status put_inputs(const struct trial *trial, struct md_error *err)
 {
 	struct llama_engine *e = trial->engine;
@@ -73,6 +83,7 @@ static enum md_status put_inputs(const struct trial *trial, struct md_error *err
 	for (int i = 0; i < batch; i++)
 		staging[i] = batch - 1 - i;
 	MD_FORWARD(llama_engine_upload(e, e->slots.address, staging, 4 * trial->batch, err));
+	MD_FORWARD(put_adapters(e, batch, err));
 	memset(staging, 0, e->block_table.bytes);
 	for (int i = 0; i < batch; i++)
 		for (int b = 0; b < trial->row_blocks; b++)

@@ -15,9 +15,17 @@
 #define MAX_KERNELS 256
 
 static const char *const kernel_names[LLAMA_KERNEL_COUNT] = {
-    [LLAMA_EMBED] = "llama_embed",         [LLAMA_RMS_NORM] = "llama_rms_norm", [LLAMA_ROPE_STORE] = "llama_rope_store",
-    [LLAMA_ATTENTION] = "llama_attention", [LLAMA_SILU_MUL] = "llama_silu_mul", [LLAMA_ADD] = "llama_add",
-    [LLAMA_SAMPLE] = "llama_sample",       [LLAMA_FILL] = "llama_fill",         [LLAMA_GATHER] = "llama_gather",
+    [LLAMA_EMBED] = "llama_embed",
+    [LLAMA_RMS_NORM] = "llama_rms_norm",
+    [LLAMA_ROPE_STORE] = "llama_rope_store",
+    [LLAMA_ATTENTION] = "llama_attention",
+    [LLAMA_SILU_MUL] = "llama_silu_mul",
+    [LLAMA_ADD] = "llama_add",
+    [LLAMA_SAMPLE] = "llama_sample",
+    [LLAMA_FILL] = "llama_fill",
+    [LLAMA_GATHER] = "llama_gather",
+    [LLAMA_LORA_SHRINK] = "llama_lora_shrink",
+    [LLAMA_LORA_EXPAND] = "llama_lora_expand",
 };
 
 /* The image lies beside the program. It is read, not mapped, so that its bytes lie in anonymous memory. */

@@ -18,7 +18,14 @@ enum llama_kernel {
 	LLAMA_SAMPLE,
 	LLAMA_FILL,
 	LLAMA_GATHER,
+	LLAMA_LORA_SHRINK,
+	LLAMA_LORA_EXPAND,
 	LLAMA_KERNEL_COUNT
+};
+
+struct llama_buffer {
+	CUdeviceptr address;
+	size_t bytes;
 };
 
 struct llama_device {

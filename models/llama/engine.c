@@ -60,15 +60,17 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 	MD_FORWARD(take(&out->attention, tokens * (size_t)shape->heads * head, 4, err));
 	MD_FORWARD(take(&out->gate, tokens * inner, 4, err));
 	MD_FORWARD(take(&out->up, tokens * inner, 4, err));
+	if (engine->lora.slots)
+		MD_FORWARD(take(&out->lora_hidden, tokens * 3 * (size_t)engine->lora.max_rank, 4, err));
 	MD_FORWARD(take(&out->last, rows * hidden, 4, err));
 	return take(&out->last_normed, rows * hidden, 4, err);
 }
 
 static void drop_activations(struct llama_activations *activations)
 {
-	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,     &activations->qkv,
-				      &activations->attention, &activations->gate,       &activations->up,
-				      &activations->last,      &activations->last_normed};
+	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,      &activations->qkv,
+				      &activations->attention, &activations->gate,        &activations->up,
+				      &activations->last,      &activations->last_normed, &activations->lora_hidden};
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
 		drop(slots[i]);
 	if (activations->gemm)
@@ -134,6 +136,8 @@ enum md_status llama_engine_create(struct llama_engine *engine, const struct lla
 	MD_FORWARD(open_streams(engine, err));
 	MD_FORWARD(take_inputs(engine, err));
 	MD_FORWARD(preset_inputs(engine, err));
+	MD_FORWARD(lora_pool_init(&engine->lora, &model->shape, limits->lora_slots, limits->max_lora_rank,
+				  (size_t)engine->prefill_tokens, err));
 	MD_FORWARD(llama_device_allow_shared(device, LLAMA_ATTENTION,
 					     4 * ((size_t)limits->max_context + (size_t)model->shape.head_dim), err));
 	return take_activations(engine, &engine->eager, (size_t)engine->prefill_tokens, (size_t)limits->max_batch, err);
@@ -191,6 +195,7 @@ void llama_engine_finish(struct llama_engine *engine)
 	drop(&engine->last_row);
 	drop_activations(&engine->eager);
 	drop_activations(&engine->decode);
+	lora_pool_finish(&engine->lora);
 	if (engine->staging)
 		md_cuda_call(NULL, cuMemFreeHost, engine->staging);
 	close_streams(engine);
@@ -206,6 +211,9 @@ void llama_engine_fingerprint(const struct llama_engine *engine, char text[33])
 			    s->intermediate_size, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocabulary,
 			    s->block_size, s->rope_interleaved, s->tie_embeddings, s->rope_theta, s->rms_epsilon,
 			    l->max_batch, l->max_context, (double)l->temperature, (unsigned long long)l->sample_seed);
+	if (l->lora_slots)
+		size +=
+		    snprintf(all + size, sizeof(all) - (size_t)size, " lora %d %d", l->lora_slots, l->max_lora_rank);
 	struct md_hash hash = md_hash_bytes(all, (size_t)size);
 	md_hash_format(&hash, text);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "models/llama/lora/pool.h"
 #include "models/llama/gemm.h"
 #include "models/llama/model.h"
 
@@ -15,6 +16,7 @@
  */
 struct llama_activations {
 	CUdeviceptr x, normed, qkv, attention, gate, up, last, last_normed;
+	CUdeviceptr lora_hidden;             /* [tokens][3][max_rank]; 0: the engine has no slots for adapters */
 	struct llama_gemm *gemm, *side_gemm; /* one each: a workspace serves one stream */
 	bool present;
 };
@@ -24,11 +26,7 @@ struct llama_limits {
 	int max_context;   /* positions of one sequence */
 	float temperature; /* 0: greedy */
 	uint64_t sample_seed;
-};
-
-struct llama_buffer {
-	CUdeviceptr address;
-	size_t bytes;
+	int lora_slots, max_lora_rank; /* lora_slots 0: no adapters */
 };
 
 struct llama_engine {
@@ -45,6 +43,7 @@ struct llama_engine {
 	struct llama_buffer tokens, positions, slots, rows, block_table, logits, next, kv;
 	CUdeviceptr last_row; /* of a prefill step */
 	int kv_blocks;        /* block 0 is scratch */
+	struct lora_pool lora;
 	struct llama_activations eager, decode;
 	int32_t *staging; /* pinned host memory: tokens, positions, slots, block table or rows on their way */
 	size_t staging_bytes;

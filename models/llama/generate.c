@@ -72,7 +72,12 @@ static enum md_status upload_part(struct llama_engine *e, const struct llama_seq
 	MD_FORWARD(llama_engine_upload(e, e->positions.address, e->staging, 4 * count, err));
 	for (size_t i = 0; i < count; i++)
 		e->staging[i] = (int32_t)slot;
-	return llama_engine_upload(e, e->slots.address, e->staging, 4 * count, err);
+	MD_FORWARD(llama_engine_upload(e, e->slots.address, e->staging, 4 * count, err));
+	if (!e->lora.slots)
+		return MD_OK;
+	for (size_t i = 0; i < count; i++)
+		e->staging[i] = sequence->adapter;
+	return llama_engine_upload(e, e->lora.adapters.address, e->staging, 4 * count, err);
 }
 
 /* Takes the rows' logits and next tokens from the device. */
@@ -84,6 +89,16 @@ static enum md_status take_rows(struct wave *wave, size_t rows, struct md_error 
 	MD_FORWARD(llama_engine_download(e, wave->logits, e->logits.address, bytes, err));
 	XXH3_128bits_update(wave->hash, wave->logits, bytes);
 	return MD_OK;
+}
+
+static void keep_logits(const struct wave *wave, const struct llama_sequence *sequence, size_t row)
+{
+	const struct llama_generation *generation = wave->generation;
+	size_t vocabulary = (size_t)wave->engine->model->shape.vocabulary, tokens = (size_t)generation->max_tokens;
+	size_t number = (size_t)(sequence - generation->sequences);
+	if (generation->kept && sequence->output.count < tokens)
+		memcpy(generation->kept + (number * tokens + sequence->output.count) * vocabulary,
+		       wave->logits + row * vocabulary, vocabulary * 4);
 }
 
 /* True when the sequence goes on. The token that ends a text is not part of it. */
@@ -117,9 +132,18 @@ static enum md_status prefill(struct wave *wave, size_t slot, struct md_error *e
 		MD_FORWARD(llama_engine_wait(e, err));
 	}
 	MD_FORWARD(take_rows(wave, 1, err));
+	keep_logits(wave, sequence, 0);
 	if (wave->generation->max_tokens && accept_token(wave, sequence, wave->next[0]))
 		wave->live[wave->live_count++] = (int)slot;
 	return MD_OK;
+}
+
+static enum md_status upload_adapters(struct wave *wave, size_t batch, struct md_error *err)
+{
+	struct llama_engine *e = wave->engine;
+	for (size_t row = 0; row < batch; row++)
+		e->staging[row] = row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row])->adapter : -1;
+	return llama_engine_upload(e, e->lora.adapters.address, e->staging, 4 * batch, err);
 }
 
 /*
@@ -142,6 +166,8 @@ static enum md_status upload_rows(struct wave *wave, size_t batch, bool moved, s
 	for (size_t row = 0; row < batch; row++)
 		e->staging[row] = row < wave->live_count ? wave->live[row] : e->scratch_slot;
 	MD_FORWARD(llama_engine_upload(e, e->slots.address, e->staging, 4 * batch, err));
+	if (e->lora.slots)
+		MD_FORWARD(upload_adapters(wave, batch, err));
 	for (size_t row = 0; row < batch; row++) {
 		const struct llama_sequence *s =
 		    row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;
@@ -162,9 +188,12 @@ static enum md_status decode_once(struct wave *wave, bool *moved, struct md_erro
 	wave->generation->graph_launches += graph != NULL;
 	wave->generation->steps++;
 	MD_FORWARD(take_rows(wave, wave->live_count, err));
-	for (size_t row = 0; row < wave->live_count; row++)
-		if (accept_token(wave, sequence_of(wave, (size_t)wave->live[row]), wave->next[row]))
+	for (size_t row = 0; row < wave->live_count; row++) {
+		struct llama_sequence *sequence = sequence_of(wave, (size_t)wave->live[row]);
+		keep_logits(wave, sequence, row);
+		if (accept_token(wave, sequence, wave->next[row]))
 			wave->live[kept++] = wave->live[row];
+	}
 	*moved = kept != wave->live_count;
 	wave->live_count = kept;
 	return MD_OK;

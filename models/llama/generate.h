@@ -11,6 +11,7 @@
 
 struct llama_sequence {
 	struct token_list prompt, output;
+	int adapter; /* its slot; -1: none */
 };
 
 struct llama_generation {
@@ -18,6 +19,7 @@ struct llama_generation {
 	size_t count;
 	int max_tokens;                    /* for each sequence; the context may end it earlier */
 	const struct tokenizer *tokenizer; /* tells where a text ends; may be NULL */
+	float *kept; /* [count][max_tokens][vocabulary] room for the logits of each token; may be NULL */
 	/* results */
 	uint64_t prefill_ns, first_token_ns, decode_ns;
 	size_t tokens, steps, graph_launches;

@@ -54,10 +54,24 @@ void integration_share_end(CUdeviceptr address)
 
 /* The engine's memory */
 
-void integration_bind_weights(const struct llama_model *model)
+void integration_bind_weights(const struct llama_model *model, const struct llama_limits *limits)
 {
+	char lora[64];
+	snprintf(lora, sizeof(lora), "%d slots of rank %d", limits->lora_slots, limits->max_lora_rank);
 	medusa_fingerprint_add("configuration", "in the graphs' labels");
+	if (limits->lora_slots)
+		medusa_fingerprint_add("lora", lora);
 	medusa_bind("weights", model->base, model->bytes, MEDUSA_BIND_CONSTANT);
+}
+
+/* What lies in the slots is data: it changes while graphs stay, and a graph finds nothing in it but numbers. */
+static void bind_adapters(const struct lora_pool *pool)
+{
+	if (!pool->slots)
+		return;
+	medusa_bind("lora_weights", pool->weights.address, pool->weights.bytes, MEDUSA_BIND_STATE);
+	medusa_bind("lora_entries", pool->entries.address, pool->entries.bytes, MEDUSA_BIND_INPUT);
+	medusa_bind("lora_adapters", pool->adapters.address, pool->adapters.bytes, MEDUSA_BIND_INPUT);
 }
 
 void integration_bind_buffers(const struct llama_engine *engine)
@@ -78,6 +92,7 @@ void integration_bind_buffers(const struct llama_engine *engine)
 	};
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		medusa_bind(all[i].name, all[i].buffer.address, all[i].buffer.bytes, all[i].role);
+	bind_adapters(&engine->lora);
 }
 
 int integration_kv_capacity(const char *key, uint64_t block_bytes, double utilization, int (*profile)(void *user),

@@ -23,7 +23,7 @@ bool integration_share(const char *name, const char *layout, size_t bytes, CUdev
 bool integration_share_commit(CUdeviceptr address, const char **why);
 void integration_share_end(CUdeviceptr address);
 /* Everything that graphs read or write and that the engine owns. */
-void integration_bind_weights(const struct llama_model *model);
+void integration_bind_weights(const struct llama_model *model, const struct llama_limits *limits);
 void integration_bind_buffers(const struct llama_engine *engine);
 
 /* Bytes for the KV cache; profile is run only when nothing is known. 0, or an error

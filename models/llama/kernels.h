@@ -113,4 +113,42 @@ struct llama_gather {
 	int32_t width;
 };
 
+/* What a slot of the adapters' pool holds for one projection. Rank 0: nothing. */
+struct llama_lora_entry {
+	int32_t rank;
+	float scale;
+};
+
+/*
+ * LoRA: out[t] += scale * b (a x[t]) with the adapter in slot adapters[t] of the pool; a token whose adapters[t] is
+ * negative is left as it is. `parts` (1 to 3) projections share x. a and b are those of slot 0; other slots lie multiples
+ * of slot_elements further on, and the part's entries multiples of slot_entries behind `entries`.
+ *
+ * Shrink: hidden[t][part][r] = scale * (a[part][r] . x[t]), r < rank. a: [parts][max_rank][inputs], of each part the
+ * first `rank` rows are used. Grid: (T, parts * ceil(max_rank / 8)), block: 256.
+ */
+struct llama_lora_shrink {
+	float *hidden; /* [T][parts][max_rank] */
+	const float *x;
+	const llama_bf16 *a;
+	const struct llama_lora_entry *entries;
+	const int32_t *adapters;
+	int64_t slot_elements;
+	int32_t slot_entries, parts, max_rank, inputs;
+};
+
+/*
+ * Expand: out<part>[t * stride + i] += sum over r of hidden[t][part][r] * b[part][i][r], i < columns<part>. b: for each
+ * part room for [columns][max_rank], of which [columns][rank] is used. Grid: (T, sum of ceil(columns / 256)), block: 256.
+ */
+struct llama_lora_expand {
+	float *out0, *out1, *out2;
+	const float *hidden;
+	const llama_bf16 *b;
+	const struct llama_lora_entry *entries;
+	const int32_t *adapters;
+	int64_t slot_elements;
+	int32_t slot_entries, parts, max_rank, stride, columns0, columns1, columns2;
+};
+
 #endif

@@ -298,3 +298,90 @@ extern "C" __global__ void llama_gather(float *out, const float *x, const int32_
 	for (int i = threadIdx.x; i < width; i += blockDim.x)
 		out[(size_t)blockIdx.x * width + i] = row[i];
 }
+
+/* ---- adapters -------------------- */
+
+#define SHRINK_RANKS 8 /* of one block: a warp each */
+#define VECTOR 8       /* bfloat16 numbers of one load */
+
+struct lora_entry {
+	int32_t rank;
+	float scale;
+};
+
+static __device__ __forceinline__ bool is_aligned(const void *address)
+{
+	return ((size_t)address & 15) == 0;
+}
+
+/* Eight products; w and x are aligned to 16 bytes. */
+static __device__ __forceinline__ float dot_vector(const uint16_t *w, const float *x)
+{
+	const uint4 words = *(const uint4 *)w;
+	const float4 low = *(const float4 *)x, high = *(const float4 *)(x + 4);
+	return __uint_as_float(words.x << 16) * low.x + __uint_as_float(words.x & 0xffff0000u) * low.y +
+	       __uint_as_float(words.y << 16) * low.z + __uint_as_float(words.y & 0xffff0000u) * low.w +
+	       __uint_as_float(words.z << 16) * high.x + __uint_as_float(words.z & 0xffff0000u) * high.y +
+	       __uint_as_float(words.w << 16) * high.z + __uint_as_float(words.w & 0xffff0000u) * high.w;
+}
+
+/* The part of w . x that the elements begin, begin + step, ... (in vectors, where these are aligned) make. */
+static __device__ __forceinline__ float dot_strided(const uint16_t *w, const float *x, int n, int begin, int step)
+{
+	float sum = 0;
+	if (n % VECTOR == 0 && is_aligned(w) && is_aligned(x)) {
+		for (int i = begin * VECTOR; i < n; i += step * VECTOR)
+			sum += dot_vector(w + i, x + i);
+	} else {
+		for (int i = begin; i < n; i += step)
+			sum += bf16_value(w[i]) * x[i];
+	}
+	return sum;
+}
+
+extern "C" __global__ void llama_lora_shrink(float *hidden, const float *x, const uint16_t *a,
+					     const struct lora_entry *entries, const int32_t *adapters,
+					     int64_t slot_elements, int32_t slot_entries, int32_t parts,
+					     int32_t max_rank, int32_t inputs)
+{
+	wait_for_inputs();
+	const int groups = (max_rank + SHRINK_RANKS - 1) / SHRINK_RANKS, lane = threadIdx.x % WARP;
+	const int part = blockIdx.y / groups, rank = blockIdx.y % groups * SHRINK_RANKS + threadIdx.x / WARP;
+	const size_t token = blockIdx.x;
+	const int32_t slot = adapters[token];
+	if (slot < 0)
+		return;
+	const struct lora_entry entry = entries[(size_t)slot * slot_entries + part];
+	if (rank >= entry.rank)
+		return;
+
+	float sum = dot_strided(a + slot * slot_elements + ((size_t)part * max_rank + rank) * inputs,
+				x + token * inputs, inputs, lane, WARP);
+
+	for (int distance = WARP / 2; distance; distance /= 2)
+		sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+	if (lane == 0)
+		hidden[(token * parts + part) * max_rank + rank] = entry.scale * sum;
+}
+
+extern "C" __global__ void llama_lora_expand(float *out0, float *out1, float *out2, const float *hidden,
+					     const uint16_t *b, const struct lora_entry *entries,
+					     const int32_t *adapters, int64_t slot_elements, int32_t slot_entries,
+					     int32_t parts, int32_t max_rank, int32_t stride, int32_t columns0,
+					     int32_t columns1, int32_t columns2)
+{
+	wait_for_inputs();
+	const int blocks0 = (columns0 + blockDim.x - 1) / blockDim.x, blocks1 = (columns1 + blockDim.x - 1) / blockDim.x;
+	const int index = blockIdx.y, part = (index >= blocks0) + (index >= blocks0 + blocks1);
+	const int column = (index - (part > 0 ? blocks0 : 0) - (part > 1 ? blocks1 : 0)) * blockDim.x + threadIdx.x;
+	const size_t token = blockIdx.x, before = (part > 0 ? columns0 : 0) + (part > 1 ? columns1 : 0);
+	const int32_t slot = adapters[token];
+	if (slot < 0 || column >= (part == 0 ? columns0 : part == 1 ? columns1 : columns2))
+		return;
+	const int32_t rank = entries[(size_t)slot * slot_entries + part].rank;
+	if (!rank)
+		return;
+	float *out = (part == 0 ? out0 : part == 1 ? out1 : out2) + token * stride + column;
+	*out += dot_strided(b + slot * slot_elements + before * max_rank + (size_t)column * rank,
+			    hidden + (token * parts + part) * max_rank, rank, 0, 1);
+}

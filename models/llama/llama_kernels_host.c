@@ -48,6 +48,24 @@ VECTOR_CLONES static void widen(float *out, const llama_bf16 *x, int32_t n)
 		out[i] = bf16_value(x[i]);
 }
 
+VECTOR_CLONES static float dot_half(const llama_bf16 *w, const float *x, int32_t n)
+{
+	const int32_t whole = n / PAIR * PAIR;
+	float_lanes sums = {0};
+	for (int32_t i = 0; i < whole; i += PAIR) {
+		const struct float_pair a = bf16_load_pair(w + i), b = float_load_pair(x + i);
+		sums += a.even * b.even;
+		sums += a.odd * b.odd;
+	}
+	if (whole < n) {
+		const struct float_pair a = bf16_load_pair_part(w + whole, n - whole);
+		const struct float_pair b = float_load_pair_part(x + whole, n - whole);
+		sums += a.even * b.even;
+		sums += a.odd * b.odd;
+	}
+	return float_lanes_sum(&sums);
+}
+
 static int32_t smaller(int64_t a, int64_t b)
 {
 	return (int32_t)(a < b ? a : b);
@@ -228,4 +246,72 @@ HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_g
 {
 	const size_t row = block->block_idx[0];
 	memcpy(p->out + row * p->width, p->x + (size_t)p->rows[row] * p->width, sizeof(float) * p->width);
+}
+
+/* ---- adapters -------------------- */
+
+#define SHRINK_RANKS 8 /* of one block */
+
+HOSTCUDA_KERNEL(llama_lora_shrink, struct llama_lora_shrink, HOSTCUDA_PARAM(struct llama_lora_shrink, hidden),
+		HOSTCUDA_PARAM(struct llama_lora_shrink, x), HOSTCUDA_PARAM(struct llama_lora_shrink, a),
+		HOSTCUDA_PARAM(struct llama_lora_shrink, entries), HOSTCUDA_PARAM(struct llama_lora_shrink, adapters),
+		HOSTCUDA_PARAM(struct llama_lora_shrink, slot_elements),
+		HOSTCUDA_PARAM(struct llama_lora_shrink, slot_entries), HOSTCUDA_PARAM(struct llama_lora_shrink, parts),
+		HOSTCUDA_PARAM(struct llama_lora_shrink, max_rank), HOSTCUDA_PARAM(struct llama_lora_shrink, inputs))
+{
+	const size_t token = block->block_idx[0];
+	const int32_t groups = (p->max_rank + SHRINK_RANKS - 1) / SHRINK_RANKS, slot = p->adapters[token];
+	const int32_t part = (int32_t)block->block_idx[1] / groups,
+		      begin = (int32_t)block->block_idx[1] % groups * SHRINK_RANKS;
+	if (slot < 0)
+		return;
+	const struct llama_lora_entry *entry = &p->entries[(size_t)slot * p->slot_entries + part];
+	const llama_bf16 *a = p->a + slot * p->slot_elements + (size_t)part * p->max_rank * p->inputs;
+	float *hidden = p->hidden + (token * p->parts + part) * p->max_rank;
+	for (int32_t r = begin; r < begin + SHRINK_RANKS && r < entry->rank; r++)
+		hidden[r] = entry->scale * dot_half(a + (size_t)r * p->inputs, p->x + token * p->inputs, p->inputs);
+}
+
+/* The columns that a block of an expansion works on: 256 of one part. */
+struct expansion {
+	float *out;
+	int32_t part, begin, end;
+	size_t before; /* columns of the parts before */
+};
+
+static struct expansion find_expansion(const struct llama_lora_expand *p, int32_t index, int32_t width)
+{
+	float *const outs[] = {p->out0, p->out1, p->out2};
+	const int32_t columns[] = {p->columns0, p->columns1, p->columns2};
+	struct expansion e = {0};
+	for (int32_t blocks; index >= (blocks = (columns[e.part] + width - 1) / width); e.part++) {
+		index -= blocks;
+		e.before += columns[e.part];
+	}
+	e.out = outs[e.part];
+	e.begin = index * width;
+	e.end = smaller((int64_t)e.begin + width, columns[e.part]);
+	return e;
+}
+
+HOSTCUDA_KERNEL(llama_lora_expand, struct llama_lora_expand, HOSTCUDA_PARAM(struct llama_lora_expand, out0),
+		HOSTCUDA_PARAM(struct llama_lora_expand, out1), HOSTCUDA_PARAM(struct llama_lora_expand, out2),
+		HOSTCUDA_PARAM(struct llama_lora_expand, hidden), HOSTCUDA_PARAM(struct llama_lora_expand, b),
+		HOSTCUDA_PARAM(struct llama_lora_expand, entries), HOSTCUDA_PARAM(struct llama_lora_expand, adapters),
+		HOSTCUDA_PARAM(struct llama_lora_expand, slot_elements),
+		HOSTCUDA_PARAM(struct llama_lora_expand, slot_entries), HOSTCUDA_PARAM(struct llama_lora_expand, parts),
+		HOSTCUDA_PARAM(struct llama_lora_expand, max_rank), HOSTCUDA_PARAM(struct llama_lora_expand, stride),
+		HOSTCUDA_PARAM(struct llama_lora_expand, columns0), HOSTCUDA_PARAM(struct llama_lora_expand, columns1),
+		HOSTCUDA_PARAM(struct llama_lora_expand, columns2))
+{
+	const size_t token = block->block_idx[0];
+	const int32_t slot = p->adapters[token];
+	const struct expansion e = find_expansion(p, (int32_t)block->block_idx[1], (int32_t)block->block_dim[0]);
+	if (slot < 0)
+		return;
+	const int32_t rank = p->entries[(size_t)slot * p->slot_entries + e.part].rank;
+	const llama_bf16 *b = p->b + slot * p->slot_elements + e.before * p->max_rank;
+	const float *hidden = p->hidden + (token * p->parts + e.part) * p->max_rank;
+	for (int32_t i = e.begin; rank && i < e.end; i++)
+		e.out[token * p->stride + i] += dot_half(b + (size_t)i * rank, hidden, rank);
 }

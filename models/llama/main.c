@@ -13,13 +13,16 @@
 #include "base/splitmix.h"
 #include "base/thread.h"
 #include "models/llama/adapters/adapter_check.h"
+#include "models/llama/lora/prompt_adapters.h"
 #include "models/llama/integration.h"
 #include "models/llama/options.h"
+#include "models/llama/reference_model.h"
 #include "models/llama/report.h"
 #include "models/llama/serve/serve.h"
 
 #define HOST_KV_BYTES (256ull << 20)
 #define DEFAULT_CONTEXT 2048
+#define REFERENCE_BOUND 1e-5 /* of a row's root mean square */
 
 struct program {
 	struct llama_options options;
@@ -31,6 +34,7 @@ struct program {
 	struct llama_engine engine;
 	struct llama_graphs graphs;
 	struct llama_generation generation;
+	struct prompt_adapters adapters;
 	struct llama_report report;
 	struct llama_serve *serve;
 };
@@ -108,7 +112,9 @@ static enum md_status choose_limits(const struct program *p, struct llama_limits
 					.max_context = o->max_context,
 					/* a server's requests have temperatures of their own */
 					.temperature = o->serve ? 0 : (float)o->temperature,
-					.sample_seed = o->sample_seed};
+					.sample_seed = o->sample_seed,
+					.lora_slots = o->lora_slots,
+					.max_lora_rank = o->max_lora_rank};
 	if (limits->max_context > p->shape.max_context)
 		return md_error_set(err, MD_ERR_INVALID, "--max-context %d: the model has %d", limits->max_context,
 				    p->shape.max_context);
@@ -166,7 +172,7 @@ static enum md_status load_weights(struct program *p, struct md_error *err)
 	/* a server's memory can be swapped, and what is read-only stays (docs/swapping.md) */
 	if (!p->options.serve || p->model.shared)
 		MD_FORWARD(llama_model_seal(&p->model, err));
-	integration_bind_weights(&p->model);
+	integration_bind_weights(&p->model, &p->engine.limits);
 	p->report.weight_bytes = p->model.bytes;
 	end_stage(p, STAGE_WEIGHTS, start);
 	progress(p, "weights: %.1f MB", (double)p->model.bytes / 1e6);
@@ -262,6 +268,12 @@ static enum md_status take_kv(struct program *p, struct md_error *err)
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
 
+static bool is_recorded(void)
+{
+	const char *mode = integration_mode();
+	return !strcmp(mode, "capture") || !strcmp(mode, "verify");
+}
+
 static enum md_status prepare_graphs(struct program *p, struct md_error *err)
 {
 	struct llama_graphs *graphs = &p->graphs;
@@ -273,6 +285,8 @@ static enum md_status prepare_graphs(struct program *p, struct md_error *err)
 	if (p->options.bench_background)
 		MD_FORWARD(llama_graphs_measure_background(graphs, &p->engine, p->options.bench_background,
 							   &p->report.background, err));
+	if (p->engine.lora.slots && is_recorded())
+		MD_FORWARD(lora_pool_fill(&p->engine.lora, &p->device, p->engine.stream, p->options.seed + 277, err));
 	MD_FORWARD(llama_graphs_prepare(graphs, &p->engine, err));
 	uint64_t *stages = p->report.stage_ns;
 	stages[STAGE_RESTORE] = graphs->restore_ns;
@@ -332,7 +346,7 @@ static enum md_status check(struct program *p, struct md_error *err)
 
 static enum md_status make_prompt(struct program *p, size_t i, struct token_list *out, struct md_error *err)
 {
-	const char *text = p->options.prompts[i];
+	const char *text = p->options.prompts.all[i];
 	if (p->options.model && p->options.raw)
 		return tokenizer_encode(&p->tokenizer, text, strlen(text), true, out, err);
 	if (p->options.model)
@@ -349,7 +363,7 @@ static enum md_status make_prompt(struct program *p, size_t i, struct token_list
 
 static enum md_status make_prompts(struct program *p, struct md_error *err)
 {
-	size_t count = p->options.prompt_count                  ? p->options.prompt_count
+	size_t count = p->options.prompts.count                 ? p->options.prompts.count
 		       : p->options.recipe && p->options.tokens ? 1
 								: 0;
 	p->generation.sequences = calloc(count + 1, sizeof(*p->generation.sequences));
@@ -358,9 +372,17 @@ static enum md_status make_prompts(struct program *p, struct md_error *err)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu prompts", count);
 	p->generation.count = count;
 	p->generation.max_tokens = p->options.tokens;
-	for (size_t i = 0; i < count; i++)
-		MD_FORWARD(make_prompt(p, i, &p->generation.sequences[i].prompt, err));
-	return MD_OK;
+	for (size_t i = 0; i < count; i++) {
+		struct llama_sequence *sequence = &p->generation.sequences[i];
+		MD_FORWARD(make_prompt(p, i, &sequence->prompt, err));
+		MD_FORWARD(prompt_adapters_slot(&p->adapters, &p->options, i, count, &sequence->adapter, err));
+	}
+	if (!p->options.reference)
+		return MD_OK;
+	p->generation.kept =
+	    calloc(count * (size_t)p->options.tokens + 1, (size_t)p->shape.vocabulary * sizeof(*p->generation.kept));
+	return p->generation.kept ? MD_OK
+				  : md_error_set(err, MD_ERR_NO_MEMORY, "--reference: out of memory for the logits");
 }
 
 static enum md_status generate(struct program *p, struct md_error *err)
@@ -382,6 +404,27 @@ static enum md_status generate(struct program *p, struct md_error *err)
 		progress(p, "generated %zu tokens: prefill %.1f ms, decode %.1f ms", p->generation.tokens,
 			 (double)p->generation.prefill_ns / 1e6, (double)p->generation.decode_ns / 1e6);
 	return MD_OK;
+}
+
+/* Fails where a logit lies further from the reference than what single precision accounts for. */
+static enum md_status compare_with_reference(struct program *p, struct md_error *err)
+{
+	struct reference_model reference = {0};
+	struct reference_result result;
+	if (!p->options.reference)
+		return MD_OK;
+	enum md_status status = reference_model_init(&reference, &p->model, err);
+	if (status == MD_OK)
+		status = reference_model_compare(&reference, &p->generation, p->adapters.slots, &result, err);
+	reference_model_finish(&reference);
+	MD_FORWARD(status);
+	printf("reference: %zu rows of logits, at most %.1e away; with merged adapters %.1e\n", result.rows,
+	       result.largest[REFERENCE_UNMERGED], result.largest[REFERENCE_MERGED]);
+	if (result.rows && result.largest[REFERENCE_UNMERGED] <= REFERENCE_BOUND &&
+	    result.largest[REFERENCE_MERGED] <= REFERENCE_BOUND)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_MISMATCH, "--reference: logits are further away than %.0e of their size",
+			    REFERENCE_BOUND);
 }
 
 static enum md_status print_texts(struct program *p, struct md_error *err)
@@ -459,8 +502,7 @@ static enum md_status serve(struct program *p, struct md_error *err)
 	MD_FORWARD(listen_early(p, err));
 	MD_FORWARD(start(p, err));
 	MD_FORWARD(check(p, err));
-	const char *mode = integration_mode();
-	if (!strcmp(mode, "capture") || !strcmp(mode, "verify"))
+	if (is_recorded())
 		MD_FORWARD(exercise(p, err));
 	progress(p, "serving %s", name);
 	return llama_serve_run(p->serve, &serving, err);
@@ -479,11 +521,13 @@ static enum md_status run(struct program *p, struct md_error *err)
 	if (p->options.serve)
 		return serve(p, err);
 	MD_FORWARD(start(p, err));
+	MD_FORWARD(prompt_adapters_load(&p->adapters, &p->engine, &p->options, err));
 	MD_FORWARD(check(p, err));
 	if (p->options.bench_replay)
 		MD_FORWARD(llama_graphs_measure(&p->graphs, &p->engine, p->options.bench_replay, err));
 	MD_FORWARD(generate(p, err));
 	MD_FORWARD(print_texts(p, err));
+	MD_FORWARD(compare_with_reference(p, err));
 	if (p->options.report)
 		MD_FORWARD(llama_report_write(&p->report, p->options.report, err));
 	if (p->report.checked && p->report.check_equal != p->graphs.count)
@@ -501,6 +545,8 @@ static void finish(struct program *p)
 	}
 	free(p->generation.sequences);
 	free(p->report.texts);
+	free(p->generation.kept);
+	prompt_adapters_finish(&p->adapters);
 	llama_serve_close(p->serve);
 	integration_release();
 	llama_graphs_finish(&p->graphs);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/llama/adapters/adapter.h"
+
 const char llama_options_usage[] =
     "usage: llama-engine (--model FILE.gguf | --recipe FILE.yaml [--seed N]) [options]\n"
     "  --prompt TEXT        may be repeated: prompts decode together; a recipe's prompts are random tokens\n"
@@ -29,8 +31,16 @@ const char llama_options_usage[] =
     "  --check-adapter PATH read a LoRA adapter (a folder of PEFT's, or a GGUF file) for this model, say what is in "
     "it,\n"
     "                       and end; needs no device\n"
+    "  --lora-slots N       LoRA adapters that can be used at the same time (default 0: none)\n"
+    "  --max-lora-rank R    of an adapter, 1 to 64 (default 16)\n"
+    "  --lora-bytes N       host memory for adapters that are served (default 1073741824)\n"
+    "  --lora NAME=PATH     may be repeated: an adapter, a PEFT folder or a GGUF file, that is there from the start\n"
+    "  --adapter NAME|PATH  of all prompts; or given once for each prompt, with - for none\n"
     "  --no-graphs          decode eagerly\n"
     "  --check              compare every graph with eager, bit by bit; fails if one differs\n"
+    "  --reference          compare all logits of the prompts with arithmetic in double precision on the host, which "
+    "is\n"
+    "                       slow; with an adapter also with one that is merged into the weights\n"
     "  --bench-replay N     median time of N replays of each graph, for the report\n"
     "  --bench-background N replay the first graph while the others are restored, then N times alone\n"
     "  --repeat N           generate N times\n"
@@ -38,7 +48,7 @@ const char llama_options_usage[] =
     "  --device N           device ordinal\n"
     "  --quiet              no progress on stderr\n";
 
-enum kind { TEXT, FLAG, INTEGER, BIG, REAL, BATCHES, PROMPT };
+enum kind { TEXT, FLAG, INTEGER, BIG, REAL, BATCHES, TEXTS };
 
 struct option {
 	const char *name;
@@ -63,7 +73,12 @@ static const struct option options_table[] = {
     OPTION("--seed", BIG, seed, 0, 0),
     OPTION("--sample-seed", BIG, sample_seed, 0, 0),
     OPTION("--batches", BATCHES, batches, 1, 4096),
-    OPTION("--prompt", PROMPT, prompts, 0, 0),
+    OPTION("--prompt", TEXTS, prompts, 0, 0),
+    OPTION("--lora", TEXTS, loras, 0, 0),
+    OPTION("--adapter", TEXTS, adapters, 0, 0),
+    OPTION("--lora-slots", INTEGER, lora_slots, 0, 1024),
+    OPTION("--max-lora-rank", INTEGER, max_lora_rank, 1, LORA_MAX_RANK),
+    OPTION("--lora-bytes", BIG, lora_bytes, 0, 0),
     OPTION("--max-context", INTEGER, max_context, 16, 1048576),
     OPTION("--tokens", INTEGER, tokens, 0, 1048576),
     OPTION("--kv-blocks", INTEGER, kv_blocks, 2, 1 << 24),
@@ -79,6 +94,7 @@ static const struct option options_table[] = {
     OPTION("--raw", FLAG, raw, 0, 0),
     OPTION("--no-graphs", FLAG, no_graphs, 0, 0),
     OPTION("--check", FLAG, check, 0, 0),
+    OPTION("--reference", FLAG, reference, 0, 0),
     OPTION("--quiet", FLAG, quiet, 0, 0),
     OPTION("--help", FLAG, help, 0, 0),
 };
@@ -164,6 +180,15 @@ static enum md_status parse_batches(const struct option *option, const char *tex
 	return MD_OK;
 }
 
+static enum md_status add_text(const struct option *option, const char *text, struct llama_texts *texts,
+			       struct md_error *err)
+{
+	if (texts->count == OPTIONS_MAX_TEXTS)
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: at most %d", option->name, OPTIONS_MAX_TEXTS);
+	texts->all[texts->count++] = text;
+	return MD_OK;
+}
+
 static enum md_status parse_value(const struct option *option, const char *text, struct llama_options *options,
 				  struct md_error *err)
 {
@@ -181,11 +206,18 @@ static enum md_status parse_value(const struct option *option, const char *text,
 	case BATCHES:
 		return parse_batches(option, text, options, err);
 	default:
-		if (options->prompt_count == OPTIONS_MAX_PROMPTS)
-			return md_error_set(err, MD_ERR_TOO_LARGE, "at most %d prompts", OPTIONS_MAX_PROMPTS);
-		options->prompts[options->prompt_count++] = text;
-		return MD_OK;
+		return add_text(option, text, slot, err);
 	}
+}
+
+static enum md_status check_adapters(const struct llama_options *o, struct md_error *err)
+{
+	if (o->lora_slots)
+		return MD_OK;
+	if (!o->loras.count && !o->adapters.count)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_INVALID, "%s: an adapter needs a place, --lora-slots N",
+			    o->loras.count ? "--lora" : "--adapter");
 }
 
 enum md_status llama_options_parse(struct llama_options *options, int argc, char **argv, struct md_error *err)
@@ -195,6 +227,8 @@ enum md_status llama_options_parse(struct llama_options *options, int argc, char
 					  .tokens = 32,
 					  .repeat = 1,
 					  .max_waiting = 256,
+					  .max_lora_rank = 16,
+					  .lora_bytes = 1ull << 30,
 					  .utilization = 0.9,
 					  .seed = 1,
 					  .sample_seed = 1};
@@ -212,11 +246,14 @@ enum md_status llama_options_parse(struct llama_options *options, int argc, char
 	}
 	if (!options->help && !options->model == !options->recipe)
 		return md_error_set(err, MD_ERR_INVALID, "give either --model FILE.gguf or --recipe FILE.yaml");
-	if (options->check_adapter && (options->prompt_count || options->report || options->serve))
+	if (options->check_adapter && (options->prompts.count || options->report || options->serve))
 		return md_error_set(
 		    err, MD_ERR_INVALID,
 		    "--check-adapter reads an adapter alone: neither --prompt nor --report nor --serve");
-	if (options->serve && (options->prompt_count || options->report))
+	if (options->serve && (options->prompts.count || options->report))
 		return md_error_set(err, MD_ERR_INVALID, "--serve takes requests: neither --prompt nor --report");
-	return MD_OK;
+	if (options->serve && options->adapters.count)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "--serve takes requests: --lora names adapters, not --adapter");
+	return check_adapters(options, err);
 }

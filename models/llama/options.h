@@ -10,7 +10,13 @@
 #include "base/status.h"
 
 #define OPTIONS_MAX_BATCHES 512
-#define OPTIONS_MAX_PROMPTS 1024
+#define OPTIONS_MAX_TEXTS 1024
+
+/* Of an option that may be repeated, in order. */
+struct llama_texts {
+	const char *all[OPTIONS_MAX_TEXTS];
+	size_t count;
+};
 
 struct llama_options {
 	const char *model, *recipe, *report;
@@ -20,14 +26,17 @@ struct llama_options {
 	uint64_t seed, sample_seed;
 	unsigned batches[OPTIONS_MAX_BATCHES]; /* ascending, without repetition */
 	size_t batch_count;
-	const char *prompts[OPTIONS_MAX_PROMPTS];
-	size_t prompt_count;
-	int max_context; /* 0: the model's, at most 2048 */
+	struct llama_texts prompts;
+	struct llama_texts loras;    /* NAME=PATH */
+	struct llama_texts adapters; /* of the prompts: NAME, PATH or "-" */
+	int max_context;             /* 0: the model's, at most 2048 */
 	int tokens, kv_blocks, repeat, device, bench_replay, bench_background, max_waiting;
-	int load_threads;      /* 0: loader_default_threads */
+	int load_threads; /* 0: loader_default_threads */
+	int lora_slots, max_lora_rank;
+	uint64_t lora_bytes;   /* of host memory for adapters */
 	uint64_t max_kv_bytes; /* 0: no cap (256 MiB on hostcuda) */
 	double temperature, utilization;
-	bool raw, no_graphs, check, quiet, help;
+	bool raw, no_graphs, check, reference, quiet, help;
 };
 
 enum md_status llama_options_parse(struct llama_options *options, int argc, char **argv, struct md_error *err);

@@ -81,6 +81,68 @@ static enum md_status attention(struct frame *f, CUdeviceptr kv)
 	return llama_launch_priority(f->device, LLAMA_ATTENTION, grid, e->stream, e->low_priority, parameters, f->err);
 }
 
+/* ---- adapters: the shrink runs beside the projections, the expand adds to what they made ---- */
+
+static struct lora_call lora_call(const struct frame *f, enum lora_group group, int layer, CUdeviceptr x)
+{
+	return (struct lora_call){
+	    .pool = &f->engine->lora,
+	    .device = f->device,
+	    .group = group,
+	    .layer = layer,
+	    .tokens = f->step->tokens,
+	    .hidden = f->act->lora_hidden,
+	    .x = x,
+	};
+}
+
+/* x is what has been computed last on the main stream. */
+static enum md_status lora_begin(struct frame *f, const struct lora_call *call)
+{
+	struct llama_engine *e = f->engine;
+	if (!e->lora.slots)
+		return MD_OK;
+	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->fork, e->stream));
+	return lora_pool_shrink(call, e->fork, f->err);
+}
+
+static enum md_status lora_end(struct frame *f, struct lora_call *call, int stride, CUdeviceptr out0, CUdeviceptr out1,
+			       CUdeviceptr out2)
+{
+	if (!f->engine->lora.slots)
+		return MD_OK;
+	call->stride = stride;
+	call->outs[0] = out0;
+	call->outs[1] = out1;
+	call->outs[2] = out2;
+	return lora_pool_expand(call, f->engine->stream, f->err);
+}
+
+/* ---- the layer ---- */
+
+static enum md_status project_qkv(struct frame *f, int number)
+{
+	const struct llama_shape *s = f->shape;
+	const struct llama_activations *a = f->act;
+	int query = s->heads * s->head_dim, key = s->kv_heads * s->head_dim, width = query + 2 * key;
+	struct lora_call call = lora_call(f, LORA_ATTENTION_IN, number, a->normed);
+	MD_FORWARD(lora_begin(f, &call));
+	MD_FORWARD(multiply(f, a->qkv, a->normed, f->engine->model->layers[number].qkv, f->step->tokens, width,
+			    s->hidden_size, 0, 0));
+	return lora_end(f, &call, width, a->qkv, a->qkv + 4 * (size_t)query, a->qkv + 4 * (size_t)(query + key));
+}
+
+/* x += w * from; from is what has been computed last. */
+static enum md_status project_back(struct frame *f, int number, enum lora_group group, CUdeviceptr w, CUdeviceptr from,
+				   int inputs)
+{
+	int hidden = f->shape->hidden_size;
+	struct lora_call call = lora_call(f, group, number, from);
+	MD_FORWARD(lora_begin(f, &call));
+	MD_FORWARD(multiply(f, f->act->x, from, w, f->step->tokens, hidden, inputs, 1, 1));
+	return lora_end(f, &call, hidden, f->act->x, 0, 0);
+}
+
 /* The up projection accumulates into memory zeroed by a memset, beside the gate projection on the main stream. */
 static enum md_status project_up(struct frame *f, CUdeviceptr w)
 {
@@ -94,16 +156,22 @@ static enum md_status project_up(struct frame *f, CUdeviceptr w)
 	return result ? md_cuda_status((CUresult)result, "llama_gemm_run", f->err) : MD_OK;
 }
 
-static enum md_status gate_and_up(struct frame *f, const struct llama_layer *layer)
+static enum md_status gate_and_up(struct frame *f, int number)
 {
 	struct llama_engine *e = f->engine;
+	const struct llama_layer *layer = &e->model->layers[number];
+	int inner = f->shape->intermediate_size;
+	struct lora_call call = lora_call(f, LORA_FEED_IN, number, f->act->normed);
 	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->fork, e->stream));
 	MD_FORWARD(md_cuda_call(f->err, cuStreamWaitEvent, e->side_stream, e->fork, 0));
+	if (e->lora.slots)
+		MD_FORWARD(lora_pool_shrink(&call, e->fork, f->err));
 	MD_FORWARD(project_up(f, layer->up));
-	MD_FORWARD(multiply(f, f->act->gate, f->act->normed, layer->gate, f->step->tokens, f->shape->intermediate_size,
-			    f->shape->hidden_size, 0, 0));
+	MD_FORWARD(multiply(f, f->act->gate, f->act->normed, layer->gate, f->step->tokens, inner, f->shape->hidden_size,
+			    0, 0));
 	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->join, e->side_stream));
-	return md_cuda_call(f->err, cuStreamWaitEvent, e->stream, e->join, 0);
+	MD_FORWARD(md_cuda_call(f->err, cuStreamWaitEvent, e->stream, e->join, 0));
+	return lora_end(f, &call, inner, f->act->gate, f->act->up, 0);
 }
 
 static enum md_status silu_mul(struct frame *f)
@@ -121,16 +189,16 @@ static enum md_status run_layer(struct frame *f, int number)
 	const struct llama_layer *layer = &f->engine->model->layers[number];
 	const struct llama_activations *a = f->act;
 	CUdeviceptr kv = f->engine->kv.address + f->engine->kv.bytes / (unsigned)s->layers * (unsigned)number;
-	int tokens = f->step->tokens, query = s->heads * s->head_dim, qkv = query + 2 * s->kv_heads * s->head_dim;
+	int tokens = f->step->tokens;
 	MD_FORWARD(rms_norm(f, a->normed, a->x, layer->attention_norm, tokens));
-	MD_FORWARD(multiply(f, a->qkv, a->normed, layer->qkv, tokens, qkv, s->hidden_size, 0, 0));
+	MD_FORWARD(project_qkv(f, number));
 	MD_FORWARD(rope_store(f, kv));
 	MD_FORWARD(attention(f, kv));
-	MD_FORWARD(multiply(f, a->x, a->attention, layer->output, tokens, s->hidden_size, query, 1, 1));
+	MD_FORWARD(project_back(f, number, LORA_ATTENTION_OUT, layer->output, a->attention, s->heads * s->head_dim));
 	MD_FORWARD(rms_norm(f, a->normed, a->x, layer->feed_norm, tokens));
-	MD_FORWARD(gate_and_up(f, layer));
+	MD_FORWARD(gate_and_up(f, number));
 	MD_FORWARD(silu_mul(f));
-	return multiply(f, a->x, a->gate, layer->down, tokens, s->hidden_size, s->intermediate_size, 1, 1);
+	return project_back(f, number, LORA_FEED_OUT, layer->down, a->gate, s->intermediate_size);
 }
 
 /* During a capture, an empty node ends the layers: one place that everything behind them depends on. */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots for adapters in device memory: places that never move, so that graphs stay valid whatever lies in them. */
+#ifndef LLAMA_LORA_POOL_H
+#define LLAMA_LORA_POOL_H
+
+#include "models/llama/adapters/adapter.h"
+#include "models/llama/device.h"
+
+/* Projections that share their input: one shrink and one expand for all of them. */
+enum lora_group { LORA_ATTENTION_IN, LORA_ATTENTION_OUT, LORA_FEED_IN, LORA_FEED_OUT, LORA_GROUPS };
+
+/*
+ * A slot has a place for each layer, sized for max_rank:
+ *
+ *	weights   slot 0: layer 0: a, b of attention in | a, b of attention out | feed in | feed out | layer 1 ... | slot 1 ...
+ *	entries   [slots][layers][LORA_PROJECTIONS] rank and scale; rank 0: the projection stays as it is
+ *	adapters  [tokens of a step] slot of the token's adapter, -1: none
+ */
+struct lora_pool {
+	const struct llama_shape *shape;
+	int slots, max_rank; /* slots 0: there is no pool */
+	struct llama_buffer weights, entries, adapters;
+	size_t layer_elements, slot_elements; /* of weights */
+	struct lora_place {
+		size_t a, b; /* elements behind the layer's beginning */
+	} places[LORA_GROUPS];
+	CUstream stream; /* of the shrinks, which run beside the projections */
+	CUevent shrunk;
+};
+
+/* slots 0: takes nothing. tokens: of a step at most. */
+enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_shape *shape, int slots, int max_rank,
+			      size_t tokens, struct md_error *err);
+void lora_pool_finish(struct lora_pool *pool); /* also on a zeroed one */
+
+/* Copies an adapter into a slot that no token uses, and waits. */
+enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, const struct lora_adapter *adapter,
+			     struct md_error *err);
+
+/* Numbers from a seed in every place: what a capture tries its graphs with, before there is an adapter. */
+enum md_status lora_pool_fill(struct lora_pool *pool, const struct llama_device *device, CUstream stream, uint64_t seed,
+			      struct md_error *err);
+
+/* ---- in a step ---- */
+
+struct lora_call {
+	const struct lora_pool *pool;
+	const struct llama_device *device;
+	enum lora_group group;
+	int layer, tokens;
+	CUdeviceptr hidden, x;
+	CUdeviceptr outs[3]; /* of the group's projections */
+	int stride;          /* floats from one token's outputs to the next one's */
+};
+
+/*
+ * fork was recorded where x is ready: the shrink runs on the pool's stream from there on. The expand waits for it, on
+ * the stream on which the projections themselves were computed.
+ */
+enum md_status lora_pool_shrink(const struct lora_call *call, CUevent fork, struct md_error *err);
+enum md_status lora_pool_expand(const struct lora_call *call, CUstream stream, struct md_error *err);
+
+#endif
