@@ -14,7 +14,8 @@
 #include "swap/wire.h"
 
 #define TICK_MS 200
-#define HELLO_NS 5000000000ull /* for the first line of a connection */
+#define HELLO_NS 5000000000ull     /* for the first line of a connection */
+#define TAKE_BACK_NS 2500000000ull /* they try again at least each two seconds (share_watch.c) */
 #define PULSE_NS 1000000000ull
 #define SEND_S 2 /* for a client to take a line; it has room for a hundred of ours */
 
@@ -35,6 +36,8 @@ struct broker {
 	struct md_backbones all;
 	struct client *clients[MD_BROKER_CONNECTIONS];
 	size_t count;
+	uint64_t
+	    taking_back_until; /* md_clock_ns; until then processes bring what a broker before this one gave them */
 };
 
 /* ---- saying ---- */
@@ -88,6 +91,7 @@ static void say_attached(struct client *client)
 	md_json_bool(&letter.json, "fill", client->has->fills == client);
 	md_json_number(&letter.json, "bytes", client->has->bytes);
 	md_json_text(&letter.json, "hash", hash);
+	md_json_text(&letter.json, "id", client->has->id);
 	post(client, &letter, client->has->fd);
 }
 
@@ -125,7 +129,7 @@ static enum md_status try_attach(struct broker *b, struct client *client, struct
 		    "backbone %s has %llu bytes in this layout, and %llu were asked for: tell them apart "
 		    "by the layout",
 		    client->name, (unsigned long long)one->asked, (unsigned long long)client->bytes);
-	client->waits = one && one->fills;
+	client->waits = one ? one->fills != NULL : md_clock_ns() < b->taking_back_until;
 	if (client->waits)
 		return MD_OK;
 	if (!md_backbone_policy_allows(b->settings->policy, client->user, client->name, !one))
@@ -152,8 +156,7 @@ static void wake(struct broker *b)
 	}
 }
 
-static enum md_status attach(struct broker *b, struct client *client, const struct md_swap_message *message,
-			     struct md_error *err)
+static enum md_status read_names(struct client *client, const struct md_swap_message *message, struct md_error *err)
 {
 	const char *name = md_swap_message_text(message, "name"), *layout = md_swap_message_text(message, "layout");
 	MD_FORWARD(md_backbone_check_name(name, err));
@@ -168,7 +171,54 @@ static enum md_status attach(struct broker *b, struct client *client, const stru
 	client->layout = strdup(layout);
 	if (!client->name || !client->layout)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", name);
+	return MD_OK;
+}
+
+static enum md_status attach(struct broker *b, struct client *client, const struct md_swap_message *message,
+			     struct md_error *err)
+{
+	MD_FORWARD(read_names(client, message, err));
 	return try_attach(b, client, err);
+}
+
+static enum md_status read_held(const struct client *client, const struct md_swap_message *message,
+				struct md_shared_backbone *like, struct md_error *err)
+{
+	const char *id = md_swap_message_text(message, "id");
+	*like = (struct md_shared_backbone){.name = client->name,
+					    .layout = client->layout,
+					    .device = (char *)client->device,
+					    .asked = client->bytes,
+					    .bytes = md_swap_message_number(message, "whole")};
+	if (strlen(id) != MD_BACKBONE_ID_BYTES - 1 || strspn(id, "0123456789abcdef") != MD_BACKBONE_ID_BYTES - 1)
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"id\" is not of 32 hexadecimal digits",
+				    client->name);
+	memcpy(like->id, id, sizeof(like->id));
+	if (like->bytes < like->asked)
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"whole\" is less than \"bytes\"", client->name);
+	if (!md_hash_parse(md_swap_message_text(message, "hash"), &like->hash))
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"hash\" is no hash", client->name);
+	return MD_OK;
+}
+
+/* Who may not fill a backbone might bring any memory in its place. */
+static enum md_status hold(struct broker *b, struct client *client, const struct md_swap_message *message,
+			   struct md_error *err)
+{
+	struct md_shared_backbone like;
+	int memory = client->wire.passed;
+	MD_FORWARD(read_names(client, message, err));
+	MD_FORWARD(read_held(client, message, &like, err));
+	if (!md_backbone_policy_allows(b->settings->policy, client->user, client->name, true))
+		return md_error_set(err, MD_ERR_INVALID, "user %u may not bring backbone %s back here (--policy)",
+				    client->user, client->name);
+	if (memory < 0)
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s came back without its memory", client->name);
+	client->wire.passed = -1;
+	MD_FORWARD(md_backbones_hold(&b->all, &like, memory, &client->has, err));
+	say_word(client, "ok");
+	wake(b);
+	return MD_OK;
 }
 
 static enum md_status commit(struct broker *b, struct client *client, const struct md_swap_message *message,
@@ -225,6 +275,8 @@ static enum md_status obey(struct broker *b, struct client *client, const struct
 	client->spoken = true;
 	if (!strcmp(what, "attach") && first)
 		return attach(b, client, message, err);
+	if (!strcmp(what, "hold") && first)
+		return hold(b, client, message, err);
 	if (!strcmp(what, "commit"))
 		return commit(b, client, message, err);
 	if (!strcmp(what, "status") && first)
@@ -349,25 +401,39 @@ static void serve(struct broker *b)
 		for (size_t i = 0; i < b->count; i++)
 			look_after(b->clients[i]);
 		remove_gone(b);
+		if (b->taking_back_until && md_clock_ns() >= b->taking_back_until) {
+			b->taking_back_until = 0;
+			wake(b);
+		}
 		if (polled[1].revents)
 			accept_one(b);
 	}
 }
 
-enum md_status md_broker_run(const struct md_broker_settings *settings, struct md_error *err)
+/* Has what it can bring to the next broker. */
+static bool is_reader(const struct client *client)
 {
+	return client->has && client->has->fills != client;
+}
+
+enum md_status md_broker_run(const struct md_broker_settings *settings, bool *left, struct md_error *err)
+{
+	*left = false;
 	struct broker *b = calloc(1, sizeof(*b));
 	if (!b)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for connections");
 	b->settings = settings;
 	b->all.keep = settings->keep;
+	b->taking_back_until = settings->succeeds ? md_clock_ns() + TAKE_BACK_NS : 0;
 	enum md_status status = md_cuda_load(err);
 	if (status == MD_OK)
 		status = md_cuda_call(err, cuInit, 0);
 	if (status == MD_OK)
 		serve(b);
-	for (size_t i = 0; i < b->count; i++)
+	for (size_t i = 0; i < b->count; i++) {
+		*left |= is_reader(b->clients[i]);
 		let_go(b, b->clients[i]);
+	}
 	md_backbones_finish(&b->all);
 	free(b);
 	return status;

@@ -12,12 +12,16 @@
 
 struct md_broker_settings {
 	int listening; /* a socket */
+	bool succeeds; /* another broker has ended here, and processes may have what it gave them */
 	bool keep;     /* what is filled stays when nobody has it */
 	const struct md_backbone_policy *policy;
 	int stop; /* a descriptor that can be read when the broker is to end */
 };
 
-/* Initializes the driver, and serves until it is told to stop. Processes keep what they have mapped then. */
-enum md_status md_broker_run(const struct md_broker_settings *settings, struct md_error *err);
+/*
+ * Initializes the driver, and serves until it is told to stop. Processes keep what they have mapped then, and bring it to
+ * the next broker; *left: there are such processes.
+ */
+enum md_status md_broker_run(const struct md_broker_settings *settings, bool *left, struct md_error *err);
 
 #endif

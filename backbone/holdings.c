@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backbone/holdings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "driver/process_checkpoint.h"
@@ -92,44 +94,138 @@ static struct md_shared_backbone *longest_unused(const struct md_backbones *all,
 	return found;
 }
 
+static bool is_called(const struct md_shared_backbone *one, const char *name, const char *layout, const char *device)
+{
+	return !strcmp(one->name, name) && !strcmp(one->layout, layout) && !strcmp(one->device, device);
+}
+
 struct md_shared_backbone *md_backbones_find(const struct md_backbones *all, const char *name, const char *layout,
 					     const char *device)
 {
-	struct md_shared_backbone *one = all->first;
-	while (one && (strcmp(one->name, name) || strcmp(one->layout, layout) || strcmp(one->device, device)))
-		one = one->next;
-	return one;
+	struct md_shared_backbone *found = NULL;
+	for (struct md_shared_backbone *one = all->first; one; one = one->next)
+		if (is_called(one, name, layout, device) && (!found || (found->fills && !one->fills)))
+			found = one;
+	return found;
+}
+
+/* ---- making ---- */
+
+static struct md_shared_backbone *new_one(const char *name, const char *layout, const char *device, uint64_t asked)
+{
+	struct md_shared_backbone *one = calloc(1, sizeof(*one));
+	if (!one)
+		return NULL;
+	*one = (struct md_shared_backbone){
+	    .name = strdup(name), .layout = strdup(layout), .device = strdup(device), .asked = asked, .fd = -1};
+	if (one->name && one->layout && one->device)
+		return one;
+	destroy(one);
+	return NULL;
+}
+
+static void add(struct md_backbones *all, struct md_shared_backbone *one)
+{
+	one->next = all->first;
+	all->first = one;
+}
+
+static enum md_status make_id(char id[MD_BACKBONE_ID_BYTES], struct md_error *err)
+{
+	uint64_t words[2];
+	if (getrandom(words, sizeof(words), 0) != (ssize_t)sizeof(words))
+		return md_error_set(err, MD_ERR_IO, "getrandom gave no bytes");
+	snprintf(id, MD_BACKBONE_ID_BYTES, "%016llx%016llx", (unsigned long long)words[0],
+		 (unsigned long long)words[1]);
+	return MD_OK;
 }
 
 enum md_status md_backbones_make(struct md_backbones *all, const char *name, const char *layout, const char *device,
 				 uint64_t bytes, const void *fills, struct md_shared_backbone **made,
 				 struct md_error *err)
 {
-	struct md_shared_backbone *one = calloc(1, sizeof(*one)), *old;
-	enum md_status status;
+	struct md_shared_backbone *one = new_one(name, layout, device, bytes), *old;
 	if (!one)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", name);
-	*one = (struct md_shared_backbone){.name = strdup(name),
-					   .layout = strdup(layout),
-					   .device = strdup(device),
-					   .asked = bytes,
-					   .fd = -1,
-					   .fills = fills};
-	if (!one->name || !one->layout || !one->device) {
-		destroy(one);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", name);
-	}
-	while ((status = take_memory(one, err)) == MD_ERR_DRIVER_MEMORY && (old = longest_unused(all, device)))
+	one->fills = fills;
+	enum md_status status = make_id(one->id, err);
+	while (status == MD_OK && (status = take_memory(one, err)) == MD_ERR_DRIVER_MEMORY &&
+	       (old = longest_unused(all, device))) {
 		remove_one(all, old);
+		status = MD_OK;
+	}
 	if (status != MD_OK) {
 		destroy(one);
 		return md_error_prefix(err, "backbone %s of %llu bytes", name, (unsigned long long)bytes);
 	}
-	one->next = all->first;
-	all->first = one;
+	add(all, one);
 	*made = one;
 	return MD_OK;
 }
+
+/* ---- taking back ---- */
+
+static struct md_shared_backbone *find_id(const struct md_backbones *all, const char *id)
+{
+	struct md_shared_backbone *one = all->first;
+	while (one && strcmp(one->id, id))
+		one = one->next;
+	return one;
+}
+
+static bool is_same(const struct md_shared_backbone *one, const struct md_shared_backbone *like)
+{
+	return !one->fills && is_called(one, like->name, like->layout, like->device) && one->asked == like->asked &&
+	       one->bytes == like->bytes && md_hash_equal(&one->hash, &like->hash);
+}
+
+/* Importing shows that it is memory of a device. */
+static enum md_status import(const struct md_shared_backbone *like, int memory, struct md_shared_backbone **made,
+			     struct md_error *err)
+{
+	struct md_shared_backbone *one = new_one(like->name, like->layout, like->device, like->asked);
+	CUdevice device;
+	if (!one)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", like->name);
+	enum md_status status = find_device(like->device, &device, err);
+	if (status == MD_OK)
+		status = md_cuda_call(err, cuMemImportFromShareableHandle, &one->handle, (void *)(intptr_t)memory,
+				      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (status != MD_OK) {
+		destroy(one);
+		return md_error_prefix(err, "taking back backbone %s", like->name);
+	}
+	one->fd = memory;
+	one->bytes = like->bytes;
+	one->hash = like->hash;
+	memcpy(one->id, like->id, sizeof(one->id));
+	*made = one;
+	return MD_OK;
+}
+
+enum md_status md_backbones_hold(struct md_backbones *all, const struct md_shared_backbone *like, int memory,
+				 struct md_shared_backbone **held, struct md_error *err)
+{
+	struct md_shared_backbone *one = find_id(all, like->id);
+	if (!one) {
+		enum md_status status = import(like, memory, &one, err);
+		if (status != MD_OK) {
+			close(memory);
+			return status;
+		}
+		add(all, one);
+	} else {
+		close(memory);
+		if (!is_same(one, like))
+			return md_error_set(err, MD_ERR_CORRUPT, "another backbone than %s has the id %s", like->name,
+					    like->id);
+	}
+	one->readers++;
+	*held = one;
+	return MD_OK;
+}
+
+/* ---- what becomes of one ---- */
 
 void md_backbones_filled(struct md_shared_backbone *backbone, const struct md_hash *hash)
 {

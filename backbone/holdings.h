@@ -6,11 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backbone/share_wire.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "driver/cuda_driver.h"
 
 struct md_shared_backbone {
+	char id[MD_BACKBONE_ID_BYTES];
 	char *name, *layout, *device; /* owned; device: GPU-UUID */
 	uint64_t asked, bytes;        /* bytes: whole granules */
 	CUmemGenericAllocationHandle handle;
@@ -28,7 +30,7 @@ struct md_backbones {
 	uint64_t uses;
 };
 
-/* The backbone of this name, layout and device, or NULL. */
+/* The backbone of this name, layout and device, or NULL; of several, one that is filled. */
 struct md_shared_backbone *md_backbones_find(const struct md_backbones *all, const char *name, const char *layout,
 					     const char *device);
 /*
@@ -38,6 +40,13 @@ struct md_shared_backbone *md_backbones_find(const struct md_backbones *all, con
 enum md_status md_backbones_make(struct md_backbones *all, const char *name, const char *layout, const char *device,
 				 uint64_t bytes, const void *fills, struct md_shared_backbone **made,
 				 struct md_error *err);
+/*
+ * Takes back what another broker had handed out and a process still has; that process reads it. like: its id, name, layout,
+ * device, sizes and hash. memory: its descriptor, closed here. MD_ERR_CORRUPT: it is no memory of a device, or another
+ * backbone has this id.
+ */
+enum md_status md_backbones_hold(struct md_backbones *all, const struct md_shared_backbone *like, int memory,
+				 struct md_shared_backbone **held, struct md_error *err);
 void md_backbones_filled(struct md_shared_backbone *backbone, const struct md_hash *hash);
 /* Who fills it has gone: what is there is worth nothing. Frees it. */
 void md_backbones_abandon(struct md_backbones *all, struct md_shared_backbone *backbone);

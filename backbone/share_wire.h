@@ -11,7 +11,10 @@
  * The side that connects sends {"medusa_backbone": 1, "do": ...}:
  *   attach  name, layout, device (GPU-UUID), bytes. The answer is {"wait": true} each second while another process
  *           fills the memory, then {"ok": true, "fill": true or false, "bytes": whole granules, "hash": of the content if
- *           it is filled} with the descriptor of the memory. The connection is the lease: the memory is held until it ends.
+ *           it is filled, "id": of this memory} with the descriptor of the memory. The connection is the lease: the memory
+ *           is held until it ends.
+ *   hold    name, layout, device, bytes as before, whole (granules), hash and id, with the descriptor: memory that another
+ *           broker had handed out before it ended; {"ok": true}. This connection is the lease, too.
  *   commit  hash; on the connection of the process that fills: {"ok": true}.
  *   status  one line for each backbone, then {"ok": true}.
  *   drop    name: those that nobody holds are freed; {"ok": true, "dropped": number}.
@@ -20,6 +23,7 @@
 #define MD_BACKBONE_PROTOCOL 1u
 #define MD_BACKBONE_NAME_MOST 64u     /* characters */
 #define MD_BACKBONE_LAYOUT_MOST 1024u /* bytes */
+#define MD_BACKBONE_ID_BYTES 33       /* 32 digits, and the end */
 #define MD_BACKBONE_SILENCE_MS 5000   /* the broker says something each second */
 
 /* $MEDUSA_BACKBONE, or ${XDG_RUNTIME_DIR:-/tmp/medusa-UID}/medusa/backbone.sock. */

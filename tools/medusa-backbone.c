@@ -76,7 +76,8 @@ static enum md_status make_folder(const char *path, struct md_error *err)
 }
 
 /* The lock is held as long as the descriptor is open, so that a second broker never takes the socket of one that runs. */
-static enum md_status listen_there(const char *path, bool others, int *lock, int *fd, struct md_error *err)
+static enum md_status listen_there(const char *path, bool others, int *lock, int *fd, bool *succeeds,
+				   struct md_error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char turn[PATH_MAX];
@@ -94,7 +95,8 @@ static enum md_status listen_there(const char *path, bool others, int *lock, int
 				    errno == EWOULDBLOCK ? "%s: another medusa-backbone runs there" : "%s: %s", path,
 				    strerror(errno));
 	struct stat there;
-	if (!lstat(path, &there) && !S_ISSOCK(there.st_mode))
+	*succeeds = !lstat(path, &there);
+	if (*succeeds && !S_ISSOCK(there.st_mode))
 		return md_error_set(err, MD_ERR_BUSY,
 				    "%s is there already, and is no socket: remove it, or give another --socket", path);
 	MD_AUTO_FD int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -124,14 +126,16 @@ static enum md_status serve(const char *path, struct md_error *err)
 		return md_error_set(err, MD_ERR_IO, "signalfd: %s", strerror(errno));
 	if (policy_file)
 		MD_FORWARD(md_backbone_policy_read(policy_file, &policy, err));
-	enum md_status status = listen_there(path, policy_file != NULL, &lock, &listening, err);
+	struct md_broker_settings settings = {.keep = keep, .policy = policy_file ? &policy : NULL, .stop = stop};
+	enum md_status status =
+	    listen_there(path, policy_file != NULL, &lock, &settings.listening, &settings.succeeds, err);
 	if (status == MD_OK) {
+		bool left;
+		listening = settings.listening;
 		md_options_say(&command, "ready: %s", path);
-		status = md_broker_run(
-		    &(struct md_broker_settings){
-			.listening = listening, .keep = keep, .policy = policy_file ? &policy : NULL, .stop = stop},
-		    err);
-		unlink(path);
+		status = md_broker_run(&settings, &left, err);
+		if (!left)
+			unlink(path); /* else the next broker knows by it that processes have memory to bring */
 	}
 	md_backbone_policy_finish(&policy);
 	return status;

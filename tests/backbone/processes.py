@@ -168,14 +168,77 @@ def the_broker_dies(folder):
     check("a commit that nobody hears", "commit not found", fills.ask("commit").split(":")[0])
     check("it is read-only all the same", False, fills.ask("set 8") == "set CUDA_SUCCESS")
     check("without a broker", "none not found", waits.ask(f"share q v {4 * MB}").split(":")[0])
+    ask_late = waits
     again = Broker(folder)
-    check("a new broker does not know of the old memory", "fill ok", waits.ask(f"share q v {4 * MB}"))
-    check("what the others have", "sum 10", second.ask("sum"))
-    for one in (first, second, waits):
+    ask_late.say(f"share q v {4 * MB}")
+    check("a new broker is given what processes have", "read ok", ask_late.answer())
+    check("it is the old memory", ("sum 10", "sum 10"), (ask_late.ask("sum"), second.ask("sum")))
+    again.until("all three, and what was committed to nobody", [("q", "read", 3, 0), ("r", "read", 1, 0)])
+    late = Process(again)
+    check("what nobody heard of", "read ok", late.ask(f"share r v {4 * MB}"))
+    check("its sum", "sum 14", late.ask("sum"))
+    check("giving it back", "end ok", second.ask("end"))
+    again.until("two have it", [("q", "read", 2, 0), ("r", "read", 2, 0)])
+    check("an orderly end", 0, again.end())
+    check("which leaves its place, because processes have memory of it", True, os.path.exists(again.path))
+    third = Broker(folder)
+    third.until("the third broker has all", [("q", "read", 2, 0), ("r", "read", 2, 0)])
+    for one in (first, second, ask_late, late):
         one.end()
     fills.kill()
-    again.until("nothing is held", [])
-    again.end()
+    third.until("nothing is held", [])
+    third.end()
+    check("nothing is left behind", False, os.path.exists(third.path))
+
+
+def brokers_come_and_go(folder):
+    """Readers keep one memory, and each sees what it saw, however often the broker is killed."""
+    ledger = f"{folder}/often.ledger"
+    environment = {"HOSTCUDA_SHARED": ledger, "HOSTCUDA_MEM": str(64 * MB)}
+    broker = Broker(folder, name="often", **environment)
+    all_of_them = [Process(broker, **environment) for _ in range(3)]
+    check("the first one", "fill ok", all_of_them[0].ask(f"share q v {16 * MB}"))
+    all_of_them[0].ask("set 6")
+    all_of_them[0].ask("commit")
+    for one in all_of_them[1:]:
+        check("another one", "read ok", one.ask(f"share q v {16 * MB}"))
+    for number in range(4):
+        broker.end(signal.SIGKILL)
+        broker = Broker(folder, name="often", **environment)
+        late = Process(broker, **environment)
+        check(f"a process that comes after kill {number}", "read ok", late.ask(f"share q v {16 * MB}"))
+        check("what it sees", "sum 12", late.ask("sum"))
+        all_of_them.append(late)
+        all_of_them.pop(0).kill()
+    broker.until("three have it", [("q", "read", 3, 0)])
+    check("memory that is taken once", True, int(all_of_them[0].ask("room").split()[1]) > 40 * MB)
+    for one in all_of_them:
+        one.end()
+    broker.until("nothing is held", [])
+    last = Process(broker, **environment)
+    check("the room is free again", True, int(last.ask("room").split()[1]) > 63 * MB)
+    last.end()
+    broker.end()
+
+
+def an_engine_closes_what_is_not_its_own(folder):
+    broker = Broker(folder)
+    closes, other = Process(broker), Process(broker)
+    check("the first one", "fill ok", closes.ask(f"share q v {4 * MB}"))
+    closes.ask("set 6")
+    closes.ask("commit")
+    check("the other one", "read ok", other.ask(f"share q v {4 * MB}"))
+    check("all descriptors are the engine's", "closed", closes.ask("close"))
+    broker.end(signal.SIGKILL)
+    broker = Broker(folder)
+    broker.until("the other one brings it", [("q", "read", 1, 0)])
+    time.sleep(0.5)
+    check("what it has mapped", "sum 12", closes.ask("sum"))
+    check("giving it back", "end ok", closes.ask("end"))
+    check("all of its own files are open", "own 120", closes.ask("own"))
+    other.end()
+    closes.end()
+    broker.end()
 
 
 def what_is_kept(folder):
@@ -239,6 +302,7 @@ def hostile(folder):
 
     device = broker.all()[0]["device"]
     good = {"do": "attach", "name": "x", "layout": "v", "device": device, "bytes": MB}
+    held = {**good, "do": "hold", "id": "0" * 32, "hash": "0" * 32, "whole": 2 * MB}
     for data, wanted in [
             (b"\n", "ok\": false"), (b"{}\n", "of one release"), (b"x" * 5000, "4096"), (b"\xff\xfe\n", "ok\": false"),
             (b'{"medusa_backbone": 2, "do": "status"}\n', "of one release"), (letter(do="dance"), "is not known"),
@@ -247,12 +311,30 @@ def hostile(folder):
             (letter(**{**good, "bytes": 0}), "is missing or 0"), (letter(**{**good, "bytes": "8"}), "is missing or 0"),
             (letter(**{**good, "bytes": 2**64 - 1}), "more than any device"), (letter(**{**good, "bytes": 2**50}), "backbone x of"),
             (letter(**{**good, "device": "GPU-0"}), "none is GPU-0"), (letter(**{**good, "layout": "l" * 1025}), "at most 1024"),
-            (letter(do="commit", hash="0" * 32), "fills no backbone"), (letter(**good) + letter(**good), "is not known"),
+            (letter(do="commit", hash="0" * 32), "fills no backbone"), (letter(**held), "without its memory"),
+            (letter(**{**held, "id": "0" * 31}), "32 hexadecimal"), (letter(**{**held, "id": "G" * 32}), "32 hexadecimal"),
+            (letter(**{**held, "whole": 5}), "is less than"), (letter(**{**held, "hash": "x"}), "is no hash"), (letter(**good) + letter(**good), "is not known"),
             (letter(**good) + letter(do="commit", hash="no"), "is no hash"), (letter(do="status") + letter(do="drop"), "is not known")]:
         check_in(f"the answer to {data[:60]!r}", wanted, send(data))
+
+    def bring(fd, **values):
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.settimeout(5)
+            wire.connect(broker.path)
+            socket.send_fds(wire, [letter(**{**held, **values})], [fd])
+            return wire.recv(4096).decode(errors="replace")
+
+    before = len(os.listdir(f"/proc/{broker.process.pid}/fd"))
+    for path in "/dev/null", sys.argv[0], folder:
+        fd = os.open(path, os.O_RDONLY)
+        check_in(f"{path} instead of memory", "taking back backbone x", bring(fd))
+        check_in(f"{path} for a device that is not there", "none is GPU-1", bring(fd, device="GPU-1"))
+        os.close(fd)
+    broker.until("nothing of that is there", [("q", "read", 1, 0)])
+    check("descriptors of the broker", True, len(os.listdir(f"/proc/{broker.process.pid}/fd")) <= before)
     numbers = random.Random(5)
     for _ in range(200):
-        data = bytearray(letter(**good))
+        data = bytearray(letter(**numbers.choice((good, held))))
         for _ in range(numbers.randrange(1, 8)):
             data[numbers.randrange(len(data))] = numbers.randrange(256)
         send(bytes(data), 0.2 if b"\n" not in data else 2.0)
@@ -300,6 +382,8 @@ def policy(folder):
     root.ask("commit")
     check("another user reads", "read ok", stranger.ask(f"share q1 v {MB}"))
     check("and sees it", "sum 2", stranger.ask("sum"))
+    reader = Process(broker, *other)
+    check("and another process of it, too", "read ok", reader.ask(f"share q1 v {MB}"))
     check_in("but may not fill", "user 65534 may not fill backbone q2", stranger.ask(f"share q2 v {MB}"))
     check("except where a rule says so", "fill ok", stranger.ask(f"share free/x v {MB}"))
     root.ask(f"share secret v {MB}")
@@ -307,7 +391,12 @@ def policy(folder):
     check_in("nor read what is not its own", "user 65534 may not read backbone secret", stranger.ask(f"share secret v {MB}"))
     said = subprocess.run([*other, f"{BUILD}/bin/medusa-backbone", "status", "--socket", broker.path], capture_output=True, text=True)
     check_in("nor ask", "may not ask", said.stderr)
+    broker.end(signal.SIGKILL)
+    broker = broker_of("read 65534 q*\n")
+    broker.until("what a user may not fill, it may not bring either", [("q1", "read", 1, 0), ("secret", "read", 1, 0)])
+    check("the user sees it all the same", "sum 2", reader.ask("sum"))
     root.end()
+    reader.end()
     stranger.end()
     broker.end()
     private = Broker(open_folder)
@@ -343,7 +432,7 @@ def killed_at_any_moment(folder):
 
 def main():
     folder = sys.argv[1]
-    for part in (one_fills_and_others_read, who_fills_dies, the_broker_dies, what_is_kept, hostile, policy, killed_at_any_moment):
+    for part in (one_fills_and_others_read, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, policy, killed_at_any_moment):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
     print(f"{checks} checks, {failures} failures")

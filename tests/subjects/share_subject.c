@@ -7,9 +7,12 @@
  *   sum           of the first and the last word there
  *   room          bytes that the device has free
  *   child         forks a process that sleeps until it is killed
+ *   close         has a file of its own at all numbers from 900 to 1,019, whatever was there
+ *   own           how many of these are open
  */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "medusa/medusa.h"
@@ -76,6 +79,23 @@ static void fork_child(void)
 	printf("child %d\n", (int)child);
 }
 
+static void close_all(void)
+{
+	for (int fd = 900; fd < 1020; fd++)
+		dup2(1, fd);
+	puts("closed");
+}
+
+static void count_own(void)
+{
+	struct stat mine, other;
+	int count = 0;
+	fstat(1, &mine);
+	for (int fd = 900; fd < 1020; fd++)
+		count += !fstat(fd, &other) && other.st_ino == mine.st_ino && other.st_dev == mine.st_dev;
+	printf("own %d\n", count);
+}
+
 int main(void)
 {
 	char line[4096];
@@ -98,6 +118,10 @@ int main(void)
 			room();
 		else if (!strcmp(line, "child\n"))
 			fork_child();
+		else if (!strcmp(line, "close\n"))
+			close_all();
+		else if (!strcmp(line, "own\n"))
+			count_own();
 	}
 	return 0;
 }
