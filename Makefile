@@ -217,9 +217,9 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
 # What reads adapters, a part of the reference engine: its objects stand behind $(INTERNAL), and need it.
-ADAPTER_TESTS := $(addprefix $(BUILD)/tests/,test_lora_adapter test_lora_files fuzz/adapter)
+ADAPTER_TESTS := $(addprefix $(BUILD)/tests/,test_lora_adapter test_lora_files test_lora_store test_lora_slots fuzz/adapter)
 $(ADAPTER_TESTS): LDLIBS := $(INTERNAL) $(LDLIBS) $(JANSSON_LIBS)
-$(ADAPTER_TESTS): $(call objects,$(call sources,models/llama/adapters) models/llama/gguf.c)
+$(ADAPTER_TESTS): $(call objects,$(call sources,models/llama/adapters) models/llama/gguf.c models/llama/unicode.c)
 # The node daemon: engines and their tools need none of its packages.
 $(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
 

@@ -106,3 +106,18 @@ Test(kv_blocks, equal_contents_have_one_name)
 	kv_blocks_leave(&blocks, second);
 	cr_assert_eq(find(10, 0), first);
 }
+
+Test(kv_blocks, a_prefix_belongs_to_its_adapter)
+{
+	uint64_t base, first, second;
+	int block = named(1, 0, &base), own = named(1, kv_blocks_root(&blocks, 1), &first);
+	int32_t tokens[SIZE] = {1, 2, 3, 4};
+	uint64_t other = kv_blocks_root(&blocks, 2);
+	cr_assert_neq(base, first, "the same tokens, another adapter");
+	second = kv_blocks_name(&blocks, other, tokens);
+	cr_assert_neq(first, second, "the same name of an adapter, other weights");
+	cr_assert_eq(kv_blocks_find(&blocks, base, 0, tokens), block);
+	cr_assert_eq(kv_blocks_find(&blocks, first, kv_blocks_root(&blocks, 1), tokens), own);
+	cr_assert_eq(kv_blocks_find(&blocks, second, other, tokens), -1);
+	cr_assert_eq(kv_blocks_find(&blocks, first, other, tokens), -1);
+}

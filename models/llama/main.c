@@ -453,7 +453,7 @@ static enum md_status print_texts(struct program *p, struct md_error *err)
 static enum md_status listen_early(struct program *p, struct md_error *err)
 {
 	const char *listen = p->options.serve, *colon = strrchr(listen, ':');
-	MD_FORWARD(llama_serve_open(listen, p->options.max_waiting, &p->serve, err));
+	MD_FORWARD(llama_serve_open(&p->options, &p->serve, err));
 	unsigned port = llama_serve_port(p->serve);
 	if (port)
 		printf("listening on %.*s:%u\n", (int)(colon - listen), listen, port);
@@ -496,7 +496,7 @@ static enum md_status serve(struct program *p, struct md_error *err)
 	    .graphs = &p->graphs,
 	    .tokenizer = p->options.model ? &p->tokenizer : NULL,
 	    .name = name,
-	    .temperature = (float)p->options.temperature,
+	    .options = &p->options,
 	};
 	MD_FORWARD(name_model(p, name, err));
 	MD_FORWARD(listen_early(p, err));

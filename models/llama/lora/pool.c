@@ -145,8 +145,8 @@ static enum md_status put_group(const struct lora_pool *pool, CUstream stream, C
 	return MD_OK;
 }
 
-static enum md_status put_layer(struct lora_pool *pool, CUstream stream, int slot, int layer,
-				const struct lora_adapter *adapter, struct md_error *err)
+enum md_status lora_pool_put_layer(struct lora_pool *pool, CUstream stream, int slot, int layer,
+				   const struct lora_adapter *adapter, struct md_error *err)
 {
 	const struct lora_part *parts = adapter->parts + (size_t)layer * LORA_PROJECTIONS;
 	for (enum lora_group group = 0; group < LORA_GROUPS; group++)
@@ -171,8 +171,8 @@ static struct llama_lora_entry *make_entries(const struct lora_pool *pool, struc
 	return entries;
 }
 
-static enum md_status put_entries(struct lora_pool *pool, CUstream stream, int slot, const struct lora_adapter *adapter,
-				  struct md_error *err)
+enum md_status lora_pool_put_entries(struct lora_pool *pool, CUstream stream, int slot,
+				     const struct lora_adapter *adapter, struct md_error *err)
 {
 	MD_AUTO_FREE struct llama_lora_entry *entries = make_entries(pool, err);
 	if (!entries)
@@ -205,8 +205,8 @@ enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, 
 			     struct md_error *err)
 {
 	for (int layer = 0; layer < pool->shape->layers; layer++)
-		MD_FORWARD(put_layer(pool, stream, slot, layer, adapter, err));
-	return put_entries(pool, stream, slot, adapter, err);
+		MD_FORWARD(lora_pool_put_layer(pool, stream, slot, layer, adapter, err));
+	return lora_pool_put_entries(pool, stream, slot, adapter, err);
 }
 
 /* ---- launches ---- */

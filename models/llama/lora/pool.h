@@ -33,7 +33,14 @@ enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_shape *
 			      size_t tokens, struct md_error *err);
 void lora_pool_finish(struct lora_pool *pool); /* also on a zeroed one */
 
-/* Copies an adapter into a slot that no token uses, and waits. */
+/*
+ * Copies an adapter into a slot that no token uses, and waits: all of it; or layer by layer, and then its ranks and scales,
+ * after which it can be used.
+ */
+enum md_status lora_pool_put_layer(struct lora_pool *pool, CUstream stream, int slot, int layer,
+				   const struct lora_adapter *adapter, struct md_error *err);
+enum md_status lora_pool_put_entries(struct lora_pool *pool, CUstream stream, int slot,
+				     const struct lora_adapter *adapter, struct md_error *err);
 enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, const struct lora_adapter *adapter,
 			     struct md_error *err);
 

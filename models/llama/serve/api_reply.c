@@ -4,6 +4,9 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "models/llama/unicode.h"
 
 static char *text_of(json_t *root)
 {
@@ -82,15 +85,41 @@ char *api_reply_usage(const struct api_reply *reply)
 	return text_of(root);
 }
 
+/* A name or a path that a message quotes may have been cut inside a character, or be no text at all. */
+static json_t *message_of(const struct api_error *error)
+{
+	char text[sizeof(error->message)];
+	size_t size = strlen(error->message);
+	memcpy(text, error->message, size);
+	for (size_t at = 0; at < size;) {
+		uint32_t code;
+		size_t length = unicode_decode(text + at, size - at, &code);
+		if (code == UNICODE_INVALID)
+			memset(text + at, '?', length);
+		at += length;
+	}
+	return json_stringn(text, size);
+}
+
 char *api_reply_error(const struct api_error *error)
 {
-	return text_of(json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", error->message, "type", error->type,
-				 "param", error->param[0] ? error->param : NULL, "code", error->code));
+	return text_of(json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", message_of(error), "type",
+				 error->type, "param", error->param[0] ? error->param : NULL, "code", error->code));
+}
+
+static json_t *card(const struct api_model *model, uint64_t created, const struct lora_name *adapter)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:s?}", "id", adapter ? adapter->name : model->name, "object",
+			 "model", "created", (json_int_t)created, "owned_by", "medusa", "max_model_len",
+			 (json_int_t)model->context, "root", adapter ? adapter->path : model->name, "parent",
+			 adapter ? model->name : NULL);
 }
 
 char *api_reply_models(const struct api_model *model, uint64_t created)
 {
-	return text_of(json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", model->name,
-				 "object", "model", "created", (json_int_t)created, "owned_by", "medusa",
-				 "max_model_len", (json_int_t)model->context));
+	json_t *list = json_array();
+	json_array_append_new(list, card(model, created, NULL));
+	for (const struct lora_name *name = model->adapters ? model->adapters->names : NULL; name; name = name->next)
+		json_array_append_new(list, card(model, created, name));
+	return text_of(json_pack("{s:s, s:o}", "object", "list", "data", list));
 }

@@ -27,6 +27,7 @@ char *api_reply_whole(const struct api_reply *reply, const struct api_piece *all
 char *api_reply_piece(const struct api_reply *reply, const struct api_piece *piece); /* of a stream */
 char *api_reply_usage(const struct api_reply *reply); /* the stream's last, when asked for */
 char *api_reply_error(const struct api_error *error);
+/* The model, and its adapters as vLLM lists them. */
 char *api_reply_models(const struct api_model *model, uint64_t created);
 
 #endif

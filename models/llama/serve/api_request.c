@@ -244,6 +244,8 @@ static bool get_model(struct parse *p)
 	const char *name = json_string_value(value);
 	if (!value || (name && !strcmp(name, p->model->name)))
 		return true;
+	if (name && p->model->adapters && (p->out->adapter = lora_store_find(p->model->adapters, name)))
+		return true;
 	refuse(p, name ? 404 : 400, "model", "the model `%.100s` does not exist; this is `%.80s`", name ? name : "",
 	       p->model->name);
 	if (name)

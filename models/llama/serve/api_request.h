@@ -3,6 +3,7 @@
 #ifndef LLAMA_SERVE_API_REQUEST_H
 #define LLAMA_SERVE_API_REQUEST_H
 
+#include "models/llama/adapters/store.h"
 #include "models/llama/serve/vocabulary.h"
 
 #define API_STOPS_MAX 16u
@@ -18,14 +19,16 @@ struct api_error {
 struct api_model {
 	const char *name;
 	struct vocabulary vocabulary;
-	size_t context;    /* positions of one sequence */
-	float temperature; /* of requests that state none */
+	size_t context;                    /* positions of one sequence */
+	float temperature;                 /* of requests that state none */
+	const struct lora_store *adapters; /* NULL: none */
 };
 
 struct api_request {
 	bool chat, stream, include_usage, ignore_end, token_ids, seeded;
-	struct token_list prompt; /* not empty */
-	size_t max_tokens;        /* > 0; fits the context */
+	struct token_list prompt;        /* not empty */
+	const struct lora_name *adapter; /* the store's, valid until it changes; NULL: the base model */
+	size_t max_tokens;               /* > 0; fits the context */
 	float temperature, top_p;
 	uint64_t seed;
 	char *stops[API_STOPS_MAX];

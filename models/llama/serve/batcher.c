@@ -31,7 +31,8 @@ enum md_status batcher_init(struct batcher *batcher, struct md_error *err)
 	batcher->draw_room = malloc(sampler_room_bytes(e->model->shape.vocabulary));
 	if (!batcher->running || !batcher->rows || !batcher->free_slots || !batcher->next || !batcher->logits ||
 	    !batcher->draw_room ||
-	    !kv_blocks_init(&batcher->blocks, e->kv_blocks, e->model->shape.block_size, secret)) {
+	    !kv_blocks_init(&batcher->blocks, e->kv_blocks, e->model->shape.block_size, secret) ||
+	    !lora_slots_init(&batcher->slots, e->lora.slots, e->model->shape.layers, &batcher->counts->lora)) {
 		batcher_finish(batcher);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for serving batches of %zu", batch);
 	}
@@ -44,6 +45,7 @@ enum md_status batcher_init(struct batcher *batcher, struct md_error *err)
 void batcher_finish(struct batcher *batcher)
 {
 	kv_blocks_finish(&batcher->blocks);
+	lora_slots_finish(&batcher->slots);
 	free(batcher->running);
 	free(batcher->rows);
 	free(batcher->free_slots);
@@ -80,14 +82,16 @@ void batcher_end(struct batcher *batcher, struct serve_request *request, enum se
 {
 	remove_running(batcher, request);
 	leave_blocks(batcher, request);
+	batcher_leave_slot(batcher, request);
 	serve_mailbox_tell(batcher->mailbox, request, request->count - request->prompt_count, finish);
 }
 
-/* The sequence begins anew later, with the tokens that it has: with its blocks' contents, if nobody needs them meanwhile. */
-static void preempt(struct batcher *batcher, struct serve_request *request)
+void batcher_preempt(struct batcher *batcher, struct serve_request *request)
 {
 	remove_running(batcher, request);
 	leave_blocks(batcher, request);
+	batcher_leave_slot(batcher, request);
+	request->running = false;
 	request->next = batcher->waiting;
 	batcher->waiting = request;
 	batcher->waiting_count++;
@@ -162,7 +166,7 @@ static size_t blocks_for(const struct batcher *batcher, size_t positions)
 static bool admit(struct batcher *batcher, struct serve_request *request)
 {
 	size_t wanted = blocks_for(batcher, request->count);
-	request->name = 0;
+	request->name = request->adapter ? kv_blocks_root(&batcher->blocks, request->adapter->version) : 0;
 	reuse_blocks(batcher, request);
 	if (wanted - request->block_count + (batcher->running_count > 0) > (size_t)batcher->blocks.free_count) {
 		leave_blocks(batcher, request);
@@ -172,16 +176,17 @@ static bool admit(struct batcher *batcher, struct serve_request *request)
 		request->blocks[request->block_count++] = kv_blocks_take(&batcher->blocks);
 	request->slot = batcher->free_slots[--batcher->free_slot_count];
 	batcher->running[batcher->running_count++] = request;
+	request->running = true;
 	batcher->counts->asked_tokens += request->count;
 	batcher->counts->reused_tokens += request->computed;
 	return true;
 }
 
-/* In the order in which they came; those that wait for their client are passed by. */
+/* In the order in which they came; those that wait for their client or for their adapter are passed by. */
 static struct serve_request **first_awake(struct batcher *batcher)
 {
 	struct serve_request **at = &batcher->waiting;
-	while (*at && (*at)->resting)
+	while (*at && ((*at)->resting || !batcher_has_adapter(batcher, *at)))
 		at = &(*at)->next;
 	return at;
 }
@@ -192,7 +197,7 @@ static bool preempt_resting(struct batcher *batcher)
 	struct serve_request *last = batcher->running_count ? victim(batcher) : NULL;
 	if (!last || !last->resting)
 		return false;
-	preempt(batcher, last);
+	batcher_preempt(batcher, last);
 	return true;
 }
 
@@ -226,7 +231,7 @@ static enum md_status grow(struct batcher *batcher, struct serve_request *reques
 			continue;
 		}
 		struct serve_request *other = victim(batcher);
-		preempt(batcher, other);
+		batcher_preempt(batcher, other);
 		if (other == request) {
 			*there = false;
 			return MD_OK;
@@ -312,6 +317,8 @@ static enum md_status step(struct batcher *batcher, bool *worked, struct md_erro
 	*worked = false;
 	drop_cancelled(batcher);
 	note_resting(batcher);
+	batcher_take_slots(batcher);
+	MD_FORWARD(batcher_copy_adapter(batcher, worked, err));
 	MD_FORWARD(admit_waiting(batcher, err));
 	publish(batcher);
 	MD_FORWARD(prefill_one(batcher, worked, err));

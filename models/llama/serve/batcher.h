@@ -3,6 +3,7 @@
 #ifndef LLAMA_SERVE_BATCHER_H
 #define LLAMA_SERVE_BATCHER_H
 
+#include "models/llama/adapters/slots.h"
 #include "models/llama/graphs.h"
 #include "models/llama/serve/kv_blocks.h"
 #include "models/llama/serve/mailbox.h"
@@ -14,6 +15,7 @@ struct batcher_counts {
 	atomic_size_t free_blocks;                 /* of the KV cache */
 	atomic_size_t asked_tokens, reused_tokens; /* of admitted sequences: all, and those that were in the KV cache */
 	atomic_size_t preemptions, steps, graph_launches;
+	struct lora_counts lora;
 };
 
 struct batcher {
@@ -24,6 +26,7 @@ struct batcher {
 	struct batcher_counts *counts;
 	/* below: the batcher's own */
 	struct kv_blocks blocks;
+	struct lora_slots slots;
 	struct serve_request *waiting; /* linked by `next` */
 	size_t waiting_count;
 	struct serve_request **running; /* in the order of their admission */

@@ -71,6 +71,10 @@ static enum md_status upload_piece(struct llama_engine *e, const struct serve_re
 	for (size_t i = 0; i < count; i++)
 		e->staging[i] = request->slot;
 	MD_FORWARD(llama_engine_upload(e, e->slots.address, e->staging, 4 * count, err));
+	for (size_t i = 0; i < count; i++)
+		e->staging[i] = request->adapter_slot;
+	if (e->lora.slots)
+		MD_FORWARD(llama_engine_upload(e, e->lora.adapters.address, e->staging, 4 * count, err));
 	return llama_engine_upload(e, e->last_row, &last, 4, err);
 }
 
@@ -121,6 +125,10 @@ static enum md_status upload_rows(struct batcher *batcher, size_t batch, struct 
 	for (size_t row = 0; row < batch; row++)
 		e->staging[row] = row < batcher->row_count ? batcher->rows[row]->slot : e->scratch_slot;
 	MD_FORWARD(llama_engine_upload(e, e->slots.address, e->staging, 4 * batch, err));
+	for (size_t row = 0; row < batch; row++)
+		e->staging[row] = row < batcher->row_count ? batcher->rows[row]->adapter_slot : -1;
+	if (e->lora.slots)
+		MD_FORWARD(llama_engine_upload(e, e->lora.adapters.address, e->staging, 4 * batch, err));
 	for (size_t row = 0; row < batch; row++) {
 		const struct serve_request *request = row < batcher->row_count ? batcher->rows[row] : NULL;
 		e->staging[row] = request ? request->tokens[request->computed] : 0;

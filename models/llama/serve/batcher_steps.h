@@ -15,5 +15,14 @@ enum md_status batcher_decode(struct batcher *batcher, struct md_error *err);
 
 /* In batcher.c: the request leaves, and its client is told. */
 void batcher_end(struct batcher *batcher, struct serve_request *request, enum serve_finish finish);
+/* The request begins anew later, with the tokens that it has: with its blocks' contents, if nobody needs them meanwhile. */
+void batcher_preempt(struct batcher *batcher, struct serve_request *request);
+
+/* In batcher_adapters.c: who waits gets a slot for its adapter, as far as there are some. */
+void batcher_take_slots(struct batcher *batcher);
+void batcher_leave_slot(struct batcher *batcher, struct serve_request *request);
+bool batcher_has_adapter(const struct batcher *batcher, const struct serve_request *request);
+/* A piece of an adapter on its way to the device; *worked is set if there was one. */
+enum md_status batcher_copy_adapter(struct batcher *batcher, bool *worked, struct md_error *err);
 
 #endif

@@ -18,9 +18,11 @@ struct client {
 	struct serve_request *request;
 	struct api_request asked;
 	struct text_out text;
-	uint64_t id, since, last; /* ns: of the request, of the last token */
-	size_t seen, piece_from;  /* tokens that are in `text`; those that were sent end here */
-	bool began;               /* the stream has */
+	char *adapter;                /* its name; NULL: the base model */
+	struct lora_weights *weights; /* that the request uses; NULL: none, or they are being read again */
+	uint64_t id, since, last;     /* ns: of the request, of the last token */
+	size_t seen, piece_from;      /* tokens that are in `text`; those that were sent end here */
+	bool began;                   /* the stream has */
 };
 
 /* ---- its life ---- */
@@ -43,15 +45,31 @@ static void destroy(struct client *client)
 		client->after->before = client->before;
 	server->client_count--;
 	serve_request_destroy(client->request);
+	if (client->weights)
+		lora_store_leave(&server->adapters.store, client->weights);
+	free(client->adapter);
 	text_out_finish(&client->text);
 	api_request_finish(&client->asked);
 	free(client);
 	server_client_ended(server);
 }
 
-/* The batcher needs to make no more tokens; it tells when it has let go of the request. */
+static void end(struct client *client, enum serve_finish finish);
+
+static bool is_submitted(const struct client *client)
+{
+	return !client->adapter || client->weights;
+}
+
+/*
+ * The batcher needs to make no more tokens; it tells when it has let go of the request. One that it never got ends here.
+ */
 static void cancel(struct client *client)
 {
+	if (!is_submitted(client)) {
+		end(client, SERVE_CANCELLED);
+		return;
+	}
 	client->request->cancelled = true;
 	serve_mailbox_poke(client->server->options.mailbox);
 }
@@ -74,19 +92,13 @@ static void on_drained(void *context)
 
 static const struct md_http_exchange_events events = {.gone = on_gone, .drained = on_drained};
 
-void client_cancel_all(struct server *server)
-{
-	for (struct client *client = server->clients; client; client = client->after)
-		cancel(client);
-}
-
 /* ---- answers ---- */
 
 static struct api_reply reply_of(const struct client *client)
 {
 	const struct serve_request *request = client->request;
 	return (struct api_reply){
-	    .model = client->server->model.name,
+	    .model = client->adapter ? client->adapter : client->server->model.name,
 	    .chat = client->asked.chat,
 	    .token_ids = client->asked.token_ids,
 	    .id = client->id,
@@ -175,6 +187,16 @@ static void answer_failed(struct client *client)
 			md_http_answer_abort(take_exchange(client));
 	} else {
 		server_refuse(take_exchange(client), &error);
+	}
+}
+
+void client_cancel_all(struct server *server)
+{
+	for (struct client *client = server->clients, *after; client; client = after) {
+		after = client->after;
+		if (!is_submitted(client) && client->exchange)
+			answer_failed(client);
+		cancel(client);
 	}
 }
 
@@ -287,10 +309,34 @@ static struct client *create(struct server *server, struct api_request *asked)
 	return client;
 }
 
+/* For another client. */
+static bool is_read_again(const struct client *client)
+{
+	for (const struct client *other = client->server->clients; other; other = other->after)
+		if (other != client && !is_submitted(other) && !strcmp(other->adapter, client->adapter))
+			return true;
+	return false;
+}
+
+/* The request goes to the batcher with its adapter's weights, or when they have been read again. */
+static bool submit_adapter(struct client *client, const struct lora_name *name)
+{
+	client->adapter = strdup(name->name);
+	if (!client->adapter)
+		return false;
+	client->weights = lora_store_take(&client->server->adapters.store, name->name);
+	client->request->adapter = client->weights;
+	if (!client->weights)
+		return is_read_again(client) || adapters_read_again(client->server, name);
+	serve_mailbox_submit(client->server->options.mailbox, client->request);
+	return true;
+}
+
+static const struct api_error out_of_memory = {
+    .status = 503, .type = "server_error", .message = "out of memory for the request"};
+
 static void submit(struct server *server, struct md_http_exchange *exchange, struct api_request *asked)
 {
-	static const struct api_error out_of_memory = {
-	    .status = 503, .type = "server_error", .message = "out of memory for the request"};
 	struct client *client = create(server, asked);
 	if (!client) {
 		server_refuse(exchange, &out_of_memory);
@@ -301,7 +347,12 @@ static void submit(struct server *server, struct md_http_exchange *exchange, str
 	server->metrics.prompt_tokens += client->request->prompt_count;
 	link_client(server, client);
 	md_http_exchange_watch(exchange, &events, client);
-	serve_mailbox_submit(server->options.mailbox, client->request);
+	if (!asked->adapter) {
+		serve_mailbox_submit(server->options.mailbox, client->request);
+	} else if (!submit_adapter(client, asked->adapter)) {
+		server_refuse(take_exchange(client), &out_of_memory);
+		end(client, SERVE_FAILED);
+	}
 }
 
 void client_begin(struct server *server, struct md_http_exchange *exchange, bool chat)
@@ -320,5 +371,56 @@ void client_begin(struct server *server, struct md_http_exchange *exchange, bool
 		server_refuse(exchange, &error);
 	} else {
 		submit(server, exchange, &asked);
+	}
+}
+
+/* ---- adapters ---- */
+
+void client_adapter_there(struct server *server, const char *name, struct lora_weights *weights,
+			  const struct api_error *error)
+{
+	for (struct client *client = server->clients, *after; client; client = after) {
+		after = client->after;
+		if (is_submitted(client) || strcmp(client->adapter, name) != 0)
+			continue;
+		if (weights)
+			lora_store_use(weights);
+		client->weights = weights ? weights : lora_store_take(&server->adapters.store, name);
+		client->request->adapter = client->weights;
+		if (client->weights) {
+			serve_mailbox_submit(server->options.mailbox, client->request);
+			continue;
+		}
+		server_refuse(take_exchange(client), error);
+		end(client, SERVE_FAILED);
+	}
+}
+
+static bool is_listed(const struct client *client, bool running)
+{
+	return client->adapter && client->request->running == running;
+}
+
+/* Before it in the list is another client of the same adapter, in the same state. */
+static bool is_repeated(const struct client *client, bool running)
+{
+	for (const struct client *other = client->before; other; other = other->before)
+		if (is_listed(other, running) && !strcmp(other->adapter, client->adapter))
+			return true;
+	return false;
+}
+
+void client_list_adapters(const struct server *server, bool running, struct md_buf *out)
+{
+	bool some = false;
+	for (const struct client *client = server->clients; client; client = client->after) {
+		if (!is_listed(client, running) || is_repeated(client, running))
+			continue;
+		if (some)
+			md_buf_put_u8(out, ',');
+		for (const char *at = client->adapter; *at; at++)
+			if (*at != '"' && *at != '\\')
+				md_buf_put_u8(out, (uint8_t)*at);
+		some = true;
 	}
 }

@@ -81,6 +81,12 @@ void kv_blocks_leave(struct kv_blocks *blocks, int block)
 		put_last(blocks, block);
 }
 
+uint64_t kv_blocks_root(const struct kv_blocks *blocks, uint64_t version)
+{
+	uint64_t name = XXH3_64bits_withSeed(&version, sizeof(version), ~blocks->secret);
+	return name ? name : 1;
+}
+
 uint64_t kv_blocks_name(const struct kv_blocks *blocks, uint64_t before, const int32_t *tokens)
 {
 	uint64_t name = XXH3_64bits_withSeed(tokens, (size_t)blocks->size * sizeof(*tokens),

@@ -30,7 +30,12 @@ void kv_blocks_finish(struct kv_blocks *blocks);                                
 int kv_blocks_take(struct kv_blocks *blocks); /* a block without contents, used once; -1: none is free */
 void kv_blocks_leave(struct kv_blocks *blocks, int block);
 
-/* The name of a block that holds these `size` tokens behind the block of the name `before` (0: at the beginning). */
+/* What stands before the first block of sequences whose keys and values depend on a version of an adapter. */
+uint64_t kv_blocks_root(const struct kv_blocks *blocks, uint64_t version);
+/*
+ * The name of a block that holds these `size` tokens behind the block of the name `before` (0 or kv_blocks_root: at the
+ * beginning).
+ */
 uint64_t kv_blocks_name(const struct kv_blocks *blocks, uint64_t before, const int32_t *tokens);
 /* All positions of the block are computed: others may use it. */
 void kv_blocks_give_name(struct kv_blocks *blocks, int block, uint64_t name, uint64_t before, const int32_t *tokens);

@@ -2,6 +2,9 @@
 #include "models/llama/serve/serve.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
 
 #include "models/llama/serve/server.h"
 
@@ -11,20 +14,21 @@ struct llama_serve {
 	struct server *server;
 };
 
-enum md_status llama_serve_open(const char *listen, int max_waiting, struct llama_serve **out, struct md_error *err)
+enum md_status llama_serve_open(const struct llama_options *options, struct llama_serve **out, struct md_error *err)
 {
 	struct llama_serve *serve = calloc(1, sizeof(*serve));
 	if (!serve)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the server");
-	struct server_options options = {
-	    .listen = listen,
-	    .max_waiting = (unsigned)max_waiting,
+	struct server_options own = {
+	    .listen = options->serve,
+	    .max_waiting = (unsigned)options->max_waiting,
+	    .lora_bytes = options->lora_bytes,
 	    .mailbox = &serve->mailbox,
 	    .counts = &serve->counts,
 	};
 	enum md_status status = serve_mailbox_init(&serve->mailbox, err);
 	if (status == MD_OK)
-		status = server_start(&options, &serve->server, err);
+		status = server_start(&own, &serve->server, err);
 	if (status == MD_OK)
 		*out = serve;
 	else
@@ -47,6 +51,29 @@ static enum md_status check_model(const struct llama_serving *serving, struct md
 	    "--serve: a model without a tokenizer takes bytes, and needs a vocabulary of 256; it has %d", vocabulary);
 }
 
+/* NAME=PATH: an adapter that is there before the first request, and stays. */
+static enum md_status add_adapter(struct llama_serve *serve, const struct llama_serving *serving, const char *pair,
+				  struct md_error *err)
+{
+	const struct llama_engine *e = serving->engine;
+	const char *equals = strchr(pair, '='), *wrong;
+	struct lora_adapter adapter = {0};
+	MD_AUTO_FREE char *name = strndup(pair, equals ? (size_t)(equals - pair) : 0);
+	if (!name)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for --lora");
+	if (!equals || !equals[1])
+		return md_error_set(err, MD_ERR_INVALID, "--lora %s: NAME=PATH is wanted", pair);
+	if ((wrong = lora_name_wrong(name, serving->name)))
+		return md_error_set(err, MD_ERR_INVALID, "--lora %s: the name %s", pair, wrong);
+	if ((wrong = lora_path_wrong(equals + 1)))
+		return md_error_set(err, MD_ERR_INVALID, "--lora %s: the path %s", pair, wrong);
+	MD_FORWARD(lora_adapter_load(&adapter, equals + 1, &e->model->shape, e->lora.max_rank,
+				     serving->options->lora_bytes, err));
+	enum md_status status = server_add_adapter(serve->server, name, equals + 1, &adapter, err);
+	lora_adapter_finish(&adapter);
+	return status == MD_OK ? MD_OK : md_error_prefix(err, "--lora %s", pair);
+}
+
 enum md_status llama_serve_run(struct llama_serve *serve, const struct llama_serving *serving, struct md_error *err)
 {
 	const struct llama_shape *shape = &serving->engine->model->shape;
@@ -55,7 +82,7 @@ enum md_status llama_serve_run(struct llama_serve *serve, const struct llama_ser
 	    .vocabulary = {serving->tokenizer,
 			   serving->tokenizer ? (int32_t)serving->tokenizer->count : shape->vocabulary},
 	    .context = batcher_context(serving->engine),
-	    .temperature = serving->temperature,
+	    .temperature = (float)serving->options->temperature,
 	};
 	struct batcher batcher = {
 	    .engine = serving->engine,
@@ -65,8 +92,10 @@ enum md_status llama_serve_run(struct llama_serve *serve, const struct llama_ser
 	    .counts = &serve->counts,
 	};
 	MD_FORWARD(check_model(serving, err));
+	for (size_t i = 0; i < serving->options->loras.count; i++)
+		MD_FORWARD(add_adapter(serve, serving, serving->options->loras.all[i], err));
 	MD_FORWARD(batcher_init(&batcher, err));
-	server_ready(serve->server, &model, shape->block_size, serving->engine->kv_blocks);
+	server_ready(serve->server, &model, serving->engine);
 	enum md_status status = batcher_run(&batcher, err);
 	server_stop(serve->server); /* while the model's name and tokenizer are there */
 	serve->server = NULL;

@@ -4,6 +4,7 @@
 #define LLAMA_SERVE_SERVE_H
 
 #include "models/llama/graphs.h"
+#include "models/llama/options.h"
 #include "models/llama/tokenizer.h"
 
 struct llama_serve;
@@ -13,14 +14,11 @@ struct llama_serving {
 	const struct llama_graphs *graphs;
 	const struct tokenizer *tokenizer; /* NULL: texts are bytes */
 	const char *name;                  /* of the model */
-	float temperature;                 /* of requests that state none */
+	const struct llama_options *options;
 };
 
-/*
- * Listens at ADDRESS:PORT (port 0: any) and answers 503. max_waiting: requests without a first token; more get 429. On a
- * thread of its own.
- */
-enum md_status llama_serve_open(const char *listen, int max_waiting, struct llama_serve **serve, struct md_error *err);
+/* Listens as --serve says (port 0: any) and answers 503, on a thread of its own. */
+enum md_status llama_serve_open(const struct llama_options *options, struct llama_serve **serve, struct md_error *err);
 unsigned llama_serve_port(const struct llama_serve *serve);
 /* Serves on the caller's thread, that of the context, until SIGTERM or SIGINT, or a failure of the device. */
 enum md_status llama_serve_run(struct llama_serve *serve, const struct llama_serving *serving, struct md_error *err);

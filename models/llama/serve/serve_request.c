@@ -15,7 +15,7 @@ struct serve_request *serve_request_create(const int32_t *prompt, size_t prompt_
 	request->prompt_count = request->count = prompt_count;
 	request->max_tokens = max_tokens;
 	request->top_p = 1;
-	request->slot = -1;
+	request->slot = request->adapter_slot = -1;
 	request->block_room = total / (size_t)block_size + 1;
 	request->tokens = malloc(total * sizeof(*request->tokens));
 	request->blocks = malloc(request->block_room * sizeof(*request->blocks));

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct lora_weights;
+
 enum serve_finish {
 	SERVE_RUNNING,
 	SERVE_STOP,      /* the model ended its text */
@@ -22,7 +24,8 @@ struct serve_request {
 	float temperature;               /* 0: the likeliest token */
 	float top_p;                     /* 1: all tokens */
 	uint64_t seed;
-	bool ignore_end; /* goes on after the token that ends a text */
+	bool ignore_end;                    /* goes on after the token that ends a text */
+	const struct lora_weights *adapter; /* NULL: none; the owner keeps it */
 	void *owner;
 	/* The prompt's, then those that were made. The engine's thread writes one before it counts it in `told`. */
 	int32_t *tokens;
@@ -30,6 +33,9 @@ struct serve_request {
 	/* set by the HTTP thread, read between two steps */
 	atomic_bool cancelled;
 	atomic_bool held; /* the client reads too slowly: no token is made meanwhile */
+
+	/* set by the engine's thread, read at any time */
+	atomic_bool running; /* it has a place in the batch */
 
 	/* guarded by the mailbox */
 	size_t told; /* tokens that were made */
@@ -44,6 +50,7 @@ struct serve_request {
 	size_t computed;            /* of them are in the KV cache */
 	size_t reused;              /* of the prompt were there already */
 	int slot;                   /* row of the block table */
+	int adapter_slot;           /* of the device's pool; -1: none */
 	int *blocks;
 	size_t block_count, block_room;
 	size_t named; /* blocks whose contents have a name */

@@ -63,6 +63,8 @@ static void get_metrics(struct server *server, struct md_http_exchange *exchange
 	md_buf_init(&page);
 	serve_metrics_print(&server->metrics, server->options.counts, (size_t)server->kv_blocks, server->model.name,
 			    &page);
+	if (server->lora_slots)
+		adapters_print_metrics(server, &page);
 	md_buf_put_u8(&page, 0);
 	server_answer(exchange, 200, "text/plain; version=0.0.4", page.failed ? NULL : (char *)page.data);
 	if (page.failed)
@@ -94,6 +96,8 @@ static const struct path {
     {"/v1/models", "GET", false, get_models},
     {"/v1/completions", "POST", false, post_completions},
     {"/v1/chat/completions", "POST", false, post_chat},
+    {"/v1/load_lora_adapter", "POST", false, adapters_post_load},
+    {"/v1/unload_lora_adapter", "POST", false, adapters_post_unload},
 };
 
 static const struct path *find_path(const char *target)
@@ -143,6 +147,13 @@ static void on_news(evutil_socket_t fd, short what, void *context)
 		client_hear(server, request, told, finish);
 }
 
+static void on_adapter(evutil_socket_t fd, short what, void *context)
+{
+	(void)what;
+	clear(fd);
+	adapters_hear(context);
+}
+
 /* What was answered is sent before the loop ends. */
 static void on_leave(evutil_socket_t fd, short what, void *context)
 {
@@ -156,7 +167,7 @@ static void on_leave(evutil_socket_t fd, short what, void *context)
 
 void server_client_ended(struct server *server)
 {
-	if (server->client_count)
+	if (server->client_count || server->adapters.asked)
 		return;
 	if (server->ending)
 		event_active(server->leave, EV_TIMEOUT, 1);
@@ -204,7 +215,8 @@ static void *run(void *context)
 
 static void destroy(struct server *server)
 {
-	struct event *const all[] = {server->news, server->end, server->interrupt, server->terminate, server->leave};
+	struct event *const all[] = {server->news,      server->end,   server->interrupt,
+				     server->terminate, server->leave, server->adapters.done};
 	md_http_front_destroy(server->front);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i])
@@ -213,6 +225,8 @@ static void destroy(struct server *server)
 		event_base_free(server->base);
 	if (server->end_fd >= 0)
 		close(server->end_fd);
+	adapter_loader_stop(&server->adapters.loader);
+	lora_store_finish(&server->adapters.store);
 	free(server);
 }
 
@@ -231,6 +245,8 @@ static enum md_status open_loop(struct server *server, struct md_error *err)
 	struct event_base *base = server->base;
 	if (!base || server->end_fd < 0 ||
 	    !add(&server->news, event_new(base, server->options.mailbox->fd, EV_READ | EV_PERSIST, on_news, server)) ||
+	    !add(&server->adapters.done,
+		 event_new(base, server->adapters.loader.fd, EV_READ | EV_PERSIST, on_adapter, server)) ||
 	    !add(&server->end, event_new(base, server->end_fd, EV_READ | EV_PERSIST, on_end, server)) ||
 	    !(server->leave = event_new(base, -1, 0, on_leave, server)) ||
 	    !add(&server->interrupt, evsignal_new(base, SIGINT, on_signal, server)) ||
@@ -248,10 +264,13 @@ enum md_status server_start(const struct server_options *options, struct server 
 	if (!server)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the server");
 	server->options = *options;
+	lora_store_init(&server->adapters.store, options->lora_bytes);
 	server->end_fd = -1;
 	server->created = (uint64_t)time(NULL);
 	server->epoch = server->created - md_clock_ns() / 1000000000;
-	enum md_status status = open_loop(server, err);
+	enum md_status status = adapter_loader_start(&server->adapters.loader, err);
+	if (status == MD_OK)
+		status = open_loop(server, err);
 	if (status == MD_OK && (errno = md_thread_start(&server->thread, run, server)))
 		status = md_error_set(err, MD_ERR_IO, "--serve: a thread: %s", strerror(errno));
 	if (status == MD_OK)
@@ -266,11 +285,23 @@ unsigned server_port(const struct server *server)
 	return server->port;
 }
 
-void server_ready(struct server *server, const struct api_model *model, int block_size, int kv_blocks)
+enum md_status server_add_adapter(struct server *server, const char *name, const char *path,
+				  struct lora_adapter *adapter, struct md_error *err)
 {
+	return lora_store_put(&server->adapters.store, name, path, true, adapter, err);
+}
+
+void server_ready(struct server *server, const struct api_model *model, const struct llama_engine *engine)
+{
+	struct adapter_loader *loader = &server->adapters.loader;
+	loader->shape = &engine->model->shape;
+	loader->max_rank = engine->lora.max_rank;
+	loader->max_bytes = server->options.lora_bytes;
+	server->lora_slots = engine->lora.slots;
 	server->model = *model;
-	server->block_size = block_size;
-	server->kv_blocks = kv_blocks;
+	server->model.adapters = server->lora_slots ? &server->adapters.store : NULL;
+	server->block_size = engine->model->shape.block_size;
+	server->kv_blocks = engine->kv_blocks;
 	server->ready = true;
 }
 

@@ -11,6 +11,7 @@ struct server;
 struct server_options {
 	const char *listen;   /* ADDRESS:PORT or unix:PATH */
 	unsigned max_waiting; /* requests that wait for a place in the batch; more are refused with 429 */
+	size_t lora_bytes;    /* of host memory for adapters */
 	struct serve_mailbox *mailbox;
 	struct batcher_counts *counts;
 };
@@ -18,8 +19,11 @@ struct server_options {
 /* Listens, and says 503 to everything until server_ready. Options are copied, what they point to is borrowed. */
 enum md_status server_start(const struct server_options *options, struct server **server, struct md_error *err);
 unsigned server_port(const struct server *server); /* 0: a Unix socket */
-/* The model can be used from now on. Its name and tokenizer are borrowed. */
-void server_ready(struct server *server, const struct api_model *model, int block_size, int kv_blocks);
+/* Before server_ready: an adapter that stays in host memory. It is the server's, and *adapter is zeroed. */
+enum md_status server_add_adapter(struct server *server, const char *name, const char *path,
+				  struct lora_adapter *adapter, struct md_error *err);
+/* The model can be used from now on. Its name and tokenizer, and the engine, are borrowed. */
+void server_ready(struct server *server, const struct api_model *model, const struct llama_engine *engine);
 /* Ends the thread: what the batcher has told is answered first. NULL is fine. */
 void server_stop(struct server *server);
 

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread that reads adapters from files, one after the other, so that nobody else waits for a disk. */
+#ifndef LLAMA_SERVE_ADAPTER_LOADER_H
+#define LLAMA_SERVE_ADAPTER_LOADER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/guarded.h"
+#include "models/llama/adapters/adapter.h"
+
+struct adapter_job {
+	char *name, *path; /* the job's */
+	void *owner;       /* NULL: nobody waits for it */
+	bool again;        /* a name whose weights were forgotten */
+	bool in_place;
+	/* when it is done */
+	enum md_status status;
+	struct md_error err;
+	struct lora_adapter adapter; /* the caller's, unless status is an error */
+	struct adapter_job *next;
+};
+
+struct adapter_loader {
+	const struct llama_shape *shape; /* set before the first job */
+	int max_rank;
+	size_t max_bytes;
+	int fd; /* an eventfd: readable when jobs are done */
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct adapter_job *waiting MD_GUARDED_BY(lock), **waiting_end MD_GUARDED_BY(lock);
+	struct adapter_job *done MD_GUARDED_BY(lock), **done_end MD_GUARDED_BY(lock);
+	bool stopped MD_GUARDED_BY(lock);
+};
+
+enum md_status adapter_loader_start(struct adapter_loader *loader, struct md_error *err);
+void adapter_loader_stop(
+    struct adapter_loader *loader); /* waits for the file that is being read; drops all other jobs */
+
+struct adapter_job *adapter_job_create(const char *name, const char *path); /* NULL: out of memory */
+void adapter_job_destroy(struct adapter_job *job);                          /* NULL is fine */
+
+void adapter_loader_submit(struct adapter_loader *loader, struct adapter_job *job);
+struct adapter_job *adapter_loader_take(struct adapter_loader *loader); /* one that is done; NULL: none is */
+
+#endif
