@@ -107,19 +107,27 @@ void md_worker_print_status(const json_t *status)
 
 /* ---- models ---- */
 
+/* An adapter stands below its model, a little to the right. */
+static int indent_of(const json_t *model)
+{
+	return json_is_string(json_object_get(model, "base")) ? 2 : 0;
+}
+
 static void print_model(const json_t *model, int width)
 {
+	int indent = indent_of(model);
 	char memory[32], median[32], tail[32];
 	const json_t *first = json_object_get(model, "first_token_s");
 	const json_t *gpu = json_object_get(model, "gpu");
 	char on[24] = "-";
 	if (json_is_integer(gpu))
 		snprintf(on, sizeof(on), "%lld", json_integer_value(gpu));
-	md_plain_line(stdout, "%-*s %-9s %3s %9s %5lld %5lld %8lld %7lld %6lld %9lld %6lld %8s %8s", width,
-		      text_of(model, "model"), text_of(model, "state"), on, size_of(model, "memory_bytes", memory),
-		      number(model, "waiting"), number(model, "running"), number(model, "served"),
-		      number(model, "refused"), number(model, "failed"), number(model, "cancelled"),
-		      number(model, "loads"), seconds_of(first, "p50", median), seconds_of(first, "p99", tail));
+	md_plain_line(stdout, "%*s%-*s %-9s %3s %9s %5lld %5lld %8lld %7lld %6lld %9lld %6lld %8s %8s", indent, "",
+		      width - indent, text_of(model, "model"), text_of(model, "state"), on,
+		      size_of(model, "memory_bytes", memory), number(model, "waiting"), number(model, "running"),
+		      number(model, "served"), number(model, "refused"), number(model, "failed"),
+		      number(model, "cancelled"), number(model, "loads"), seconds_of(first, "p50", median),
+		      seconds_of(first, "p99", tail));
 }
 
 void md_worker_print_models(const json_t *answer)
@@ -129,7 +137,7 @@ void md_worker_print_models(const json_t *answer)
 	int width = 5;
 	json_array_foreach(models, i, model)
 	{
-		int size = (int)strlen(text_of(model, "model"));
+		int size = (int)strlen(text_of(model, "model")) + indent_of(model);
 		width = size > width ? size : width;
 	}
 	printf("%-*s %-9s %3s %9s %5s %5s %8s %7s %6s %9s %6s %8s %8s\n", width, "MODEL", "STATE", "GPU", "MEMORY",

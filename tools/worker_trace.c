@@ -165,27 +165,63 @@ static void put_time(FILE *out, const char *name, double seconds)
 }
 
 /*
- * A swapped model's first load is a start: until then it counts as not in host memory. Others start each time, which is
- * what their copy from the host stands for.
+ * How it comes and goes. A swapped model's first load is a start: until then it counts as not in host memory. Others start each
+ * time, which is what their copy from the host stands for. after: what its time to load is said to be longer by.
  */
-static void put_model(FILE *out, struct function *function)
+static void put_loads(FILE *out, const json_t *model, const char *weights, const char *loads, double after)
 {
-	const json_t *model = function->model;
-	double first = median(&function->first, real_of(model, "first_token_s"));
 	double load = real_of(model, "load_s"), start = real_of(model, "start_s");
 	bool swaps = json_is_true(json_object_get(model, "swaps"));
 	if (load > start)
 		load = start; /* a guess: the model was never swapped in */
+	fprintf(out, ", %s: %lldB, in_host: %s", weights, whole_of(model, "memory_bytes"), swaps ? "false" : "true");
+	put_time(out, loads, (swaps ? load : start) + after);
+	put_time(out, "cold_time", swaps && start > load ? start - load : 0);
+	put_time(out, "evict_time", real_of(model, "leave_s"));
+}
+
+/* An engine that takes adapters: its model and they are functions on it. */
+static void put_backbone(FILE *out, const struct function *function)
+{
+	const json_t *backbone = json_object_get(function->model, "backbone");
 	fputs("  - {name: ", out);
 	put_text(out, function->name);
-	fprintf(out, ", weights: %lldB, in_host: %s", whole_of(model, "memory_bytes"), swaps ? "false" : "true");
+	put_loads(out, function->model, "weights", "load_time", 0);
+	put_time(out, "keep_alive", real_of(function->model, "keep_alive_s"));
+	fprintf(out, ", max_replicas: 1, adapter_slots: %lld, max_batch: %lld}\n", whole_of(backbone, "adapter_slots"),
+		whole_of(backbone, "max_batch"));
+}
+
+static void put_backbones(FILE *out, const struct export *all)
+{
+	bool any = false;
+	for (size_t i = 0; i < all->count; i++) {
+		if (!json_object_get(all->functions[i].model, "backbone"))
+			continue;
+		if (!any)
+			fputs("backbones:\n", out);
+		any = true;
+		put_backbone(out, &all->functions[i]);
+	}
+}
+
+static void put_model(FILE *out, struct function *function)
+{
+	const json_t *model = function->model;
+	const char *base = json_object_get(model, "backbone") ? function->name : text_of(model, "base");
+	double first = median(&function->first, real_of(model, "first_token_s"));
+	fputs("  - {name: ", out);
+	put_text(out, function->name);
+	if (*base) {
+		fputs(", backbone: ", out);
+		put_text(out, base);
+	}
+	if (!json_object_get(model, "backbone"))
+		put_loads(out, model, *base ? "adapter" : "weights", "swap_host", first);
 	if (whole_of(model, "kv_bytes"))
 		fprintf(out, ", kv: %lldB", whole_of(model, "kv_bytes"));
 	put_time(out, "execution", first > 1e-6 ? first : 1e-6);
 	put_time(out, "token", median(&function->token, 0));
-	put_time(out, "swap_host", (swaps ? load : start) + first);
-	put_time(out, "cold_time", swaps && start > load ? start - load : 0);
-	put_time(out, "evict_time", real_of(model, "leave_s"));
 	put_time(out, "keep_alive", real_of(model, "keep_alive_s"));
 	put_time(out, "slo", real_of(model, "slo_s"));
 	if (whole_of(model, "min_replicas"))
@@ -223,6 +259,7 @@ static void put_functions(FILE *out, struct export *all)
 	    "on%s\ndefaults: {continuous: true, sequence_share: 0, max_parallel: 1, max_replicas: 1, tail: 1}\n",
 	    ruled ? "; groups and matrix of the daemon are not in here" : "");
 	put_tenants(out, json_object_get(all->answer, "tenants"));
+	put_backbones(out, all);
 	fputs("models:\n", out);
 	for (size_t i = 0; i < all->count; i++)
 		put_model(out, &all->functions[i]);

@@ -16,4 +16,8 @@ section 'a recorded day, replayed'
 run replay python3 tests/worker/replay_record.py "$work"
 assert_exit replay 0
 cat "$work/replay.out"
+section 'the same with adapters'
+run adapters python3 tests/worker/replay_record.py "$work/adapters" adapters
+assert_exit adapters 0
+cat "$work/adapters.out"
 finish

@@ -16,6 +16,7 @@ import threading
 import time
 
 from answers import Answer
+from engine_adapters import Adapters
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True)
@@ -30,6 +31,8 @@ parser.add_argument("--weights-mb", type=int, default=0, help="more of it, which
 parser.add_argument("--weights-seed", type=int, default=0, help="what it holds")
 parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
+parser.add_argument("--lora-slots", type=int, default=0, help="places for adapters, which then may be loaded and unloaded")
+parser.add_argument("--lora-journal", help="file that gets a line for each load and unload of an adapter")
 options = parser.parse_args()
 began = time.monotonic()
 lock = threading.Lock()
@@ -101,11 +104,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200 if ready else 503, "ok" if ready else "loading", "text/plain")
         elif self.path == "/counts":
             self.answer(200, counts)
+        elif adapters and self.path == "/v1/models":
+            self.answer(200, adapters.list())
         else:
             self.answer(200, {"path": self.path, "name": options.name, "headers": dict(self.headers)})
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        done = adapters.post(self.path, body) if adapters else None
+        if done:
+            self.answer(*done)
+            return
         with lock:
             counts["requests"] += 1
             counts["running"] += 1
@@ -229,6 +238,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if options.journal:
             with open(options.journal, "a", encoding="utf-8") as journal:
                 journal.write(f"{asked.get('id')}\n")
+        refused = adapters.refuse(asked.get("model")) if adapters else None
+        if refused:
+            self.end()
+            self.answer(*refused)
+            return
         if asked.get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(asked.get("wait", 0))
@@ -253,7 +267,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if not asked.get("stream"):
             self.end()
-            self.answer(asked.get("status", 200), {**self.usage(asked), "pad": "x" * asked.get("pad", 0), "name": options.name, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {**self.usage(asked), "pad": "x" * asked.get("pad", 0), "name": options.name, "adapter": adapters.text(asked.get("model")) if adapters else None, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             self.perhaps_die(asked)
             return
@@ -284,6 +298,7 @@ class Server(http.server.ThreadingHTTPServer):
 if options.die_at_start:
     sys.exit(3)
 device = Device(options.device_mb) if options.device_mb else None
+adapters = Adapters(options.name, options.lora_slots, options.lora_journal) if options.lora_slots else None
 signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else lambda *_: os._exit(0))
 print(f"{options.name} listens on {options.port}, pid {os.getpid()}, gpus {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}", flush=True)
 Server(("127.0.0.1", options.port), Handler).serve_forever()

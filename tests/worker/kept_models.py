@@ -43,8 +43,8 @@ check("those that stay have none", pids, {name: pid_of(d, name) for name in pids
 # An engine that dies is started again, without a request for min_replicas, with one for pin.
 for name in pids:
     os.kill(pids[name], signal.SIGKILL)
-until("it is loaded anew", lambda: d.running() == {"kept": "ready"})
-check("it is said when", True, "model kept: it is loaded again in 1 s" in d.stderr())
+until("it is said when it is loaded anew", lambda: "model kept: it is loaded again in 1 s" in d.stderr())
+until("it is", lambda: d.running() == {"kept": "ready"})
 check("the pinned one is not", False, "model pinned: it is loaded again" in d.stderr())
 check("new engines", [True, True], [pid_of(d, name) not in (None, pids[name]) for name in pids])
 

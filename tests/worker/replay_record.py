@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that medusa-worker has recorded, replayed by medusa-simulate: replay_record.py FOLDER. Swaps, order and latencies agree.
+"""Requests that medusa-worker has recorded, replayed by medusa-simulate: replay_record.py FOLDER [adapters]. Swaps, order and latencies agree.
+
+With `adapters`, the models of the day are adapters on one engine, which has places for two of them.
 
 Bounds: as many requests served; loads within a fifth, or two; of the models of a burst, none overtakes another in one of the two where
 both are half a second apart; median and 90th percentile of the time to the first token within half of the measured one, and 0.25 s. A machine
@@ -7,6 +9,7 @@ that is busy with something else serves later than the simulation knows, so what
 """
 import csv
 import json
+import os
 import random
 import sqlite3
 import subprocess
@@ -21,9 +24,23 @@ FIRST, TOKEN = 0.15, 0.01 # seconds that an engine takes
 NAMES = [f"day{i}" for i in range(3)] + [f"burst{i}" for i in range(BURST)]
 
 
+ADAPTERS = sys.argv[2:] == ["adapters"]
+
+
+def backbone(folder):
+    os.makedirs(folder, exist_ok=True)
+    for name in NAMES[:3]:
+        with open(f"{folder}/{name}.json", "w", encoding="utf-8") as file:
+            json.dump({"text": name}, file)
+    adapters = ", ".join(f"{name}: {{path: {folder}/{name}.json, bytes: 1MiB}}" for name in NAMES[:3])
+    return f"""
+  day: {{cmd: "{ENGINE} --name day --device-mb 4 --lora-slots 2", medusa: {{memory: 4MiB, adapter_slots: 2, adapters: {{{adapters}}}}}}}"""
+
+
 def start(folder):
-    models = "".join(f"""
-  {name}: {{cmd: "{ENGINE} --name {name} --device-mb 4", medusa: {{memory: 4MiB}}}}""" for name in NAMES)
+    models = backbone(folder) if ADAPTERS else ""
+    models += "".join(f"""
+  {name}: {{cmd: "{ENGINE} --name {name} --device-mb 4", medusa: {{memory: 4MiB}}}}""" for name in NAMES[3 if ADAPTERS else 0:])
     return Daemon(f"{folder}/record", f"""
 startPort: {free_ports(16)}
 medusa:

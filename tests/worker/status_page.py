@@ -14,7 +14,7 @@ config = f"""
 startPort: PORT
 medusa: {{gpus: [{{memory: 2GB}}]}}
 models:
-  a: {{cmd: "{ENGINE} --name a", medusa: {{memory: 1GB, swap: off}}}}
+  a: {{cmd: "{ENGINE} --name a --lora-slots 1", medusa: {{memory: 1GB, swap: off, adapters: {{z-style: {{path: /none, bytes: 1MB}}}}}}}}
   b/with/slashes: {{cmd: "{ENGINE} --name b", medusa: {{memory: 1GB, swap: off}}}}
   dies: {{cmd: "{ENGINE} --name dies --die-at-start", medusa: {{memory: 1GB, swap: off}}}}
   "{ODD}": {{cmd: "{ENGINE} --name odd", medusa: {{memory: 1GB, swap: off}}}}
@@ -66,7 +66,9 @@ check("the page's policy", True, "default-src 'none'" in policy and "unsafe" not
 check("the same at /", page.body, d.get("/").body)
 with browser.Browser() as view:
     view.open(f"http://127.0.0.1:{d.port}/ui")
-    until("all models are there", lambda: len(view.evaluate(ROWS)) == 5)
+    until("all models are there", lambda: len(view.evaluate(ROWS)) == 6)
+    check("an adapter stands below its model", [["a", ""], ["z-style", "adapter"]],
+          view.evaluate("Array.from(document.querySelectorAll('#models tr'), r => [r.dataset.model, r.cells[0].className])")[1:3])
     check("a name that would be an element", True, ODD in view.evaluate(ROWS))
     check("it is text", ("medusa-worker", 0), (view.evaluate("document.title"), view.evaluate("document.querySelectorAll('img').length")))
     check("stopped", "stopped", row(view, "a")[1])

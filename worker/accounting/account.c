@@ -22,19 +22,21 @@ static void share_time(struct md_model *model)
 
 void md_account_begin(struct md_worker_job *job)
 {
-	share_time(job->model);
-	job->model->sharing++;
-	job->share_began = job->model->shared_ns;
+	struct md_model *model = md_model_with_engine(job->model);
+	share_time(model);
+	model->sharing++;
+	job->share_began = model->shared_ns;
 	job->in_engine = true;
 }
 
 void md_account_end(struct md_worker_job *job)
 {
+	struct md_model *model = md_model_with_engine(job->model);
 	if (!job->in_engine)
 		return;
-	share_time(job->model);
-	job->model->sharing--;
-	job->usage.of[MD_USAGE_GPU_NS] += job->model->shared_ns - job->share_began;
+	share_time(model);
+	model->sharing--;
+	job->usage.of[MD_USAGE_GPU_NS] += model->shared_ns - job->share_began;
 	job->in_engine = false;
 }
 
@@ -121,6 +123,7 @@ void md_account_close(struct md_worker_job *job)
 
 void md_account_load(struct md_model *model)
 {
-	struct md_usage usage = {.of = {[MD_USAGE_LOADS] = 1, [MD_USAGE_LOADED] = model->config->own.memory_bytes}};
+	uint64_t bytes = model->base ? model->config->bytes : model->config->own.memory_bytes;
+	struct md_usage usage = {.of = {[MD_USAGE_LOADS] = 1, [MD_USAGE_LOADED] = bytes}};
 	add(model, model->granted ? model->granted->key : "", &usage);
 }

@@ -139,6 +139,11 @@ static const struct md_tree *place_of(const struct md_config_sections *sections,
 	return found ? found : model;
 }
 
+static bool is_adapter(const struct md_config_build *build, const struct md_config_name *name)
+{
+	return build->config->models[name->target.index].base != MD_CONFIG_NONE;
+}
+
 static enum md_status check_aliases(struct md_config_build *build, const struct md_config_sections *sections,
 				    const struct md_config_name *names, uint32_t count)
 {
@@ -150,6 +155,9 @@ static enum md_status check_aliases(struct md_config_build *build, const struct 
 		if (names[i - 1].rank == MD_NAME_ALIAS)
 			return md_tree_refuse(at, build->err, "\"%.60s\" is an alias of %.60s already", names[i].name,
 					      other);
+		if (is_adapter(build, &names[i]) || is_adapter(build, &names[i - 1]))
+			return md_tree_refuse(at, build->err, "\"%.60s\" is the ID of %s already", names[i].name,
+					      is_adapter(build, &names[i - 1]) ? "an adapter" : "a model");
 		MD_FORWARD(md_config_note(build, at, "the alias is a model's ID, too, and means that model"));
 	}
 	return MD_OK;

@@ -71,17 +71,19 @@ static const struct md_config_combination *find_combination(const struct md_conf
 
 uint32_t md_config_evict(const struct md_worker_config *config, uint32_t target, const bool *running, bool *evict)
 {
+	target = md_config_engine_of(config, target);
 	const struct md_config_combination *combination =
 	    config->matrix && !running[target] ? find_combination(config->matrix, target, running) : NULL;
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < config->model_count; i++) {
+		uint32_t engine = md_config_engine_of(config, i);
 		evict[i] = false;
-		if (i == target || !running[i])
+		if (engine == target || !running[i])
 			continue;
 		if (config->matrix)
-			evict[i] = !running[target] && !(combination && has_member(&combination->members, i));
+			evict[i] = !running[target] && !(combination && has_member(&combination->members, engine));
 		else
-			evict[i] = group_evicts(config, target, i);
+			evict[i] = group_evicts(config, target, engine);
 		count += evict[i];
 	}
 	return count;
@@ -115,6 +117,14 @@ uint32_t md_config_most_together(const struct md_worker_config *config, uint32_t
 	return most;
 }
 
+static bool share_engine(const struct md_worker_config *config, const uint32_t *models, uint32_t count)
+{
+	for (uint32_t i = 1; i < count; i++)
+		if (md_config_engine_of(config, models[i]) != md_config_engine_of(config, models[0]))
+			return false;
+	return true;
+}
+
 static bool share_group(const struct md_worker_config *config, const uint32_t *models, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -127,14 +137,14 @@ static bool share_group(const struct md_worker_config *config, const uint32_t *m
 
 bool md_config_together(const struct md_worker_config *config, const uint32_t *models, uint32_t count)
 {
-	if (count < 2)
+	if (share_engine(config, models, count))
 		return true;
 	if (!config->matrix)
 		return share_group(config, models, count);
 	for (uint32_t i = 0; i < config->matrix->combination_count; i++) {
 		const struct md_config_members *members = &config->matrix->combinations[i].members;
 		uint32_t found = 0;
-		while (found < count && has_member(members, models[found]))
+		while (found < count && has_member(members, md_config_engine_of(config, models[found])))
 			found++;
 		if (found == count)
 			return true;

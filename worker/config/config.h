@@ -96,6 +96,8 @@ struct md_config_own {
 	uint32_t template;                        /* index, or MD_CONFIG_NONE */
 	uint32_t max_queue;
 	uint64_t max_wait_ns, deadline_ns;
+	bool adapted;           /* its engine takes adapters */
+	uint32_t adapter_slots; /* so many at one time; 0: no limit */
 };
 
 /* Where something stands, for messages that can't be given before the daemon serves. */
@@ -130,6 +132,10 @@ struct md_config_model {
 	struct md_config_capabilities capabilities;
 	uint32_t group; /* index; MD_CONFIG_NONE with a matrix */
 	struct md_config_own own;
+	/* of an adapter, which is a model whose requests go to another one's engine: */
+	uint32_t base;    /* that model; MD_CONFIG_NONE: it is no adapter */
+	const char *path; /* where its engine finds it */
+	uint64_t bytes;   /* device memory that it takes, at least 1 */
 };
 
 /* ---- which models run together ---- */
@@ -322,6 +328,8 @@ const struct md_config_pin *md_config_find_pin(const struct md_config_profile *p
 /* Whether a path behind /upstream/NAME must not start an engine. */
 bool md_config_ignores_path(const struct md_worker_config *config, const char *path);
 
+/* The model that has the engine: of an adapter its base, else itself. */
+uint32_t md_config_engine_of(const struct md_worker_config *config, uint32_t model);
 /* Whether the files say which models run together, by groups or a matrix. If not, memory decides. */
 bool md_config_is_ruled(const struct md_worker_config *config);
 /* How many models may be there at once at most, if this one is. */

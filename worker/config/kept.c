@@ -8,11 +8,12 @@ static enum md_status note_model(struct md_config_build *build, const struct md_
 				 const struct md_config_model *model)
 {
 	const struct md_config_own *own = &model->own;
-	const struct md_tree *medusa = md_tree_find(node, "medusa"), *ttl = md_tree_find(node, "ttl");
+	const struct md_tree *medusa = model->base == MD_CONFIG_NONE ? md_tree_find(node, "medusa") : node,
+			     *ttl = md_tree_find(node, "ttl");
 	if (own->min_replicas > 1)
 		MD_FORWARD(md_config_note(build, md_tree_find(medusa, "min_replicas"),
 					  "a model is one engine, so one is kept loaded"));
-	if (model->ttl_ns && (own->min_replicas || own->pin))
+	if (model->ttl_ns && model->base == MD_CONFIG_NONE && (own->min_replicas || own->pin))
 		return md_config_note(build, ttl ? ttl : node,
 				      "ttl has no effect on a model with medusa.min_replicas or medusa.pin");
 	return MD_OK;

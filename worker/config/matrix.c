@@ -36,7 +36,9 @@ uint32_t md_matrix_model(const struct md_matrix_build *matrix, const char *name)
 	const struct md_matrix_var *var =
 	    matrix->var_count ? bsearch(&wanted, matrix->vars, matrix->var_count, sizeof(*matrix->vars), compare_vars)
 			      : NULL;
-	return var ? var->model : md_config_find_id(matrix->build->config, name);
+	uint32_t found = var ? var->model : md_config_find_id(matrix->build->config, name);
+	bool adapter = found != MD_CONFIG_NONE && matrix->build->config->models[found].base != MD_CONFIG_NONE;
+	return adapter ? MD_CONFIG_NONE : found;
 }
 
 static enum md_status read_vars(struct md_matrix_build *matrix, const struct md_tree *mapping)
@@ -60,6 +62,7 @@ static enum md_status read_vars(struct md_matrix_build *matrix, const struct md_
 		var->model = at->text ? md_config_find_id(build->config, at->text) : MD_CONFIG_NONE;
 		if (var->model == MD_CONFIG_NONE)
 			return md_tree_refuse(at, build->err, "there is no model with this ID");
+		MD_FORWARD(md_config_want_engine(build, at, var->model));
 	}
 	qsort(matrix->vars, matrix->var_count, sizeof(*matrix->vars), compare_vars);
 	return MD_OK;

@@ -267,17 +267,13 @@ static enum md_status read_model(struct md_config_build *build, struct md_tree *
 				 const struct md_config_sections *sections, int64_t *next_port,
 				 struct md_config_model *model)
 {
-	struct model_source source = {
-	    .model = {.id = node->key, .group = MD_CONFIG_NONE, .send_loading_state = sections->send_loading_state}};
+	struct model_source source = {.model = {.id = node->key,
+						.group = MD_CONFIG_NONE,
+						.base = MD_CONFIG_NONE,
+						.send_loading_state = sections->send_loading_state}};
 	struct md_macros macros;
 	struct md_macro_scope scope = {
 	    .forest = build->forest, .global = &build->macros, .model = &macros, .model_id = node->key};
-	if (!*node->key)
-		return md_tree_refuse_place(node, build->err, "the model has no ID");
-	if (strlen(node->key) > MD_CONFIG_NAME_MAX)
-		return md_tree_refuse_place(node, build->err,
-					    "the ID of a model has at most %u bytes, and this one has %zu",
-					    MD_CONFIG_NAME_MAX, strlen(node->key));
 	MD_FORWARD(md_keys_mapping(build, node));
 	MD_FORWARD(md_macros_read(build->forest, md_tree_find(node, "macros"), &build->macros, &macros, build->err));
 	MD_FORWARD(expand_model(build, node, &scope, next_port));
@@ -314,35 +310,38 @@ static int64_t choose_port(const struct md_config_build *build, const char *id, 
 
 /* ---- all of them ---- */
 
-static int compare_ids(const void *a, const void *b)
+static enum md_status read_engines(struct md_config_build *build, const struct md_config_sections *sections,
+				   const struct md_config_entry *entries, uint32_t count,
+				   struct md_config_model *models)
 {
-	const struct md_tree *const *left = a, *const *right = b;
-	return strcmp((*left)->key, (*right)->key);
+	int64_t next_port = sections->start_port;
+	for (uint32_t i = 0; i < count; i++) {
+		if (entries[i].model)
+			continue;
+		int64_t port = choose_port(build, entries[i].node->key, next_port);
+		MD_FORWARD(read_model(build, entries[i].node, sections, &port, &models[i]));
+		if (port > next_port && !(build->previous && is_taken(build->previous, models[i].port)))
+			next_port = port;
+	}
+	return MD_OK;
 }
 
 enum md_status md_config_read_models(struct md_config_build *build, struct md_config_sections *sections)
 {
-	struct md_tree *mapping = sections->models;
-	uint32_t count = mapping ? mapping->count : 0, i = 0;
-	int64_t next_port = sections->start_port;
-	struct md_tree **sorted = md_config_take(build, count, sizeof(*sorted));
+	struct md_config_entry *entries;
+	uint32_t count;
+	MD_FORWARD(md_keys_mapping(build, sections->models));
+	MD_FORWARD(md_config_list_entries(build, sections->models, &entries, &count));
+	struct md_tree **nodes = md_config_take(build, count, sizeof(*nodes));
 	struct md_config_model *models = md_config_take(build, count, sizeof(*models));
-	MD_FORWARD(md_keys_mapping(build, mapping));
-	if (count > MD_CONFIG_MODELS_MAX)
-		return md_tree_refuse_place(mapping, build->err, "there are more than %u models", MD_CONFIG_MODELS_MAX);
-	if (!sorted || !models)
+	if (!nodes || !models)
 		return MD_ERR_NO_MEMORY;
-	for (struct md_tree *at = mapping ? mapping->first : NULL; at; at = at->next)
-		sorted[i++] = at;
-	qsort(sorted, count, sizeof(*sorted), compare_ids);
 	build->config->start_port = (uint16_t)sections->start_port;
-	for (i = 0; i < count; i++) {
-		int64_t port = choose_port(build, sorted[i]->key, next_port);
-		MD_FORWARD(read_model(build, sorted[i], sections, &port, &models[i]));
-		if (port > next_port && !(build->previous && is_taken(build->previous, models[i].port)))
-			next_port = port;
-	}
-	sections->model_nodes = sorted;
+	MD_FORWARD(read_engines(build, sections, entries, count, models));
+	MD_FORWARD(md_config_read_adapters(build, entries, models, count));
+	for (uint32_t i = 0; i < count; i++)
+		nodes[i] = entries[i].node;
+	sections->model_nodes = nodes;
 	build->config->models = models;
 	build->config->model_count = count;
 	return MD_OK;

@@ -97,6 +97,7 @@ struct own_source {
 	struct md_config_own own;
 	const char *tenant, *template;
 	int goal;
+	struct md_tree *adapters;
 };
 
 #define OWN(member) offsetof(struct own_source, own.member)
@@ -127,6 +128,8 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("max_queue", MD_KEY_COUNT, OWN(max_queue), "0"),
     MD_KEY("max_wait", MD_KEY_TIME, OWN(max_wait_ns), "0"),
     MD_KEY("deadline", MD_KEY_TIME, OWN(deadline_ns), "0"),
+    MD_KEY("adapters", MD_KEY_NODE, offsetof(struct own_source, adapters), NULL),
+    MD_KEY("adapter_slots", MD_KEY_COUNT, OWN(adapter_slots), "0", .high = 65536),
 };
 const struct md_config_keys md_config_own_keys = MD_KEYS("models.*.medusa.", own_keys, .strict = true);
 
@@ -146,6 +149,18 @@ static uint32_t find_template(const struct md_config_node *node, const char *nam
 	return MD_CONFIG_NONE;
 }
 
+enum md_status md_config_find_tenant(struct md_config_build *build, struct md_tree *node, const char *name,
+				     uint32_t *tenant)
+{
+	uint32_t found = find_tenant(&build->config->node, name);
+	if (!*name)
+		return MD_OK;
+	if (found == MD_CONFIG_NONE)
+		return md_tree_refuse(md_tree_find(node, "tenant"), build->err, "medusa.tenants has none of this name");
+	*tenant = found;
+	return MD_OK;
+}
+
 enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own)
 {
 	const struct md_config_node *shared = &build->config->node;
@@ -154,12 +169,9 @@ enum md_status md_config_read_own(struct md_config_build *build, struct md_tree 
 	source.own.goal = (enum medusa_sched_goal)source.goal;
 	if (!*source.own.artifact)
 		source.own.artifact = NULL;
-	if (*source.tenant) {
-		source.own.tenant = find_tenant(shared, source.tenant);
-		if (source.own.tenant == MD_CONFIG_NONE)
-			return md_tree_refuse(md_tree_find(node, "tenant"), build->err,
-					      "medusa.tenants has none of this name");
-	}
+	source.own.adapted = source.adapters || source.own.adapter_slots;
+	MD_FORWARD(md_keys_mapping(build, source.adapters));
+	MD_FORWARD(md_config_find_tenant(build, node, source.tenant, &source.own.tenant));
 	if (*source.template) {
 		source.own.template = find_template(shared, source.template);
 		if (source.own.template == MD_CONFIG_NONE)

@@ -9,6 +9,20 @@
 enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections);
 /* models.*.medusa; node may be NULL. */
 enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own);
+enum md_status md_config_find_tenant(
+    struct md_config_build *build, struct md_tree *node, const char *name,
+    uint32_t *tenant); /* "": MD_CONFIG_NONE, and *tenant stays; node: has the key `tenant` */
+/* Models and adapters, by their IDs. A name that is there twice is refused. */
+struct md_config_entry {
+	struct md_tree *node, *model; /* model: of which it is an adapter; NULL: it is a model */
+};
+enum md_status md_config_list_entries(struct md_config_build *build, struct md_tree *models,
+				      struct md_config_entry **entries, uint32_t *count);
+/* The adapters among them; the models have been read. */
+enum md_status md_config_read_adapters(struct md_config_build *build, const struct md_config_entry *entries,
+				       struct md_config_model *models, uint32_t count);
+/* MD_ERR_CORRUPT if it is an adapter, where a model with an engine is wanted. */
+enum md_status md_config_want_engine(struct md_config_build *build, const struct md_tree *at, uint32_t model);
 /* Makes names known to md_config_find: of models and aliases, then of peers' models, then of selectors. */
 enum md_status md_config_name_models(struct md_config_build *build, const struct md_config_sections *sections);
 enum md_status md_config_name_peers(struct md_config_build *build);

@@ -96,6 +96,7 @@ static enum md_status read_members(struct md_config_build *build, const struct m
 		uint32_t model = md_config_find_id(build->config, id);
 		if (model == MD_CONFIG_NONE)
 			return md_tree_refuse(at, build->err, "there is no model with this ID");
+		MD_FORWARD(md_config_want_engine(build, at, model));
 		struct md_config_model *member = &models_of(build)[model];
 		if (member->group != MD_CONFIG_NONE)
 			return md_tree_refuse(at, build->err, "the model is in the group %.60s already",
@@ -130,13 +131,15 @@ static enum md_status add_default_group(struct md_config_build *build, struct md
 		return MD_ERR_NO_MEMORY;
 	*group = (struct md_config_group){.name = MD_CONFIG_DEFAULT_GROUP, .swap = true, .exclusive = true};
 	for (uint32_t i = 0; i < build->config->model_count; i++) {
-		if (models_of(build)[i].group != MD_CONFIG_NONE)
+		if (models_of(build)[i].group != MD_CONFIG_NONE || models_of(build)[i].base != MD_CONFIG_NONE)
 			continue;
 		models_of(build)[i].group = *count;
 		items[group->members.count++] = i;
 	}
 	group->members.items = items;
 	*count += group->members.count != 0;
+	for (uint32_t i = 0; i < build->config->model_count; i++)
+		models_of(build)[i].group = models_of(build)[md_config_engine_of(build->config, i)].group;
 	return MD_OK;
 }
 

@@ -55,29 +55,37 @@ static void put_ends(json_t *object, const struct md_metrics_requests *requests)
 static json_t *describe(const struct md_model *model)
 {
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
-	enum md_engine_state engine = md_engine_state(model->engine);
+	enum md_engine_state engine = md_model_state(model);
 	bool away = engine == MD_ENGINE_STOPPED || engine == MD_ENGINE_SWAPPED;
-	uint64_t memory = model->config->own.memory_bytes, host = 0;
-	bool counted = md_engine_memory(model->engine, &host);
+	uint64_t memory = model->base ? model->config->bytes : model->config->own.memory_bytes, host = 0;
+	bool counted = !model->base && md_engine_memory(model->engine, &host);
+	uint32_t gpu = model->base ? model->base->gpu : model->gpu;
 	medusa_sched_function_get(model->worker->sched, model->function, &state);
 	json_t *made =
 	    json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id, "state",
-		      md_engine_state_name(engine), "gpu", bytes_or_null(model->gpu, !away), "memory_bytes",
+		      md_engine_state_name(engine), "gpu", bytes_or_null(gpu, !away), "memory_bytes",
 		      bytes_or_null(memory, memory != 0), "waiting", waiting_of(model, &state), "running",
 		      (json_int_t)state.running, "failures", (json_int_t)model->failures, "loads",
 		      (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
 		      "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
 		      *model->last_failure ? json_string(model->last_failure) : json_null());
 	json_object_set_new(made, "host_memory_bytes", bytes_or_null(host, counted));
+	json_object_set_new(made, "base", model->base ? json_string(model->base->id) : json_null());
 	put_ends(made, &model->requests);
 	return made;
 }
 
 json_t *md_report_models(const struct md_worker *worker)
 {
+	const struct md_config_model *all = worker->config->models;
 	json_t *models = json_array();
-	for (uint32_t i = 0; i < worker->config->model_count; i++)
-		json_array_append_new(models, describe(worker->current[i]));
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		if (all[i].base == MD_CONFIG_NONE)
+			json_array_append_new(models, describe(worker->current[i]));
+		for (uint32_t a = 0; all[i].own.adapted && a < worker->config->model_count; a++)
+			if (all[a].base == i)
+				json_array_append_new(models, describe(worker->current[a]));
+	}
 	return models;
 }
 
@@ -140,7 +148,7 @@ json_t *md_report_status(const struct md_worker *worker)
 		const struct md_model *model = worker->current[i];
 		struct medusa_sched_function_state state = {.size = sizeof(state)};
 		medusa_sched_function_get(worker->sched, model->function, &state);
-		loaded += md_engine_state(model->engine) == MD_ENGINE_READY;
+		loaded += md_model_state(model) == MD_ENGINE_READY;
 		waiting += waiting_of(model, &state);
 		running += state.running;
 		sum.served += md_metrics_served(&model->requests);

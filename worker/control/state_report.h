@@ -16,7 +16,8 @@ json_t *md_report_status(const struct md_worker *worker);
 /*
  * [{"model", "state", "gpu" (null: on none), "memory_bytes" (null: not stated), "waiting", "running", "served",
  * "refused", "failed", "cancelled", "failures" (of the engine), "loads", "first_token_s" and "completion_s" ({"count", "p50", "p90", "p99"}: upper bounds, null
- * if there is none), "last_failure" (null: none)}]
+ * if there is none), "last_failure" (null: none), "base" (of an adapter: its model; else null)}], each model before its
+ * adapters.
  */
 json_t *md_report_models(const struct md_worker *worker);
 

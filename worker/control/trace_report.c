@@ -20,14 +20,26 @@ static json_t *describe_model(const struct md_model *model)
 	bool swaps = model->settings.swapping != MD_ENGINE_SWAP_NEVER;
 	md_learned_times(&model->learned, own, swaps, &loads);
 	md_learned_times(&model->learned, own, false, &starts);
-	return json_pack("{s:s, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b}", "model", model->id,
-			 "memory_bytes", (json_int_t)told->weight_bytes, "kv_bytes", (json_int_t)told->kv_bytes,
-			 "max_batch", (json_int_t)told->max_batch, "swaps", swaps, "load_s",
-			 seconds(loads.swap_ns - loads.t0_ns), "start_s", seconds(starts.swap_ns - starts.t0_ns),
-			 "leave_s", seconds(loads.evict_ns), "first_token_s", seconds(loads.t0_ns), "keep_alive_s",
-			 seconds(told->keep_alive_ns), "slo_s", seconds(told->slo_ns), "goal",
-			 medusa_sched_goal_name(told->slo_goal), "min_replicas", (json_int_t)told->min_replicas,
-			 "pinned", told->pinned != 0);
+	if (model->base) {
+		md_learned_split(&model->learned, true, &loads, NULL);
+		starts = loads;
+	}
+	json_t *made = json_pack("{s:s, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b}", "model",
+				 model->id, "memory_bytes", (json_int_t)model->weight_bytes, "kv_bytes",
+				 (json_int_t)told->kv_bytes, "max_batch", (json_int_t)told->max_batch, "swaps", swaps,
+				 "load_s", seconds(loads.swap_ns - loads.t0_ns), "start_s",
+				 seconds(starts.swap_ns - starts.t0_ns), "leave_s", seconds(loads.evict_ns),
+				 "first_token_s", seconds(loads.t0_ns), "keep_alive_s", seconds(told->keep_alive_ns),
+				 "slo_s", seconds(told->slo_ns), "goal", medusa_sched_goal_name(told->slo_goal),
+				 "min_replicas", (json_int_t)told->min_replicas, "pinned", told->pinned != 0);
+	if (model->base)
+		json_object_set_new(made, "base", json_string(model->base->id));
+	else if (model->backbone != MEDUSA_SCHED_NONE)
+		json_object_set_new(made, "backbone",
+				    json_pack("{s:I, s:I}", "adapter_slots",
+					      (json_int_t)model->told_backbone.adapter_slots, "max_batch",
+					      (json_int_t)model->told_backbone.max_batch));
+	return made;
 }
 
 static json_t *describe_gpus(const struct md_worker *worker)

@@ -199,11 +199,15 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 	take_names(model, record);
 	model->gpu = gpu;
 	model->adopting = true;
+	model->host.unsure = model->host.pump != NULL; /* which adapters it has */
 	/* what is in host memory needs no word: the scheduler believes all models to be there */
 	if (!is_out(model, record))
 		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
-								      .artifact = MEDUSA_SCHED_CLASS_WEIGHTS,
+								      .artifact = model->backbone == MEDUSA_SCHED_NONE
+										      ? MEDUSA_SCHED_CLASS_WEIGHTS
+										      : MEDUSA_SCHED_CLASS_BACKBONE,
 								      .gpu = gpu,
+								      .backbone = model->backbone,
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);

@@ -36,9 +36,42 @@ static void set_timer(struct md_worker *worker, uint64_t at)
 	event_add(worker->timer, &time);
 }
 
+/* An artifact comes or goes: a model's engine, or an adapter in one. What is kept for the function alone is nothing else. */
+static void move_artifact(struct md_model *model, const struct medusa_sched_action *action)
+{
+	bool adapter = model->base != NULL;
+	switch (action->type) {
+	case MEDUSA_SCHED_ACTION_SWAP_IN:
+		if (adapter)
+			md_adapter_load(model, action->transfer);
+		else
+			md_model_load(model, action->gpu, action->transfer);
+		break;
+	case MEDUSA_SCHED_ACTION_PRELOAD:
+		if (adapter)
+			md_adapter_preload(model, action->transfer);
+		else
+			md_model_preload(model, action->gpu, action->transfer);
+		break;
+	default: /* it leaves */
+		if (action->gpu == MEDUSA_SCHED_NONE && (adapter || model->gone))
+			md_model_forget(model, action->transfer);
+		else if (adapter)
+			md_adapter_unload(model, action->transfer);
+		else
+			md_model_unload(model, action->transfer, action->type == MEDUSA_SCHED_ACTION_OFFLOAD);
+	}
+}
+
+static struct md_model *model_of(const struct md_worker *worker, const struct medusa_sched_action *action)
+{
+	if (action->backbone < worker->backbone_count)
+		return worker->backbones[action->backbone];
+	return action->function < worker->model_count ? &worker->models[action->function] : NULL;
+}
+
 static void carry_out(struct md_worker *worker, const struct medusa_sched_action *action)
 {
-	struct md_model *model = action->function < worker->model_count ? &worker->models[action->function] : NULL;
 	struct md_worker_job *job;
 	md_debug("%s, function %u", medusa_sched_action_name(action->type), action->function);
 	switch (action->type) {
@@ -47,17 +80,10 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 		run(worker, action);
 		break;
 	case MEDUSA_SCHED_ACTION_SWAP_IN:
-		md_model_load(model, action->gpu, action->transfer);
-		break;
 	case MEDUSA_SCHED_ACTION_PRELOAD:
-		md_model_preload(model, action->gpu, action->transfer);
-		break;
 	case MEDUSA_SCHED_ACTION_EVICT:
 	case MEDUSA_SCHED_ACTION_OFFLOAD:
-		if (action->gpu == MEDUSA_SCHED_NONE && model->gone)
-			md_model_forget(model, action->transfer);
-		else
-			md_model_unload(model, action->transfer, action->type == MEDUSA_SCHED_ACTION_OFFLOAD);
+		move_artifact(model_of(worker, action), action);
 		break;
 	case MEDUSA_SCHED_ACTION_REJECT:
 		if ((job = job_of(worker, action->request)))
@@ -84,6 +110,14 @@ static void look_at_limits(struct md_worker *worker, uint64_t request)
 		md_job_limits_arrived(job);
 }
 
+/* With an engine, its adapters have failed. */
+static void take_back(struct md_model *model, uint32_t gpu)
+{
+	md_job_take_back(model, gpu);
+	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		md_job_take_back(adapter, gpu);
+}
+
 static void take_step(struct md_worker *worker, const struct medusa_sched_event *event)
 {
 	const struct medusa_sched_action *const *actions;
@@ -94,8 +128,9 @@ static void take_step(struct md_worker *worker, const struct medusa_sched_event 
 			     medusa_sched_error(worker->sched));
 		return;
 	}
-	if (event->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED || event->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED)
-		md_job_take_back(&worker->models[event->function], event->gpu);
+	if (event->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED || event->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
+	    event->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED)
+		take_back(&worker->models[event->function], event->gpu);
 	for (size_t i = 0; i < count; i++)
 		carry_out(worker, actions[i]);
 	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL)

@@ -66,7 +66,7 @@ static void destroy(struct md_worker_job *job)
 	free(job->target);
 	free(job->body);
 	free(job);
-	if (model->unload_at)
+	if (model->unload_at || md_model_with_engine(model)->unload_at)
 		md_unload_look(model->worker);
 	if (model->retired)
 		event_active(model->worker->look, EV_TIMEOUT, 0);
@@ -182,9 +182,22 @@ static bool fail_in(struct md_worker_job *job, unsigned ms)
 	return job->broken && !event_add(job->broken, &wait);
 }
 
+/*
+ * An engine that has lost an adapter, by a restart of its own for example, says 404. Then it is asked whether it has it; if it does,
+ * the request is sent once more, and what is answered then is the client's.
+ */
+static bool is_doubtful(const struct md_worker_job *job, const struct md_http_head *head)
+{
+	return job->model->base && head->status == 404 && !job->asked_twice && !job->head_made;
+}
+
 static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_worker_job *job = context;
+	if (is_doubtful(job, head)) {
+		job->doubted = true;
+		return;
+	}
 	job->head_sent = true;
 	job->until_close = head->until_close;
 	job->refused = job->head_made && !md_relay_continues(job, head);
@@ -200,6 +213,8 @@ static void on_head(void *context, const struct md_http_head *head)
 static void on_body(void *context, const char *bytes, size_t size)
 {
 	struct md_worker_job *job = context;
+	if (job->doubted)
+		return;
 	if (!job->first_token) {
 		post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
 		md_metrics_note(&md_model_newest(job->model)->first_byte, md_clock_ns() - job->arrived);
@@ -239,6 +254,10 @@ static void on_end(void *context)
 {
 	struct md_worker_job *job = context;
 	job->call = NULL;
+	if (job->doubted) {
+		md_adapter_doubt(job);
+		return;
+	}
 	job->all_came = job->until_close && !job->refused && !md_account_is_whole(job);
 	if (job->all_came && fail_in(job, ALIVE_MS))
 		return;
@@ -254,6 +273,7 @@ static void on_failed(void *context, const char *why)
 {
 	struct md_worker_job *job = context;
 	job->call = NULL;
+	job->doubted = false;
 	if (!job->refused)
 		snprintf(job->why, sizeof(job->why), "%s", why);
 	if (!fail_in(job, BROKEN_MS))
@@ -350,12 +370,37 @@ static void send_request(struct md_worker_job *job)
 		assume_first_token(job);
 }
 
+/* The engine has the adapter, and has said 404 for another reason. */
+void md_job_doubts_end(struct md_model *model)
+{
+	size_t count;
+	struct md_worker_job **jobs = md_job_list(model->worker, &count);
+	for (size_t i = 0; i < count; i++) {
+		struct md_worker_job *job = jobs[i];
+		if (job->model->base != model || !job->doubted || job->call || job->stage != MD_JOB_RUNNING)
+			continue;
+		job->doubted = false;
+		job->asked_twice = true;
+		md_account_end(job);
+		send_request(job);
+	}
+	free(jobs);
+}
+
 void md_job_forward(struct md_worker_job *job)
 {
 	if (job->load)
 		end_load(job);
 	else
 		send_request(job);
+}
+
+/* The engine is there, and has the adapter that is wanted. */
+static bool can_be_sent(const struct md_worker_job *job)
+{
+	const struct md_model *host = md_model_with_engine(job->model);
+	return job->gpu == host->gpu && md_engine_state(host->engine) == MD_ENGINE_READY &&
+	       (host == job->model || md_adapter_is_ready(job->model));
 }
 
 void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
@@ -375,7 +420,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 	job->granted = md_clock_ns();
 	if (!job->exchange && !job->load) {
 		finish(job);
-	} else if (job->gpu == job->model->gpu && md_engine_state(job->model->engine) == MD_ENGINE_READY) {
+	} else if (can_be_sent(job)) {
 		md_job_forward(job);
 	} else {
 		while (*at)
@@ -402,7 +447,7 @@ void md_job_take_back(struct md_model *model, uint32_t gpu)
  * The batch has failed with the engine: the scheduler decides whether it is tried again. An answer that the engine has
  * sent whole before it ended is one, although the end of the process was seen before the end of the connection.
  */
-bool md_job_return(struct md_worker_job *job)
+bool md_job_return(struct md_worker_job *job, const struct md_model *by)
 {
 	if (job->call && md_http_call_take_rest(job->call))
 		return false;
@@ -410,15 +455,16 @@ bool md_job_return(struct md_worker_job *job)
 		complete(job);
 		return false;
 	}
-	bool counts = job->stage == MD_JOB_RUNNING || job->model->fails;
-	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !job->model->hopeless);
+	bool counts = job->stage == MD_JOB_RUNNING || by->fails;
+	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !by->hopeless);
 	if (job->head_sent || !again) {
 		if (job->stage == MD_JOB_GRANTED)
 			post(job, MEDUSA_SCHED_EVENT_CANCEL);
-		snprintf(job->why, sizeof(job->why), "its engine %.140s", job->model->last_failure);
+		snprintf(job->why, sizeof(job->why), "its engine %.300s", by->last_failure);
 		fail(job, "engine_failed");
 		return false;
 	}
+	job->doubted = false;
 	COUNT(job, retried, job->stage == MD_JOB_RUNNING);
 	leave_granted(job);
 	md_account_end(job);
@@ -440,13 +486,19 @@ static uint64_t deadline_of(const struct md_worker_job *job)
 	return most ? job->arrived + most : 0;
 }
 
+static void want_again(struct md_model *model)
+{
+	if (!model->unwanted)
+		return;
+	model->unwanted = false;
+	md_model_keep_changed(model);
+}
+
 static void post_arrival(struct md_worker_job *job)
 {
 	job->model->unfinished++;
-	if (job->model->unwanted) {
-		job->model->unwanted = false;
-		md_model_keep_changed(job->model);
-	}
+	want_again(job->model);
+	want_again(md_model_with_engine(job->model));
 	md_decisions_post(job->model->worker,
 			  (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_ARRIVAL,
 						      .request = job->id,

@@ -10,6 +10,7 @@
 #define MS UINT64_C(1000000)
 #define START_GUESS (5000 * MS)
 #define SWAP_GUESS (500 * MS)
+#define ADAPTER_GUESS (100 * MS)
 #define FIRST_TOKEN_GUESS (50 * MS)
 #define WEIGHT 4   /* a further measurement counts this part */
 #define NOTABLE 16 /* changes below this part are not told */
@@ -50,6 +51,21 @@ void md_learned_times(const struct md_learned *learned, const struct md_config_o
 	function->evict_ns = first_of(ns[MD_LEARNED_LEAVE], own->swap_ns, SWAP_GUESS);
 }
 
+/* An engine's times are those of its backbone; of its function nothing is loaded. An adapter leaves at once. */
+void md_learned_split(const struct md_learned *learned, bool adapter, struct medusa_sched_function *function,
+		      struct medusa_sched_backbone *backbone)
+{
+	if (backbone) {
+		backbone->load_ns = function->swap_ns - function->t0_ns;
+		backbone->evict_ns = function->evict_ns;
+		function->swap_ns = 0;
+	}
+	if (adapter)
+		function->swap_ns = first_of(learned->ns[MD_LEARNED_START], 0, ADAPTER_GUESS) + function->t0_ns;
+	if (backbone || adapter)
+		function->evict_ns = 0;
+}
+
 /* ---- telling ---- */
 
 void md_learned_note(struct md_model *model, enum md_learned_kind kind, uint64_t ns)
@@ -80,10 +96,27 @@ static bool is_resting(const struct md_model *model)
 	       state != MD_ENGINE_STARTING && state != MD_ENGINE_STOPPING;
 }
 
+static void tell_backbone(struct md_model *model, const struct medusa_sched_backbone *backbone)
+{
+	const struct medusa_sched_backbone *told = &model->told_backbone;
+	if (!differs(told->load_ns, backbone->load_ns) && !differs(told->evict_ns, backbone->evict_ns))
+		return;
+	if (medusa_sched_change_backbone(model->worker->sched, model->backbone, backbone))
+		md_warn("model %s: the scheduler does not take what has changed of its engine: %s", model->id,
+			medusa_sched_error(model->worker->sched));
+	else
+		model->told_backbone = *backbone;
+}
+
 static void tell(struct md_model *model)
 {
+	bool engine = model->backbone != MEDUSA_SCHED_NONE && !model->base;
 	struct medusa_sched_function function = model->told;
+	struct medusa_sched_backbone backbone = model->told_backbone;
 	md_learned_times(&model->learned, &model->config->own, is_resting(model), &function);
+	md_learned_split(&model->learned, model->base != NULL, &function, engine ? &backbone : NULL);
+	if (engine)
+		tell_backbone(model, &backbone);
 	md_model_keep_promise(model, &model->config->own, &function);
 	if (!differs(model->told.t0_ns, function.t0_ns) && !differs(model->told.swap_ns, function.swap_ns) &&
 	    !differs(model->told.evict_ns, function.evict_ns) && model->told.pinned == function.pinned &&

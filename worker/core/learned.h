@@ -37,6 +37,13 @@ void md_learned_count(struct md_learned *learned, enum md_learned_kind kind, uin
 void md_learned_times(const struct md_learned *learned, const struct md_config_own *own, bool resting,
 		      struct medusa_sched_function *function);
 
+/*
+ * After it: an engine that takes adapters has its times in its backbone (NULL: it is none), and an adapter has others; both leave
+ * nothing behind that takes time.
+ */
+void md_learned_split(const struct md_learned *learned, bool adapter, struct medusa_sched_function *function,
+		      struct medusa_sched_backbone *backbone);
+
 /* Counts, and has the scheduler told before the next event. */
 void md_learned_note(struct md_model *model, enum md_learned_kind kind, uint64_t ns);
 /* The model's engine is in another state, so the next load is perhaps of another kind. */

@@ -26,7 +26,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 {
 	struct md_worker_job *job = context;
 	char text[400];
-	enum md_engine_state state = md_engine_state(job->model->engine);
+	enum md_engine_state state = md_model_state(job->model);
 	(void)fd, (void)what;
 	if (!job->exchange)
 		return;
@@ -41,7 +41,7 @@ static bool is_wanted(const struct md_worker_job *job)
 {
 	const struct md_model *model = job->model;
 	size_t prefix = strlen(model->prefix);
-	return model->config->send_loading_state && job->stream && md_engine_state(model->engine) != MD_ENGINE_READY &&
+	return model->config->send_loading_state && job->stream && md_model_state(model) != MD_ENGINE_READY &&
 	       strlen(job->target) > prefix && !strncmp(job->target + prefix, "/v1/chat/completions", 20);
 }
 

@@ -161,7 +161,7 @@ static void put_states(FILE *out, const struct md_worker *worker)
 {
 	begin(out, "state", "gauge", "1 for the state that the model's engine is in.");
 	for (uint32_t i = 0; i < worker->config->model_count; i++) {
-		enum md_engine_state is = md_engine_state(worker->current[i]->engine);
+		enum md_engine_state is = md_model_state(worker->current[i]);
 		for (enum md_engine_state state = MD_ENGINE_STOPPED; state <= MD_ENGINE_STOPPING; state++) {
 			put_name(out, "state", worker->current[i]);
 			fprintf(out, ",state=\"%s\"} %d\n", md_engine_state_name(state), state == is);
@@ -175,7 +175,7 @@ static void put_memory(FILE *out, const struct md_worker *worker)
 	uint64_t bytes;
 	begin(out, "engine_memory_bytes", "gauge", "Host memory of the engine's processes, where it is counted.");
 	for (uint32_t i = 0; i < worker->config->model_count; i++) {
-		if (!md_engine_memory(worker->current[i]->engine, &bytes))
+		if (worker->current[i]->base || !md_engine_memory(worker->current[i]->engine, &bytes))
 			continue;
 		put_name(out, "engine_memory_bytes", worker->current[i]);
 		fprintf(out, "} %" PRIu64 "\n", bytes);

@@ -22,6 +22,34 @@ static void post(struct md_model *model, enum medusa_sched_event_type type, uint
 	md_decisions_post(model->worker, event);
 }
 
+static void post_failed(struct md_model *model)
+{
+	bool backbone = model->backbone != MEDUSA_SCHED_NONE;
+	md_decisions_post(model->worker,
+			  (struct medusa_sched_event){.type = backbone ? MEDUSA_SCHED_EVENT_BACKBONE_FAILED
+								       : MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
+						      .gpu = model->gpu,
+						      .backbone = model->backbone,
+						      .function = model->function});
+}
+
+enum md_engine_state md_model_state(const struct md_model *model)
+{
+	if (!model->base)
+		return md_engine_state(model->engine);
+	if (model->adapter.call)
+		return model->adapter.loading ? MD_ENGINE_STARTING : MD_ENGINE_STOPPING;
+	return model->adapter.has ? md_engine_state(model->base->engine) : MD_ENGINE_STOPPED;
+}
+
+uint32_t md_model_all_unfinished(const struct md_model *model)
+{
+	uint32_t unfinished = model->unfinished;
+	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		unfinished += adapter->unfinished;
+	return unfinished;
+}
+
 struct md_model *md_model_newest(struct md_model *model)
 {
 	while (model->successor)
@@ -121,6 +149,10 @@ void md_model_preload(struct md_model *model, uint32_t gpu, uint64_t transfer)
 
 void md_model_want(struct md_model *model)
 {
+	if (model->base) {
+		md_adapter_want(model);
+		model = model->base;
+	}
 	if (!model->pretended || model->worker->ending || md_engine_state(model->engine) != MD_ENGINE_STOPPED)
 		return;
 	name_gpu(model);
@@ -133,8 +165,13 @@ void md_model_forget(struct md_model *model, uint64_t transfer)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &transfer);
 }
 
-static void leave(struct md_model *model)
+/* A call for an adapter ends before, which its engine could not answer while its memory is away. */
+void md_model_leave(struct md_model *model)
 {
+	if (md_adapter_engine_is_busy(model)) {
+		model->host.leaves = true;
+		return;
+	}
 	model->leave_began = md_clock_ns();
 	md_engine_leave(model->engine);
 }
@@ -156,16 +193,18 @@ void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 	else if (whole || state != MD_ENGINE_READY)
 		md_engine_stop(model->engine);
 	else
-		leave(model);
+		md_model_leave(model);
 }
 
 /* ---- what the engine has done ---- */
 
-static void forward_granted(struct md_model *model)
+void md_model_forward_granted(struct md_model *model)
 {
 	struct md_worker_job *job, **at = &model->granted;
+	if (model->base && !md_adapter_is_ready(model))
+		return;
 	while ((job = *at)) {
-		if (job->gpu != model->gpu) { /* for the engine that comes after this one */
+		if (job->gpu != md_model_with_engine(model)->gpu) { /* for the engine that comes after this one */
 			at = &job->next;
 			continue;
 		}
@@ -182,7 +221,7 @@ static void note_load(struct md_model *model)
 	model->load_began = 0;
 }
 
-static void is_ready(struct md_model *model)
+static void is_ready(struct md_model *model, bool adopted)
 {
 	if (model->load_began) /* else it is adopted */
 		note_load(model);
@@ -190,10 +229,9 @@ static void is_ready(struct md_model *model)
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
 	md_account_load(model);
-	forward_granted(model);
+	md_model_forward_granted(model);
+	md_adapter_engine_ready(model, adopted);
 }
-
-static void return_jobs(struct md_model *model);
 
 /* The engine was told to leave, or to end while it was on its way in. */
 static void is_away(struct md_model *model)
@@ -208,16 +246,16 @@ static void is_away(struct md_model *model)
 			return;
 		}
 		snprintf(model->last_failure, sizeof(model->last_failure), "was unloaded");
-		return_jobs(model);
+		md_model_return_jobs(model);
 	}
 	if (model->transfer_out)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
 	if (!told) /* also of one that is gone: its requests may wait to be tried again */
-		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
-									     .gpu = model->gpu,
-									     .function = model->function});
+		post_failed(model);
+	if (md_engine_state(model->engine) == MD_ENGINE_STOPPED)
+		md_adapter_engine_gone(model, false);
 	move_on(model);
 }
 
@@ -230,22 +268,23 @@ static void on_settled(void *context)
 	if (adopted && model->load_waits)
 		event_active(model->worker->look, EV_TIMEOUT, 0);
 	if (state == MD_ENGINE_READY && adopted && model->transfer_out)
-		leave(model);
+		md_model_leave(model);
 	else if (state == MD_ENGINE_READY)
-		is_ready(model);
+		is_ready(model, adopted);
 	else if (!adopted || state != MD_ENGINE_SWAPPED || model->transfer_out)
 		is_away(model);
 	/* else it is where the scheduler believes it to be */
 }
 
 /* Requests that were granted to this engine, or run, end here, or wait for what the scheduler makes of them. */
-static void return_jobs(struct md_model *model)
+void md_model_return_jobs(struct md_model *model)
 {
 	size_t count;
 	struct md_worker_job **jobs = md_job_list(model->worker, &count);
 	for (size_t i = 0; i < count; i++)
-		if (jobs[i]->model == model && jobs[i]->stage != MD_JOB_WAITING && jobs[i]->gpu == model->gpu)
-			md_job_return(jobs[i]);
+		if ((jobs[i]->model == model || jobs[i]->model->base == model) && jobs[i]->stage != MD_JOB_WAITING &&
+		    jobs[i]->gpu == md_model_with_engine(model)->gpu)
+			md_job_return(jobs[i], model);
 	free(jobs);
 }
 
@@ -271,7 +310,7 @@ static void on_failed(void *context, const char *why)
 	md_model_keep_failed(model);
 	model->hopeless = model->load_began && md_clock_ns() - model->load_began >= model->config->health_ns;
 	model->fails = true;
-	return_jobs(model);
+	md_model_return_jobs(model);
 	model->fails = model->hopeless = false;
 	model->load_began = 0;
 	if (model->transfer_out)
@@ -279,9 +318,8 @@ static void on_failed(void *context, const char *why)
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
 	else if (!model->transfer_out)
-		md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
-									     .gpu = model->gpu,
-									     .function = model->function});
+		post_failed(model);
+	md_adapter_engine_gone(model, true);
 	move_on(model);
 }
 
@@ -304,12 +342,24 @@ void md_model_retire(struct md_model *model, struct md_model *successor)
 	leave_scheduler(model);
 }
 
+/* An adapter's requests have ended: it leaves its engine, also if the scheduler does not know that it is there. */
+static void end_retired_adapter(struct md_model *model)
+{
+	leave_scheduler(model);
+	if (!model->gone || model->unfinished)
+		return;
+	if (md_adapter_is_gone(model))
+		md_models_free(model);
+	else if (model->adapter.wanted)
+		md_adapter_unload(model, 0);
+}
+
 /* An engine ends when it has nothing to do, also if it has no memory that the scheduler could want. */
 static void end_retired(struct md_model *model)
 {
 	enum md_engine_state state = md_engine_state(model->engine);
 	leave_scheduler(model);
-	if (!model->gone || model->unfinished)
+	if (!model->gone || md_model_all_unfinished(model))
 		return;
 	if (model->load_waits && model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
@@ -321,16 +371,18 @@ static void end_retired(struct md_model *model)
 	model->moves = false;
 	if (state != MD_ENGINE_STOPPED && state != MD_ENGINE_STOPPING)
 		md_engine_stop(model->engine);
-	else if (state == MD_ENGINE_STOPPED && !model->transfer_in && !model->transfer_out)
+	else if (state == MD_ENGINE_STOPPED && !model->transfer_in && !model->transfer_out && !model->host.first)
 		md_models_free(model);
 }
 
 void md_model_look(struct md_worker *worker)
 {
-	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
-		if (model->load_waits && (model->unfinished || !model->gone))
+	for (struct md_model *model = NULL; (model = md_models_each(worker, model));) {
+		if (model->load_waits && (md_model_all_unfinished(model) || !model->gone))
 			start(model);
-		if (model->retired)
+		if (model->retired && model->base)
+			end_retired_adapter(model);
+		else if (model->retired)
 			end_retired(model);
 	}
 }

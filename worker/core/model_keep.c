@@ -15,14 +15,24 @@
 void md_model_keep_promise(const struct md_model *model, const struct md_config_own *own,
 			   struct medusa_sched_function *function)
 {
-	bool wanted = !model->unwanted;
+	const struct md_model *base = model->base;
+	bool wanted = !model->unwanted && !(base && base->unwanted);
+	bool waits = model->keep.again_at || (base && base->keep.again_at);
 	function->pinned = wanted && own->pin;
-	function->min_replicas = wanted && own->min_replicas && !model->keep.again_at; /* a model is one engine */
+	function->min_replicas = wanted && own->min_replicas && !waits; /* a model is one engine */
+}
+
+/* What is promised of adapters depends on their engine. */
+static void changed(struct md_model *model)
+{
+	md_learned_changed(model);
+	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		md_learned_changed(adapter);
 }
 
 void md_model_keep_changed(struct md_model *model)
 {
-	md_learned_changed(model);
+	changed(model);
 	md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 }
 
@@ -40,7 +50,7 @@ void md_model_keep_failed(struct md_model *model)
 	if (model->config->own.min_replicas && !model->unwanted)
 		md_warn("model %s: it is loaded again in %u s, or with the next request", model->id,
 			(unsigned)((keep->again_at - now) / SECOND));
-	md_learned_changed(model);
+	changed(model);
 }
 
 void md_model_keep_ready(struct md_model *model)
@@ -55,7 +65,7 @@ void md_model_keep_ready(struct md_model *model)
 void md_model_keep_look(struct md_worker *worker)
 {
 	uint64_t now = md_clock_ns();
-	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+	for (struct md_model *model = NULL; (model = md_models_each(worker, model));) {
 		if (!model->keep.again_at || now < model->keep.again_at)
 			continue;
 		model->keep.again_at = 0;

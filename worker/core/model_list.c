@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "worker/core/templates.h"
@@ -207,7 +208,7 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 {
 	const struct md_config_model *config = model->config;
 	struct md_engine_settings *settings = &model->settings;
-	memcpy(model->host, url->host, sizeof(model->host));
+	memcpy(model->host_name, url->host, sizeof(model->host_name));
 	memcpy(model->prefix, url->prefix, sizeof(model->prefix));
 	settings->address = url->address;
 	MD_FORWARD(make_command(model, err));
@@ -219,7 +220,7 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	settings->environment = model->environment;
 	MD_FORWARD(make_fork(model, err));
 	set_limits(model);
-	settings->host = model->host;
+	settings->host = model->host_name;
 	settings->swap_ms = SWAP_MS;
 	settings->checkpoint_ms = 2 * SWAP_MS + model->weight_bytes / GB * CHECKPOINT_GB_MS;
 	MD_FORWARD(
@@ -248,6 +249,15 @@ static uint32_t most_requests(const struct md_config_model *config)
 	return stated && stated < config->concurrency ? stated : config->concurrency;
 }
 
+static uint64_t memory_of(const struct md_worker *worker, const struct md_worker_config *all,
+			  const struct md_config_model *config)
+{
+	if (config->base != MD_CONFIG_NONE)
+		return config->bytes;
+	return config->own.memory_bytes ? config->own.memory_bytes
+					: guess_memory(all, config, md_gpus_bytes(worker->gpus));
+}
+
 /* All but its times. */
 static struct medusa_sched_function describe_function(const struct md_worker *worker,
 						      const struct md_worker_config *all,
@@ -257,8 +267,7 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	return (struct medusa_sched_function){
 	    .size = sizeof(struct medusa_sched_function),
 	    .backbone = MEDUSA_SCHED_NONE,
-	    .weight_bytes =
-		own->memory_bytes ? own->memory_bytes : guess_memory(all, config, md_gpus_bytes(worker->gpus)),
+	    .weight_bytes = memory_of(worker, all, config),
 	    .in_host = 1,
 	    .kv_bytes = own->kv_request_bytes,
 	    .keep_alive_ns = config->ttl_ns,
@@ -269,8 +278,39 @@ static struct medusa_sched_function describe_function(const struct md_worker *wo
 	    .max_replicas = 1, /* a model is one engine */
 	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
 	    .slo_goal = own->goal,
-	    .leave_cost = all->matrix ? all->matrix->costs[config - all->models] : 0,
+	    .leave_cost =
+		all->matrix ? all->matrix->costs[md_config_engine_of(all, (uint32_t)(config - all->models))] : 0,
 	};
+}
+
+/* All but its times. */
+static struct medusa_sched_backbone describe_backbone(const struct md_worker *worker,
+						      const struct md_worker_config *all,
+						      const struct md_config_model *config)
+{
+	return (struct medusa_sched_backbone){.size = sizeof(struct medusa_sched_backbone),
+					      .bytes = memory_of(worker, all, config),
+					      .in_host = 1,
+					      .max_replicas = 1,
+					      .adapter_slots = config->own.adapter_slots,
+					      .max_batch = most_requests(config),
+					      .keep_alive_ns = config->ttl_ns};
+}
+
+/* As the scheduler is told, with the times that are known. */
+static struct medusa_sched_function describe(const struct md_model *model, const struct md_worker_config *all,
+					     const struct md_config_model *config,
+					     struct medusa_sched_backbone *backbone)
+{
+	struct medusa_sched_function function = describe_function(model->worker, all, config);
+	function.backbone = model->backbone;
+	if (config->own.adapted)
+		function.weight_bytes = 0;
+	md_learned_times(&model->learned, &config->own, false, &function);
+	*backbone = describe_backbone(model->worker, all, config);
+	md_learned_split(&model->learned, model->base != NULL, &function, config->own.adapted ? backbone : NULL);
+	md_model_keep_promise(model, &config->own, &function);
+	return function;
 }
 
 /* The scheduler knows the daemon's GPUs, which are not those of the configuration after a reload: the memory does not fit. */
@@ -280,15 +320,31 @@ static enum md_status refused(const struct md_model *model, const struct md_conf
 			    config->memory_place.line, config->id, medusa_sched_error(model->worker->sched));
 }
 
+static enum md_status add_backbone(struct md_model *model, const struct medusa_sched_backbone *backbone,
+				   struct md_error *err)
+{
+	struct md_worker *worker = model->worker;
+	if (!MD_ARRAY_GROW(worker->backbones, worker->backbone_count, worker->backbone_room))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", model->id);
+	if (medusa_sched_add_backbone(worker->sched, backbone, &model->backbone))
+		return refused(model, model->config, err);
+	worker->backbones[worker->backbone_count++] = model;
+	model->told_backbone = *backbone;
+	return MD_OK;
+}
+
 static enum md_status add_function(struct md_model *model, struct md_error *err)
 {
 	struct medusa_sched *sched = model->worker->sched;
-	struct medusa_sched_function function = describe_function(model->worker, model->made_from, model->config);
-	md_learned_times(&model->learned, &model->config->own, false, &function);
-	md_model_keep_promise(model, &model->config->own, &function);
+	struct medusa_sched_backbone backbone;
+	model->weight_bytes = memory_of(model->worker, model->made_from, model->config);
+	struct medusa_sched_function function = describe(model, model->made_from, model->config, &backbone);
+	if (model->config->own.adapted) {
+		MD_FORWARD(add_backbone(model, &backbone, err));
+		function.backbone = model->backbone;
+	}
 	if (medusa_sched_add_function(sched, &function, &model->function))
 		return refused(model, model->config, err);
-	model->weight_bytes = function.weight_bytes;
 	model->told = function;
 	return MD_OK;
 }
@@ -331,7 +387,7 @@ static char *find_command(const char *name)
 
 /* ---- one model ---- */
 
-struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model)
+struct md_model *md_models_each(const struct md_worker *worker, const struct md_model *model)
 {
 	size_t at = model ? (size_t)(model - worker->models) + 1 : 0;
 	while (at < worker->model_count && !worker->models[at].engine)
@@ -339,8 +395,33 @@ struct md_model *md_models_next(const struct md_worker *worker, const struct md_
 	return at < worker->model_count ? &worker->models[at] : NULL;
 }
 
+struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model)
+{
+	struct md_model *next = md_models_each(worker, model);
+	while (next && next->base)
+		next = md_models_each(worker, next);
+	return next;
+}
+
+/* An adapter's requests go where its base's go. What is borrowed ends with the base, and the adapter ends before. */
+static enum md_status make_adapter(struct md_model *model, struct md_error *err)
+{
+	const struct md_model *base = model->base;
+	memcpy(model->host_name, base->host_name, sizeof(model->host_name));
+	memcpy(model->prefix, base->prefix, sizeof(model->prefix));
+	model->settings =
+	    (struct md_engine_settings){.name = model->id, .address = base->settings.address, .host = model->host_name};
+	set_limits(model);
+	model->log = base->log;
+	if (!md_adapter_begin(model))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for adapter %s", model->id);
+	model->engine = base->engine;
+	return MD_OK;
+}
+
 enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
-			     const struct md_engine_url *url, struct md_model **added, struct md_error *err)
+			     const struct md_engine_url *url, struct md_model *base, struct md_model **added,
+			     struct md_error *err)
 {
 	struct md_model *model = &worker->models[worker->model_count];
 	if (worker->model_count == MD_WORKER_MODELS_MAX)
@@ -351,16 +432,31 @@ enum md_status md_models_add(struct md_worker *worker, const struct md_worker_co
 				   .made_from = config,
 				   .from = config,
 				   .config = &config->models[index],
-				   .id = config->models[index].id};
+				   .id = config->models[index].id,
+				   .base = base,
+				   .backbone = base ? base->backbone : MEDUSA_SCHED_NONE};
 	MD_FORWARD(add_function(model, err));
 	worker->model_count++; /* its number is that of its function, also if the rest fails */
-	MD_FORWARD(make_engine(model, url, err));
+	MD_FORWARD(base ? make_adapter(model, err) : make_engine(model, url, err));
 	*added = model;
 	return MD_OK;
 }
 
+static void free_adapter(struct md_model *model)
+{
+	if (model->engine)
+		md_adapter_end(model);
+	model->engine = NULL;
+	model->log = NULL;
+}
+
 void md_models_free(struct md_model *model)
 {
+	if (model->base) {
+		free_adapter(model);
+		return;
+	}
+	md_adapter_end_host(model);
 	md_engine_destroy(model->engine);
 	free(model->argv);
 	free(model->environment);
@@ -397,27 +493,39 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index)
+bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index,
+			   const struct md_model *base)
 {
 	const struct md_config_model *old = model->config, *new = &config->models[index];
-	return describe_function(model->worker, config, new).weight_bytes == model->weight_bytes &&
-	       same_texts(old->argv, new->argv) && same_environment(&old->env, &new->env) &&
-	       !strcmp(old->proxy, new->proxy) && same_text(old->own.artifact, new->own.artifact) &&
-	       swapping_of(&old->own) == swapping_of(&new->own) && old->own.gpu_neighbours == new->own.gpu_neighbours;
+	if (model->base || base)
+		return model->base == base && old->bytes == new->bytes && !strcmp(old->path, new->path) &&
+		       !strcmp(old->use_model_name, new->use_model_name);
+	return old->own.adapted == new->own.adapted &&describe_function(model->worker, config, new).weight_bytes ==
+		   model->weight_bytes &&same_texts(old->argv, new->argv) &&
+	       same_environment(&old->env, &new->env) && !strcmp(old->proxy, new->proxy) &&
+	       same_text(old->own.artifact, new->own.artifact) && swapping_of(&old->own) == swapping_of(&new->own) &&
+	       old->own.gpu_neighbours == new->own.gpu_neighbours;
 }
 
 enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
 				 struct md_error *err)
 {
 	struct medusa_sched *sched = model->worker->sched;
-	struct medusa_sched_function function = describe_function(model->worker, config, &config->models[index]);
+	struct medusa_sched_backbone backbone;
+	struct medusa_sched_function function = describe(model, config, &config->models[index], &backbone);
 	function.t0_ns = model->told.t0_ns;
 	function.swap_ns = model->told.swap_ns;
 	function.evict_ns = model->told.evict_ns;
-	md_model_keep_promise(model, &config->models[index].own, &function);
+	backbone.load_ns = model->told_backbone.load_ns;
+	backbone.evict_ns = model->told_backbone.evict_ns;
 	if (medusa_sched_change_function(sched, model->function, &function))
 		return refused(model, &config->models[index], err);
 	model->told = function;
+	if (config->models[index].own.adapted) {
+		if (medusa_sched_change_backbone(sched, model->backbone, &backbone))
+			return refused(model, &config->models[index], err);
+		model->told_backbone = backbone;
+	}
 	md_learned_changed(model); /* what the configuration states of times may be different now */
 	return MD_OK;
 }
@@ -449,14 +557,20 @@ enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 	if (!worker->models || !worker->current)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u models", config->model_count);
 	for (uint32_t i = 0; i < config->model_count; i++)
-		MD_FORWARD(md_models_add(worker, config, i, &urls[i], &worker->current[i], err));
+		if (config->models[i].base == MD_CONFIG_NONE)
+			MD_FORWARD(md_models_add(worker, config, i, &urls[i], NULL, &worker->current[i], err));
+	for (uint32_t i = 0; i < config->model_count; i++)
+		if (config->models[i].base != MD_CONFIG_NONE)
+			MD_FORWARD(md_models_add(worker, config, i, &urls[i], worker->current[config->models[i].base],
+						 &worker->current[i], err));
 	return md_model_rules_tell(worker, config, worker->current, err);
 }
 
 void md_models_destroy(struct md_worker *worker)
 {
-	for (size_t i = 0; i < worker->model_count; i++)
+	for (size_t i = worker->model_count; i-- > 0;) /* adapters before their bases */
 		md_models_free(&worker->models[i]);
+	free(worker->backbones);
 	md_tenants_destroy(worker);
 	md_gpus_destroy(worker->gpus);
 	free(worker->models);

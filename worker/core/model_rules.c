@@ -22,7 +22,8 @@ struct rules {
 static uint32_t index_of(const struct md_worker_config *config, const char *id)
 {
 	const struct md_config_model *found = md_config_find_model(config, id);
-	return found && !strcmp(found->id, id) ? (uint32_t)(found - config->models) : MD_CONFIG_NONE;
+	bool same = found && !strcmp(found->id, id);
+	return same ? md_config_engine_of(config, (uint32_t)(found - config->models)) : MD_CONFIG_NONE;
 }
 
 /* Sorts all functions that the scheduler may still hold by their models; those of no model are in no list. */
@@ -36,7 +37,7 @@ static bool sort_functions(struct rules *rules)
 	rules->running = malloc(config->model_count + 1);
 	rules->ends = malloc(config->model_count + 1);
 	bool done = indexes && rules->first && rules->functions && rules->running && rules->ends;
-	for (const struct md_model *model = NULL; done && (model = md_models_next(rules->worker, model));) {
+	for (const struct md_model *model = NULL; done && (model = md_models_each(rules->worker, model));) {
 		uint32_t index = index_of(config, model->id);
 		indexes[model - rules->worker->models] = index + 1; /* 0: of no model, or it has ended */
 		if (index != MD_CONFIG_NONE)
@@ -76,13 +77,30 @@ static bool add_model(struct rules *rules, uint32_t model)
 	return true;
 }
 
+/* An engine's functions are with each other. */
+static bool add_own(struct rules *rules, uint32_t model)
+{
+	const struct md_worker_config *config = rules->config;
+	bool done = true;
+	for (uint32_t i = 0; done && config->models[model].own.adapted && i < config->model_count; i++) {
+		if (md_config_engine_of(config, i) != model)
+			continue;
+		done = MD_ARRAY_GROW(rules->members, rules->member_count, rules->member_room);
+		if (done) {
+			rules->members[rules->member_count++] = rules->models[i]->function;
+			rules->companies[rules->company_count - 1].count++;
+		}
+	}
+	return done;
+}
+
 static bool read_groups(struct rules *rules, uint32_t model)
 {
 	const struct md_worker_config *config = rules->config;
-	bool done = begin_company(rules);
+	bool done = begin_company(rules) && add_own(rules, model);
 	md_config_evict(config, model, rules->running, rules->ends);
 	for (uint32_t i = 0; done && i < config->model_count; i++)
-		done = i == model || rules->ends[i] || add_model(rules, i);
+		done = i == model || config->models[i].base != MD_CONFIG_NONE || rules->ends[i] || add_model(rules, i);
 	return done;
 }
 
@@ -103,11 +121,11 @@ static bool read_matrix(struct rules *rules, uint32_t model)
 		const struct md_config_members *members = &matrix->combinations[i].members;
 		if (!has_model(members, model))
 			continue;
-		done = begin_company(rules);
+		done = begin_company(rules) && add_own(rules, model);
 		for (uint32_t j = 0; done && j < members->count; j++)
 			done = members->items[j] == model || add_model(rules, members->items[j]);
 	}
-	return done && (rules->company_count || begin_company(rules));
+	return done && (rules->company_count || (begin_company(rules) && add_own(rules, model)));
 }
 
 static enum md_status tell_model(struct rules *rules, uint32_t model, struct md_error *err)
@@ -115,6 +133,7 @@ static enum md_status tell_model(struct rules *rules, uint32_t model, struct md_
 	struct medusa_sched *sched = rules->worker->sched;
 	uint32_t function = rules->models[model]->function;
 	size_t at = 0;
+	model = md_config_engine_of(rules->config, model);
 	rules->company_count = rules->member_count = 0;
 	if (md_config_is_ruled(rules->config) &&
 	    !(rules->config->matrix ? read_matrix(rules, model) : read_groups(rules, model)))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unloading that a user asks for: requests that run may end, then the engine is stopped, then the user is told. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -15,6 +16,8 @@ struct md_unload {
 
 static bool is_stopped(const struct md_model *model)
 {
+	if (model->base)
+		return md_engine_state(model->base->engine) == MD_ENGINE_STOPPED || md_adapter_is_gone(model);
 	return !model->engine || md_engine_state(model->engine) == MD_ENGINE_STOPPED;
 }
 
@@ -23,7 +26,7 @@ static bool is_done(const struct md_unload *unload)
 	const struct md_worker *worker = unload->worker;
 	if (unload->model)
 		return is_stopped(unload->model);
-	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
+	for (const struct md_model *model = NULL; (model = md_models_each(worker, model));)
 		if (model->unload_at && !is_stopped(model))
 			return false;
 	return true;
@@ -51,13 +54,28 @@ static void tell_done(struct md_worker *worker)
 	}
 }
 
+/* The scheduler learns that the adapter is not there any more, and has it leave the engine. */
+static void unload_adapter(struct md_model *adapter)
+{
+	snprintf(adapter->last_failure, sizeof(adapter->last_failure), "was told to unload the adapter");
+	md_model_return_jobs(adapter);
+	md_decisions_post(adapter->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,
+								       .gpu = adapter->base->gpu,
+								       .function = adapter->function});
+	adapter->adapter.sent_away = true;
+}
+
 static void stop_due(struct md_worker *worker)
 {
 	uint64_t now = md_clock_ns();
-	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
-		enum md_engine_state state = md_engine_state(model->engine);
-		if (model->unload_at && (!model->unfinished || now >= model->unload_at) && state != MD_ENGINE_STOPPED &&
-		    state != MD_ENGINE_STOPPING)
+	for (struct md_model *model = NULL; (model = md_models_each(worker, model));) {
+		enum md_engine_state state = md_model_state(model);
+		bool due = model->unload_at && (!md_model_all_unfinished(model) || now >= model->unload_at);
+		if (!due || state == MD_ENGINE_STOPPED || state == MD_ENGINE_STOPPING || model->adapter.sent_away)
+			continue;
+		if (model->base)
+			unload_adapter(model);
+		else
 			md_engine_stop(model->engine);
 	}
 }
@@ -66,7 +84,7 @@ void md_unload_look(struct md_worker *worker)
 {
 	stop_due(worker);
 	tell_done(worker);
-	for (struct md_model *model = NULL; (model = md_models_next(worker, model));)
+	for (struct md_model *model = NULL; (model = md_models_each(worker, model));)
 		if (is_stopped(model))
 			model->unload_at = 0;
 }
@@ -80,8 +98,8 @@ struct md_unload *md_unload_begin(struct md_worker *worker, struct md_model *mod
 	*unload = (struct md_unload){
 	    .next = worker->unloads, .worker = worker, .model = model, .done = done, .context = context};
 	worker->unloads = unload;
-	for (struct md_model *at = NULL; (at = md_models_next(worker, at));)
-		if (!model || model == at) {
+	for (struct md_model *at = NULL; (at = md_models_each(worker, at));)
+		if (!model || model == at || at->base == model) {
 			at->unwanted = true;
 			md_model_keep_changed(at);
 			at->unload_at = md_clock_ns() + at->config->unload_ns;

@@ -42,7 +42,7 @@ static void put_capabilities(json_t *made, const struct md_config_capabilities *
 static json_t *describe(const struct md_worker *worker, const struct md_model *model, const char *id)
 {
 	const struct md_config_model *config = model->config;
-	bool loaded = md_engine_state(model->engine) != MD_ENGINE_STOPPED;
+	bool loaded = md_model_state(model) != MD_ENGINE_STOPPED;
 	json_t *swap = config->metadata ? json_deep_copy(config->metadata) : json_object();
 	json_t *made = json_pack("{s:s, s:s, s:I, s:s, s:{s:o}, s:{s:s}}", "id", id, "object", "model", "created",
 				 (json_int_t)worker->began, "owned_by", "medusa-worker", "meta", "llamaswap", swap,
@@ -55,6 +55,10 @@ static json_t *describe(const struct md_worker *worker, const struct md_model *m
 	if (*config->description)
 		json_object_set_new(made, "description", json_string(config->description));
 	put_capabilities(made, &config->capabilities);
+	if (model->base) { /* as vLLM says it */
+		json_object_set_new(made, "root", json_string(config->path));
+		json_object_set_new(made, "parent", json_string(model->base->id));
+	}
 	return made;
 }
 
@@ -89,7 +93,7 @@ static void list_upstreams(struct md_worker *worker, struct md_http_exchange *ex
 		const struct md_model *model = worker->current[i];
 		if (!model->config->unlisted)
 			json_array_append_new(list, json_pack("{s:s, s:s}", "model", model->id, "state",
-							      md_engine_state_name(md_engine_state(model->engine))));
+							      md_engine_state_name(md_model_state(model))));
 	}
 	md_reply_json(exchange, 200, json_pack("{s:o}", "models", list));
 }
@@ -97,21 +101,23 @@ static void list_upstreams(struct md_worker *worker, struct md_http_exchange *ex
 /* A model whose engine a later one replaces is not shown beside that one. */
 static bool is_shown(const struct md_model *model)
 {
-	return md_engine_state(model->engine) != MD_ENGINE_STOPPED && !model->successor;
+	return md_model_state(model) != MD_ENGINE_STOPPED && !model->successor;
 }
 
 static void list_running(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	json_t *running = json_array();
-	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+	for (const struct md_model *model = NULL; (model = md_models_each(worker, model));) {
 		const struct md_config_model *config = model->config;
 		if (!is_shown(model))
 			continue;
-		json_array_append_new(running, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "model", model->id,
-							 "state", md_engine_state_name(md_engine_state(model->engine)),
-							 "cmd", config->cmd, "proxy", config->proxy, "ttl",
-							 (json_int_t)(config->ttl_ns / 1000000000u), "name",
-							 config->name, "description", config->description));
+		json_t *made = json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "model", model->id, "state",
+					 md_engine_state_name(md_model_state(model)), "cmd", config->cmd, "proxy",
+					 config->proxy, "ttl", (json_int_t)(config->ttl_ns / 1000000000u), "name",
+					 config->name, "description", config->description);
+		if (model->base)
+			json_object_set_new(made, "parent", json_string(model->base->id));
+		json_array_append_new(running, made);
 	}
 	md_reply_json(exchange, 200, json_pack("{s:o}", "running", running));
 }

@@ -46,7 +46,7 @@ static void begin_reading(struct md_reload *reload);
 
 static bool is_used(const struct md_worker *worker, const struct md_worker_config *config)
 {
-	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
+	for (const struct md_model *model = NULL; (model = md_models_each(worker, model));)
 		if (model->from == config || model->made_from == config)
 			return true;
 	return worker->config == config;
@@ -76,8 +76,7 @@ void md_reload_look(struct md_reload *reload)
 struct plan {
 	struct md_worker *worker;
 	const struct md_worker_config *config;
-	struct md_model **models; /* the ones that there will be */
-	uint32_t done;            /* of models, those that the scheduler knows of */
+	struct md_model **models; /* the ones that there will be; NULL: the scheduler does not know of it yet */
 };
 
 static struct md_model *find_current(const struct md_worker *worker, const char *id)
@@ -90,8 +89,10 @@ static enum md_status prepare_model(struct plan *plan, uint32_t index, const str
 				    struct md_error *err)
 {
 	struct md_model *model = find_current(plan->worker, plan->config->models[index].id);
-	if (!model || !md_models_same_engine(model, plan->config, index))
-		return md_models_add(plan->worker, plan->config, index, url, &plan->models[index], err);
+	uint32_t engine = plan->config->models[index].base;
+	struct md_model *base = engine == MD_CONFIG_NONE ? NULL : plan->models[engine];
+	if (!model || !md_models_same_engine(model, plan->config, index, base))
+		return md_models_add(plan->worker, plan->config, index, url, base, &plan->models[index], err);
 	plan->models[index] = model;
 	return md_models_promise(model, plan->config, index, err);
 }
@@ -107,12 +108,12 @@ static void take_back(struct plan *plan, size_t model_count)
 	struct md_worker *worker = plan->worker;
 	struct md_error ignored;
 	md_tenants_tell(worker, worker->config, &ignored);
-	for (uint32_t i = 0; i < plan->done; i++)
-		if (plan->models[i] < &worker->models[model_count])
+	for (uint32_t i = 0; plan->models && i < plan->config->model_count; i++)
+		if (plan->models[i] && plan->models[i] < &worker->models[model_count])
 			md_models_promise(plan->models[i], worker->config, index_in(worker->config, plan->models[i]),
 					  &ignored);
 	md_model_rules_tell(worker, worker->config, worker->current, &ignored);
-	for (size_t i = model_count; i < worker->model_count; i++) {
+	for (size_t i = worker->model_count; i-- > model_count;) { /* adapters before their bases */
 		struct md_model *model = &worker->models[i];
 		md_models_free(model);
 		model->retired = model->gone = true;
@@ -128,10 +129,10 @@ static enum md_status prepare(struct plan *plan, const struct md_engine_url *url
 	plan->models = calloc(plan->config->model_count + 1, sizeof(*plan->models));
 	if (!plan->models && status == MD_OK)
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the models of the configuration");
-	while (status == MD_OK && plan->done < plan->config->model_count) {
-		status = prepare_model(plan, plan->done, &urls[plan->done], err);
-		plan->done += status == MD_OK;
-	}
+	for (int adapters = 0; adapters < 2; adapters++) /* which need their bases */
+		for (uint32_t i = 0; status == MD_OK && i < plan->config->model_count; i++)
+			if ((plan->config->models[i].base != MD_CONFIG_NONE) == adapters)
+				status = prepare_model(plan, i, &urls[i], err);
 	if (status == MD_OK)
 		status = md_model_rules_tell(plan->worker, plan->config, plan->models, err);
 	if (status != MD_OK)
@@ -161,7 +162,7 @@ static void inherit(struct md_model *model, const struct md_model *old)
  */
 static void replace_earlier(struct md_worker *worker, struct md_model *model)
 {
-	for (struct md_model *old = NULL; (old = md_models_next(worker, old)) && old < model;)
+	for (struct md_model *old = NULL; (old = md_models_each(worker, old)) && old < model;)
 		if (!old->successor && !strcmp(old->id, model->id)) {
 			if (old->retired)
 				inherit(model, old);
@@ -178,7 +179,8 @@ static bool same_model(const struct md_model *model, const struct md_config_mode
 		    old->own.slo_ns == new->own.slo_ns && old->own.priority == new->own.priority &&
 		    old->own.max_queue == new->own.max_queue && old->own.max_wait_ns == new->own.max_wait_ns &&
 		    old->own.deadline_ns == new->own.deadline_ns && old->own.pin == new->own.pin &&
-		    !old->own.min_replicas == !new->own.min_replicas;
+		    !old->own.min_replicas == !new->own.min_replicas &&
+		    old->own.adapter_slots == new->own.adapter_slots;
 	for (uint32_t i = 0; same && i < new->aliases.count; i++)
 		same = !strcmp(old->aliases.items[i], new->aliases.items[i]);
 	return same;

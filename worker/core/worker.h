@@ -10,6 +10,7 @@
 #include "worker/accounting/usage.h"
 #include "worker/accounting/usage_scan.h"
 #include "worker/config/config.h"
+#include "worker/core/adapter.h"
 #include "worker/core/engine_log.h"
 #include "worker/core/event_border.h"
 #include "worker/core/gpus.h"
@@ -26,7 +27,7 @@
 /*
  * Who owns what
  *   worker     the loop, the scheduler, models and requests; all of it is used by one thread
- *   model      an engine and its function in the scheduler
+ *   model      an engine and its function in the scheduler; or an adapter, whose engine is that of its base
  *   job        a request of a client (exchange), numbered; WAITING until the scheduler runs it, GRANTED until its
  *              engine is ready, RUNNING while the engine answers (call)
  * The scheduler decides: what happens goes to it as events, in a queue, so that no step begins within another one; what
@@ -47,13 +48,15 @@ struct md_worker_job {
 	char *body;                 /* NULL: the exchange's */
 	size_t body_size;
 	struct event *broken; /* set when the connection to the engine has ended: whether it lives is not known yet */
-	char why[160];        /* it broke */
+	char why[320];        /* it broke */
 	bool until_close;     /* the end of that connection is that of the answer */
 	bool all_came;        /* it has ended so, and if the engine lives on, the answer is whole */
 	struct event *unseen; /* of an answer that is not streamed: when its first token is assumed; NULL: at its end */
 	struct event *loading; /* says now and then that its model is being loaded; NULL: nothing is said */
 	bool left;             /* its client, and is counted so */
 	bool failed;           /* the same of its engine */
+	bool doubted;          /* its engine does not know its adapter, as it seems: it is asked, and then once more */
+	bool asked_twice;      /* that was so, and its engine has it */
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
@@ -87,9 +90,9 @@ struct md_model {
 	const struct md_worker_config *from;      /* what it is served by: config and id are in there */
 	const struct md_config_model *config;
 	const char *id;
-	char host[256], prefix[256]; /* of the engine's URL */
-	char swap_name[49];          /* medusa-swap takes 48 characters */
-	char **argv;                 /* of the engine, as it is started */
+	char host_name[256], prefix[256]; /* of the engine's URL */
+	char swap_name[49];               /* medusa-swap takes 48 characters */
+	char **argv;                      /* of the engine, as it is started */
 	const char **environment;
 	const char **fork_environment; /* NULL: no template forks it */
 	char *artifact;                /* MEDUSA_ARTIFACT=..., of engines that are forked; NULL: none */
@@ -97,14 +100,19 @@ struct md_model {
 	pid_t recorded;                /* there is a record of this process; 0: none */
 	bool adopting;                 /* an earlier daemon has started its engine, which is being checked */
 	char mark[80];                 /* MEDUSA_WORKER_ENGINE=..., of its engine alone */
-	struct md_engine *engine;
+	struct md_engine *engine;      /* of an adapter: that of its base */
+	struct md_model *base;         /* NULL: it is no adapter */
+	struct md_adapter adapter;
+	struct md_adapter_host host;
+	uint32_t backbone; /* of the scheduler, which its engine is; MEDUSA_SCHED_NONE: its engine takes no adapters */
+	struct medusa_sched_backbone told_backbone;
 	struct md_engine_settings settings;
 	struct md_log_file *log;
 	uint32_t function;                  /* of the scheduler */
 	uint32_t gpu;                       /* where its engine is, or was last: that of its process */
 	uint32_t concurrency, unfinished;   /* requests: at most, and that have not ended */
 	unsigned connect_s, answer_s;       /* see md_http_call_send */
-	uint64_t weight_bytes;              /* as the scheduler knows them */
+	uint64_t weight_bytes;              /* as the scheduler knows them, or as those of its backbone */
 	bool retired;                       /* the configuration does not have it any more: what it has may end */
 	bool gone;                          /* the scheduler knows that */
 	bool unwanted;                      /* a user has unloaded it: it stays so until somebody asks for it */
@@ -138,6 +146,12 @@ struct md_model {
 	char last_failure[256];
 };
 
+/* The model that has the engine. */
+static inline struct md_model *md_model_with_engine(struct md_model *model)
+{
+	return model->base ? model->base : model;
+}
+
 #define MD_WORKER_MODELS_MAX 20000u /* in the life of the daemon: a model whose command changes counts anew */
 #define MD_WORKER_GPU_BYTES (UINT64_C(1) << 40) /* of a GPU whose memory nobody has stated */
 
@@ -148,9 +162,11 @@ struct md_worker {
 	struct md_engine_processes *processes;
 	const char *directory; /* for what engines print */
 	struct md_log_writer *log_writer;
-	struct md_model *models;   /* by the scheduler's numbers; those without an engine have ended */
-	size_t model_count;        /* with those that have ended */
-	struct md_model **current; /* by their indexes in config */
+	struct md_model *models;     /* by the scheduler's numbers; those without an engine have ended */
+	size_t model_count;          /* with those that have ended */
+	struct md_model **current;   /* by their indexes in config */
+	struct md_model **backbones; /* by the scheduler's numbers */
+	size_t backbone_count, backbone_room;
 	char *swap_command, *restore_command;
 	struct md_worker_pool pool;
 	struct md_gpus *gpus;
@@ -214,23 +230,29 @@ struct md_worker_job **md_job_list(const struct md_worker *worker,
 void md_job_end_all(struct md_worker *worker);     /* the daemon ends: they are freed, and nobody is told */
 void md_job_forward(struct md_worker_job *job);    /* its engine is ready */
 /*
- * Its engine has failed. True: nothing was sent, and it waits for what the scheduler makes of its batch; false: it has
- * ended, and the scheduler will learn of that.
+ * The engine of `by`, or the adapter that it is, has failed. True: nothing was sent, and it waits for what the scheduler makes of its
+ * batch; false: it has ended, and the scheduler will learn of that.
  */
-bool md_job_return(struct md_worker_job *job);
+bool md_job_return(struct md_worker_job *job, const struct md_model *by);
+void md_job_doubts_end(
+    struct md_model *model); /* it is known which adapters its engine has: doubted jobs are sent again */
 
 /* ---- model_list.c ---- */
 
 enum md_status md_models_create(struct md_worker *worker, struct md_error *err);
 void md_models_destroy(struct md_worker *worker);
-/* The one after it (NULL: the first) of those that have not ended, retired ones included; NULL: none. */
+/* The one after it (NULL: the first) of all that have not ended, adapters and retired ones included; NULL: none. */
+struct md_model *md_models_each(const struct md_worker *worker, const struct md_model *model);
+/* The same of those with an engine of their own. */
 struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model);
-/* Adds the model of this index. On failure the last one of worker->models may be half made. */
+/* Adds the model of this index; base: of an adapter. On failure the last one of worker->models may be half made. */
 enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
-			     const struct md_engine_url *url, struct md_model **added, struct md_error *err);
+			     const struct md_engine_url *url, struct md_model *base, struct md_model **added,
+			     struct md_error *err);
 void md_models_free(struct md_model *model); /* it has ended */
-/* Whether its engine need not be another one for the model of this index. */
-bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index);
+/* Whether its engine, or with this base its adapter, need not be another one for the model of this index. */
+bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index,
+			   const struct md_model *base);
 /* Tells the scheduler what is promised in that configuration; then md_models_change makes it the model's own. */
 enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
 				 struct md_error *err);
@@ -300,7 +322,13 @@ struct md_model *md_model_newest(struct md_model *model);
 void md_model_retire(struct md_model *model, struct md_model *successor);
 void md_model_look(struct md_worker *worker); /* at retired ones: time has passed */
 
-extern const struct md_engine_events md_model_events; /* the context is the model */
+/* What it is in: an adapter is stopped where its engine has nothing of it, and starting while it is loaded. */
+enum md_engine_state md_model_state(const struct md_model *model);
+uint32_t md_model_all_unfinished(const struct md_model *model); /* requests of it and of its adapters */
+void md_model_forward_granted(struct md_model *model);          /* as far as they can be sent */
+void md_model_return_jobs(struct md_model *model);              /* its engine, or the adapter that it is, has failed */
+void md_model_leave(struct md_model *model);                    /* its engine is swapped out */
+extern const struct md_engine_events md_model_events;           /* the context is the model */
 void md_model_load(struct md_model *model, uint32_t gpu, uint64_t transfer);
 /* The same ahead of requests, which a model that a user has unloaded only pretends. */
 void md_model_preload(struct md_model *model, uint32_t gpu, uint64_t transfer);

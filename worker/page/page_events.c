@@ -39,11 +39,10 @@ static json_t *model_status(const struct md_worker *worker)
 		json_t *aliases = json_array();
 		for (uint32_t a = 0; a < model->config->aliases.count; a++)
 			json_array_append_new(aliases, json_string(model->config->aliases.items[a]));
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:o}", "id", model->id, "name",
-						model->config->name, "description", model->config->description, "state",
-						md_engine_state_name(md_engine_state(model->engine)), "unlisted",
-						model->config->unlisted, "peerID", "", "aliases", aliases));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:o}", "id", model->id, "name",
+						      model->config->name, "description", model->config->description,
+						      "state", md_engine_state_name(md_model_state(model)), "unlisted",
+						      model->config->unlisted, "peerID", "", "aliases", aliases));
 	}
 	return list;
 }

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads adapters into their engines and unloads them, one call for each adapter at a time. */
+#include "worker/core/adapter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/plain.h"
+#include "worker/accounting/account.h"
+#include "worker/core/adapter_words.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "medusa-worker"
+#include "base/log.h"
+
+#define ANSWER_MAX (1u << 20) /* bytes of an engine's answer that are read */
+#define BROKEN_NS UINT64_C(250000000)
+#define UNLOAD_S 60u
+#define LIST_S 30u
+
+static void pump(struct md_model *model);
+
+static void pump_soon(struct md_model *model)
+{
+	if (model->host.pump) /* else it has had no adapters */
+		event_active(model->host.pump, EV_TIMEOUT, 0);
+}
+
+static void on_pump(evutil_socket_t fd, short what, void *context)
+{
+	struct md_model *model = context;
+	uint64_t now = md_clock_ns(), until = model->host.rests_until;
+	(void)fd, (void)what;
+	if (now < until) {
+		struct timeval wait = {.tv_usec = (suseconds_t)((until - now) / 1000) + 1};
+		event_add(model->host.pump, &wait);
+		return;
+	}
+	pump(model);
+}
+
+/* A connection to the engine broke. If the engine has ended, that is seen soon, and nothing else need be known. */
+static void rest(struct md_model *model)
+{
+	model->host.unsure = true;
+	model->host.rests_until = md_clock_ns() + BROKEN_NS;
+}
+
+static void tell(struct md_model *adapter, enum medusa_sched_event_type type)
+{
+	struct medusa_sched_event event = {.type = type,
+					   .transfer = adapter->adapter.transfer,
+					   .function = adapter->function,
+					   .gpu = adapter->base->gpu,
+					   .artifact = MEDUSA_SCHED_CLASS_WEIGHTS};
+	adapter->adapter.transfer = 0;
+	md_decisions_post(adapter->worker, event);
+}
+
+/* ---- a load has ended ---- */
+
+static void is_loaded(struct md_model *adapter)
+{
+	struct md_adapter *own = &adapter->adapter;
+	own->has = true;
+	own->refused = false;
+	if (own->began) {
+		uint64_t took = md_clock_ns() - own->began;
+		md_metrics_note(&md_model_newest(adapter)->loads, took);
+		md_learned_note(adapter, MD_LEARNED_START, took);
+		md_account_load(adapter);
+		md_info("adapter %s: loaded by the engine of model %s", adapter->id, adapter->base->id);
+	}
+	own->began = 0;
+	md_model_keep_ready(adapter);
+	if (own->transfer)
+		tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_DONE);
+	md_model_forward_granted(adapter);
+}
+
+/* Requests for the adapter are tried again or end; those of the engine's other functions are not touched. */
+static void has_failed(struct md_model *adapter)
+{
+	struct md_adapter *own = &adapter->adapter;
+	own->wanted = own->refused = own->pretended = false;
+	own->began = 0;
+	md_plain_copy(adapter->last_failure, sizeof(adapter->last_failure), own->why);
+	md_model_newest(adapter)->failures++;
+	md_warn("adapter %s of model %s: the engine %s (its output: %s)", adapter->id, adapter->base->id,
+		adapter->last_failure, md_log_file_path(adapter->log));
+	md_model_keep_failed(adapter);
+	adapter->fails = true;
+	md_model_return_jobs(adapter);
+	adapter->fails = false;
+	if (own->transfer)
+		tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
+	else
+		tell(adapter, MEDUSA_SCHED_EVENT_FUNCTION_FAILED);
+}
+
+/* ---- calls ---- */
+
+static void keep_answer(struct md_buf *answer, const char *bytes, size_t size)
+{
+	if (answer->size + size <= ANSWER_MAX)
+		md_buf_put(answer, bytes, size);
+}
+
+static struct md_http_call *call_engine(struct md_model *model, const char *method, const char *path, const char *body,
+					unsigned answer_s, const struct md_http_call_events *events, void *context)
+{
+	char target[sizeof(model->prefix) + 64];
+	snprintf(target, sizeof(target), "%s%s", model->prefix, path);
+	struct md_http_call *call =
+	    md_http_call_begin(model->worker->base, &model->settings.address, method, target, events, context);
+	if (!call)
+		return NULL;
+	md_http_call_header(call, "Host", model->settings.host);
+	md_http_call_header(call, "Accept-Encoding", "identity");
+	if (body)
+		md_http_call_header(call, "Content-Type", "application/json");
+	md_http_call_send(call, body ? body : "", body ? strlen(body) : 0, model->connect_s, answer_s);
+	return call;
+}
+
+static void on_head(void *context, const struct md_http_head *head)
+{
+	struct md_model *adapter = context;
+	adapter->adapter.status = head->status;
+}
+
+static void on_body(void *context, const char *bytes, size_t size)
+{
+	struct md_model *adapter = context;
+	keep_answer(&adapter->adapter.answer, bytes, size);
+}
+
+static void load_ended(struct md_model *adapter)
+{
+	struct md_adapter *own = &adapter->adapter;
+	if (own->status / 100 == 2) {
+		is_loaded(adapter);
+		return;
+	}
+	/* the engine may have it: it says so by refusing it, or a load that took too long has ended after all */
+	own->refused = true;
+	adapter->base->host.unsure |= own->status == 400;
+	if (!adapter->base->host.unsure)
+		has_failed(adapter);
+}
+
+static void unload_ended(struct md_model *adapter)
+{
+	struct md_adapter *own = &adapter->adapter;
+	if (own->status / 100 == 2 || own->status == 404) {
+		own->has = own->other = false;
+		md_info("adapter %s: unloaded by the engine of model %s", adapter->id, adapter->base->id);
+		return;
+	}
+	if (!own->status)
+		return; /* the engine's list will say it */
+	md_warn("adapter %s of model %s: its engine does not unload it: %s; it counts as unloaded", adapter->id,
+		adapter->base->id, own->why);
+	own->has = own->other = false;
+}
+
+/* why: the engine was not reached, or broke off; NULL: it has answered. */
+static void ended(struct md_model *adapter, const char *why)
+{
+	struct md_adapter *own = &adapter->adapter;
+	bool loading = own->loading;
+	own->call = NULL;
+	if (why) {
+		own->status = 0;
+		rest(adapter->base);
+	}
+	md_adapter_words(loading ? "did not load the adapter" : "did not unload the adapter", own->status, &own->answer,
+			 why, own->why, sizeof(own->why));
+	md_buf_finish(&own->answer);
+	if (loading)
+		load_ended(adapter);
+	else
+		unload_ended(adapter);
+	pump_soon(adapter->base);
+	md_unload_look(adapter->worker);
+	event_active(adapter->worker->look, EV_TIMEOUT, 0); /* it may be retired */
+}
+
+static void on_end(void *context)
+{
+	ended(context, NULL);
+}
+
+static void on_failed(void *context, const char *why)
+{
+	ended(context, why);
+}
+
+static const struct md_http_call_events calling = {
+    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+
+static void begin_call(struct md_model *adapter, bool loading)
+{
+	struct md_adapter *own = &adapter->adapter;
+	const struct md_config_model *config = adapter->config;
+	char *body = md_adapter_order(config->use_model_name, loading ? config->path : NULL);
+	own->loading = loading;
+	own->status = 0;
+	md_buf_init(&own->answer);
+	if (loading) {
+		own->began = md_clock_ns();
+		md_model_newest(adapter)->starts++;
+	}
+	if (body)
+		own->call = call_engine(
+		    adapter->base, "POST", loading ? "/v1/load_lora_adapter" : "/v1/unload_lora_adapter", body,
+		    loading ? (unsigned)(config->health_ns / 1000000000u) : UNLOAD_S, &calling, adapter);
+	free(body);
+	if (own->call)
+		return;
+	snprintf(own->why, sizeof(own->why), "was not asked for the adapter: out of memory for the order");
+	if (loading)
+		has_failed(adapter);
+}
+
+/* ---- the engine's list ---- */
+
+/* The engine has lost it, by a restart of its own for example: it is loaded anew for those that want it. */
+static void is_lost(struct md_model *adapter)
+{
+	snprintf(adapter->adapter.why, sizeof(adapter->adapter.why), "had lost the adapter");
+	has_failed(adapter);
+}
+
+static void settle(struct md_model *adapter, enum md_adapter_listed listed)
+{
+	struct md_adapter *own = &adapter->adapter;
+	bool had = own->has;
+	own->has = listed == MD_ADAPTER_LISTED;
+	own->other = listed == MD_ADAPTER_OTHER;
+	if (own->call)
+		return;
+	if (own->refused && own->has)
+		is_loaded(adapter);
+	else if (own->refused && !own->other)
+		has_failed(adapter);
+	else if (had && !own->has && own->wanted)
+		is_lost(adapter);
+	own->refused = false;
+}
+
+static void settle_all(struct md_model *model, const char *answer, size_t size)
+{
+	for (struct md_model *adapter = model->host.first, *next; adapter; adapter = next) {
+		next = adapter->adapter.next;
+		settle(adapter, md_adapter_find(answer, size, adapter->config->use_model_name, adapter->config->path));
+	}
+}
+
+/* The scheduler learns what an engine has that it does not know of: there it stays, or it is sent away. */
+static void tell_found(struct md_model *model)
+{
+	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next) {
+		struct md_adapter *own = &adapter->adapter;
+		if (!own->has || own->call)
+			continue;
+		if (own->wanted && own->transfer) {
+			is_loaded(adapter);
+		} else if (!own->wanted && !adapter->gone) {
+			own->wanted = true;
+			tell(adapter, MEDUSA_SCHED_EVENT_RESIDENT);
+		} else if (own->wanted) {
+			md_model_forward_granted(adapter);
+		}
+	}
+}
+
+static void list_ended(struct md_model *model, const char *why)
+{
+	struct md_adapter_host *host = &model->host;
+	bool known = !why && host->status / 100 == 2;
+	host->list = NULL;
+	host->unsure = false;
+	if (!known)
+		md_warn("model %s: its engine does not say which adapters it has (%s), so it counts as having none",
+			model->id, why ? why : "GET /v1/models failed");
+	settle_all(model, known ? (const char *)host->answer.data : "", known ? host->answer.size : 0);
+	md_buf_finish(&host->answer);
+	tell_found(model);
+	md_job_doubts_end(model);
+	pump_soon(model);
+}
+
+static void on_list_head(void *context, const struct md_http_head *head)
+{
+	struct md_model *model = context;
+	model->host.status = head->status;
+}
+
+static void on_list_body(void *context, const char *bytes, size_t size)
+{
+	struct md_model *model = context;
+	keep_answer(&model->host.answer, bytes, size);
+}
+
+static void on_list_end(void *context)
+{
+	list_ended(context, NULL);
+}
+
+static void on_list_failed(void *context, const char *why)
+{
+	list_ended(context, why);
+}
+
+static const struct md_http_call_events listing = {
+    .head = on_list_head, .body = on_list_body, .end = on_list_end, .failed = on_list_failed};
+
+static void begin_list(struct md_model *model)
+{
+	struct md_adapter_host *host = &model->host;
+	host->status = 0;
+	md_buf_init(&host->answer);
+	host->list = call_engine(model, "GET", "/v1/models", NULL, LIST_S, &listing, model);
+	if (!host->list)
+		list_ended(model, "out of memory for the question");
+}
+
+/* ---- one step after the other ---- */
+
+bool md_adapter_engine_is_busy(const struct md_model *model)
+{
+	bool busy = model->host.list != NULL;
+	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		busy |= adapter->adapter.call != NULL;
+	return busy;
+}
+
+static bool must_go(const struct md_adapter *own)
+{
+	return (own->has && !own->wanted) || own->other;
+}
+
+/* Whether the place and the memory of another one are not free yet, or its name, which one of an earlier configuration may have. */
+static bool waits_for_other(const struct md_model *adapter)
+{
+	for (const struct md_model *other = adapter->base->host.first; other; other = other->adapter.next) {
+		const struct md_adapter *own = &other->adapter;
+		bool same =
+		    (own->has || own->call) && !strcmp(other->config->use_model_name, adapter->config->use_model_name);
+		if (other != adapter && (must_go(own) || (own->call && !own->loading) || same))
+			return true;
+	}
+	return false;
+}
+
+static bool may_load(const struct md_model *adapter)
+{
+	const struct md_adapter *own = &adapter->adapter;
+	return own->wanted && !own->has && !own->other && !own->call && !own->pretended && !own->refused &&
+	       !waits_for_other(adapter);
+}
+
+/* An engine that is to leave is left alone from now on; it goes when its last call has ended. */
+static bool leaves(struct md_model *model)
+{
+	struct md_adapter_host *host = &model->host;
+	if (!host->leaves || md_adapter_engine_is_busy(model))
+		return host->leaves;
+	host->leaves = false;
+	if (md_engine_state(model->engine) == MD_ENGINE_READY)
+		md_model_leave(model);
+	return true;
+}
+
+static void pump(struct md_model *model)
+{
+	struct md_adapter_host *host = &model->host;
+	if (leaves(model) || md_engine_state(model->engine) != MD_ENGINE_READY || model->adopting ||
+	    model->worker->ending || host->list)
+		return;
+	if (host->unsure) { /* asked when nothing changes meanwhile */
+		if (!md_adapter_engine_is_busy(model))
+			begin_list(model);
+		return;
+	}
+	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
+		struct md_adapter *own = &adapter->adapter;
+		if (!own->call && must_go(own))
+			begin_call(adapter, false);
+	}
+	for (struct md_model *adapter = host->first, *next; adapter; adapter = next) {
+		next = adapter->adapter.next;
+		if (may_load(adapter))
+			begin_call(adapter, true);
+	}
+}
+
+/* ---- what the scheduler decides ---- */
+
+void md_adapter_load(struct md_model *adapter, uint64_t transfer)
+{
+	struct md_adapter *own = &adapter->adapter;
+	own->wanted = true;
+	own->pretended = own->sent_away = false;
+	own->transfer = transfer;
+	if (md_adapter_is_ready(adapter))
+		is_loaded(adapter);
+	else
+		pump_soon(adapter->base);
+}
+
+void md_adapter_preload(struct md_model *adapter, uint64_t transfer)
+{
+	struct md_adapter *own = &adapter->adapter;
+	bool pretends = !own->has && (adapter->unwanted || adapter->base->pretended);
+	md_adapter_load(adapter, transfer);
+	if (!pretends)
+		return;
+	own->pretended = true;
+	tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_DONE);
+}
+
+void md_adapter_want(struct md_model *adapter)
+{
+	adapter->adapter.pretended = false;
+	pump_soon(adapter->base);
+}
+
+void md_adapter_unload(struct md_model *adapter, uint64_t transfer)
+{
+	struct md_adapter *own = &adapter->adapter;
+	own->wanted = own->pretended = own->refused = own->sent_away = false;
+	if (own->transfer)
+		tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
+	own->transfer = transfer;
+	if (transfer)
+		tell(adapter, MEDUSA_SCHED_EVENT_EVICTED);
+	pump_soon(adapter->base);
+	event_active(adapter->worker->look, EV_TIMEOUT, 0);
+}
+
+/* ---- what the engine does ---- */
+
+void md_adapter_engine_ready(struct md_model *model, bool unsure)
+{
+	model->host.unsure |= unsure;
+	model->host.leaves = false;
+	if (!model->host.unsure)
+		tell_found(model);
+	pump_soon(model);
+}
+
+static void cancel(struct md_http_call **call, struct md_buf *answer)
+{
+	if (*call)
+		md_buf_finish(answer);
+	md_http_call_cancel(*call);
+	*call = NULL;
+}
+
+void md_adapter_engine_gone(struct md_model *model, bool failed)
+{
+	struct md_adapter_host *host = &model->host;
+	cancel(&host->list, &host->answer);
+	host->unsure = host->leaves = false;
+	host->rests_until = 0;
+	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
+		struct md_adapter *own = &adapter->adapter;
+		cancel(&own->call, &own->answer);
+		own->has = own->other = own->refused = false;
+		own->began = 0;
+		if (failed)
+			memcpy(adapter->last_failure, model->last_failure, sizeof(adapter->last_failure));
+		if (own->transfer) {
+			own->wanted = false;
+			tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
+		}
+	}
+}
+
+void md_adapter_doubt(struct md_worker_job *job)
+{
+	struct md_model *model = job->model->base;
+	model->host.unsure = true;
+	pump_soon(model);
+}
+
+/* ---- what others ask ---- */
+
+bool md_adapter_is_ready(const struct md_model *adapter)
+{
+	const struct md_adapter *own = &adapter->adapter;
+	return own->has && own->wanted && !own->call && !adapter->base->host.unsure &&
+	       md_engine_state(adapter->base->engine) == MD_ENGINE_READY;
+}
+
+bool md_adapter_is_gone(const struct md_model *adapter)
+{
+	const struct md_adapter *own = &adapter->adapter;
+	return !own->call && !own->has && !own->other && (!own->wanted || own->pretended);
+}
+
+/* ---- beginning and end ---- */
+
+bool md_adapter_begin(struct md_model *adapter)
+{
+	struct md_model *model = adapter->base;
+	if (!model->host.pump)
+		model->host.pump = event_new(model->worker->base, -1, 0, on_pump, model);
+	if (!model->host.pump)
+		return false;
+	struct md_model **at = &model->host.first;
+	while (*at)
+		at = &(*at)->adapter.next;
+	*at = adapter;
+	return true;
+}
+
+void md_adapter_end(struct md_model *adapter)
+{
+	cancel(&adapter->adapter.call, &adapter->adapter.answer);
+	for (struct md_model **at = &adapter->base->host.first; *at; at = &(*at)->adapter.next)
+		if (*at == adapter) {
+			*at = adapter->adapter.next;
+			return;
+		}
+}
+
+void md_adapter_end_host(struct md_model *model)
+{
+	cancel(&model->host.list, &model->host.answer);
+	if (model->host.pump)
+		event_free(model->host.pump);
+	model->host.pump = NULL;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said to engines about adapters, and what they answer: JSON as vLLM has it. */
+#ifndef MD_WORKER_CORE_ADAPTER_WORDS_H
+#define MD_WORKER_CORE_ADAPTER_WORDS_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+enum md_adapter_listed { MD_ADAPTER_MISSING, MD_ADAPTER_LISTED, MD_ADAPTER_OTHER };
+
+/* Of an order to load it, or without a path to unload it; the caller frees it. NULL: out of memory. */
+char *md_adapter_order(const char *name, const char *path);
+/*
+ * Whether the answer to GET /v1/models has it; MD_ADAPTER_OTHER: by its name, another one. An engine that says no `root` is
+ * believed to have the right one.
+ */
+enum md_adapter_listed md_adapter_find(const char *answer, size_t size, const char *name, const char *path);
+/* "did not load the adapter: 404: no such file", in plain text. why: it was not reached; status 0: it has not answered. */
+void md_adapter_words(const char *what, unsigned status, const struct md_buf *answer, const char *why, char *out,
+		      size_t room);
+
+#endif
