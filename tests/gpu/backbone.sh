@@ -26,6 +26,7 @@ printf '%s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" "$(nvidia-smi -i
 "${engine[@]}" --check >"$work/alone.out" 2>"$work/alone.err"
 verdict "an engine alone" "$([ $? = 0 ] && echo 1)"
 medusa-backbone run --keep 2>"$work/broker.err" &
+broker=$!
 until grep -q ready: "$work/broker.err"; do sleep 0.05; done
 before=$(used)
 "${engine[@]}" --check --share q >"$work/fills.out" 2>"$work/fills.err"
@@ -46,7 +47,8 @@ for _ in $(seq 100); do
 	sleep 0.1
 done
 verdict "all $engines readers were there at one time" "$([ "${all_there:-0}" -gt 0 ] && echo 1)"
-medusa-backbone status
+status=$(medusa-backbone status)
+echo "$status"
 kill -KILL "${pids[1]}"
 wait "${pids[@]}" 2>/dev/null
 for at in $(seq 2 "$engines"); do
@@ -72,10 +74,20 @@ ask sum
 verdict "a reader sees what was committed, and its hash ($(sed -n 2,3p "$work/second.out" | tr '\n' ' '))" "$([ "$(sed -n 2,3p "$work/second.out" | tr '\n' ' ')" = "read ok sum 42 " ] && echo 1)"
 verdict "a write of the reader is refused ($(sed -n 4p "$work/second.out"))" "$(sed -n 4p "$work/second.out" | grep -q 'set CUDA_ERROR' && echo 1)"
 verdict "the other one sees no change ($answered)" "$([ "$answered" = "sum 42" ] && echo 1)"
+kill -KILL "$broker"
+wait "$broker" 2>/dev/null
+medusa-backbone run --keep 2>"$work/later.err" &
+until grep -q ready: "$work/later.err"; do sleep 0.05; done
+printf 'share t v 67108864 0 1\nsum\n' | "$subject" >"$work/later.out" 2>&1
+verdict "a new broker has what the process has ($(sed -n 2,3p "$work/later.out" | tr '\n' ' '))" "$([ "$(sed -n 2,3p "$work/later.out" | tr '\n' ' ')" = "read ok sum 42 " ] && echo 1)"
+if python3 -c 'import torch' 2>/dev/null; then
+	PYTHONPATH=models/torch python3 tests/gpu/torch_share.py
+	verdict "PyTorch: models that share their parameters" "$([ $? = 0 ] && echo 1)"
+fi
 exec {second_in}>&-
 exec {first_in}>&-
 printf '\n| | |\n|---|---|\n'
-printf '| weights | %s |\n' "$(medusa-backbone status | sed -n 's/^q: [a-z]*, \([0-9.]* MB\).*/\1/p')"
+printf '| weights | %s |\n' "$(printf '%s\n' "$status" | sed -n 's/^q: [a-z]*, \([0-9.]* MB\).*/\1/p')"
 printf '| MiB in use before; with the weights alone; with %s engines | %s; %s; %s |\n' "$engines" "$before" "$kept" "$together"
 printf '| ms until the weights are there, from the start of the process: alone; who fills; readers | %s; %s; %s |\n' "$(weights_ms "$work/alone.err")" \
 	"$(weights_ms "$work/fills.err")" "$(for at in $(seq "$engines"); do weights_ms "$work/$at.err"; done | tr '\n' ' ')"

@@ -6,7 +6,8 @@ import ctypes
 import os
 from typing import Any, Dict, List, Optional, Union
 
-from ._api import NOT_FOUND, Error
+from ._api import Error
+from ._client import Client
 
 _U64, _INT, _SIZE, _STRING = ctypes.c_uint64, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
 
@@ -38,31 +39,8 @@ _PROTOTYPES = {
     "medusa_swap_status": [_STRING, ctypes.POINTER(_Engine)],
     "medusa_swap_list": [_EACH, ctypes.c_void_p],
 }
-_loaded: List[ctypes.CDLL] = []
-
-
-def _library() -> ctypes.CDLL:
-    """The library that is preloaded; in other processes libmedusa.so.0."""
-    if not _loaded:
-        library = ctypes.CDLL(None)
-        if not hasattr(library, "medusa_swap_out"):
-            try:
-                library = ctypes.CDLL("libmedusa.so.0")
-            except OSError as error:
-                raise Error(NOT_FOUND, f"medusa.swap needs libmedusa.so.0, where the dynamic linker finds it: {error}") from error
-        for name, arguments in _PROTOTYPES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = _INT, arguments
-        library.medusa_reason.restype = _STRING
-        _loaded.append(library)
-    return _loaded[0]
-
-
-def _call(function: str, *arguments: Any) -> None:
-    library = _library()
-    code = getattr(library, function)(*arguments)
-    if code:
-        raise Error(code, (library.medusa_reason() or b"").decode(errors="replace") or f"error {code}")
+_client = Client("medusa.swap", _PROTOTYPES)
+_call = _client.call
 
 
 def _name(name: Optional[str]) -> Optional[bytes]:

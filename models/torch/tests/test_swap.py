@@ -115,7 +115,7 @@ class WithoutAnything(unittest.TestCase):
             self.assertFalse(swap.managed())
 
     def test_no_library(self):
-        with mock.patch.object(swap, "_loaded", []), mock.patch("ctypes.CDLL", side_effect=[object(), OSError("none")]):
+        with mock.patch.object(swap._client, "_loaded", None), mock.patch("ctypes.CDLL", side_effect=[object(), OSError("none")]):
             with self.assertRaisesRegex(_api.Error, "medusa.swap needs libmedusa.so.0"):
                 swap.out("x")
 

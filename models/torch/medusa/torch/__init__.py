@@ -19,6 +19,7 @@ from .bindings import Constant, Input, Output, Scratch, State
 from .discard import discardable
 from .graphs import Graphs
 from .kv import KV, kv_capacity
+from .shared import Shared, share
 from . import plain as _plain  # makes what is logged plain
 from .steps import Step
 
@@ -29,12 +30,14 @@ __all__ = [
     "KV",
     "Output",
     "Scratch",
+    "Shared",
     "State",
     "Step",
     "discardable",
     "kv_capacity",
     "memory_stats",
     "mode",
+    "share",
     "stage",
 ]
 
