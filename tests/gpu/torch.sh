@@ -128,6 +128,14 @@ scatter() {
 	try scatter-verify medusa-verify --nondeterministic 256 "$artifact" -- "${run[@]}"
 }
 
+# Adapters that did not exist at capture, in slots that restored graphs read.
+adapters() {
+	local run=("$python" tests/gpu/torch_adapters.py --expect-restored) artifact=$out/adapters.medusa
+	try adapters-live "${run[@]}" || return
+	CAPTURE="" try adapters-capture capture "$artifact" "" "${run[@]}" || return
+	try adapters-restore medusa-restore "$artifact" -- "${run[@]}"
+}
+
 # PyTorch's own graphs have no label: they run as ever, and the capture says by name that none can be restored.
 graph_trees() {
 	local run=("$python" tests/gpu/torch_graph_trees.py) artifact=$out/graph_trees.medusa
@@ -196,6 +204,7 @@ wanted batching && pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
 wanted eager && pool eager
 wanted scatter && pool scatter
+wanted adapters && pool adapters
 wanted graph_trees && pool graph_trees
 wanted serve && pool serve
 wanted cudnn && pool chain cudnn "" all torch_cudnn

@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
 
 from .. import _api
 from .._api import mode
+from .adapter_slots import AdapterSlots
 from .bindings import Constant, Input, Output, Scratch, State
 from .discard import discardable
 from .graphs import Graphs
@@ -24,6 +25,7 @@ from . import plain as _plain  # makes what is logged plain
 from .steps import Step
 
 __all__ = [
+    "AdapterSlots",
     "Constant",
     "Graphs",
     "Input",
