@@ -107,7 +107,8 @@ class Folders(unittest.TestCase):
                 (pair("up", 2, 7, 10, 1), {}, "layer up: lora_A has shape"), (pair("other", 2, 6, 10, 1), {}, "changes other, which is no layer"),
                 (pair("lm_head", 2, 6, 4, 1), {}, "changes lm_head, which is no layer"), ({key_a: good[key_a]}, {}, "layer up has lora_A alone"),
                 (broken, {}, "no finite number"), (good, {"use_dora": True}, "use_dora is True"), (good, {"bias": "all"}, "bias is 'all'"),
-                (good, {"modules_to_save": ["lm_head"]}, "modules_to_save"), (good, {"peft_type": "IA3"}, "only LORA is served"),
+                (good, {"modules_to_save": ["lm_head"]}, "modules_to_save"),
+                (good, {"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"), (good, {"use_next_idea": True}, "use_next_idea is True"), (good, {"peft_type": "IA3"}, "only LORA is served"),
                 (good, {"r": 5}, "states rank 5 for layer up"), ({"x.lora_magnitude_vector": torch.ones(3)}, {}, "neither lora_A nor lora_B"),
                 (good, {"lora_alpha": float("inf")}, "no finite number")):
             with self.assertRaisesRegex(ValueError, why):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -13,9 +14,14 @@ import torch
 _NOTHING = 0  # the slot of rows without an adapter: zeros
 
 Pair = Tuple[torch.Tensor, torch.Tensor, float]  # a [rank, inputs], b [outputs, rank], scale
-# What changes the result in a way that slots do not have, by its value in adapter_config.json that does not.
-_REFUSED = {"use_dora": False, "lora_bias": False, "bias": "none", "fan_in_fan_out": False, "modules_to_save": None, "use_qalora": False,
-            "alora_invocation_tokens": None, "target_parameters": None, "trainable_token_indices": None, "layer_replication": None}
+# Keys of adapter_config.json that change nothing here, or that are obeyed. Others, if they are set, may change what is computed.
+_KNOWN = {
+    "peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "target_modules", "exclude_modules", "layers_to_transform",
+    "layers_pattern", "bias", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "peft_version", "lora_dropout", "megatron_core", "megatron_config", "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+    "runtime_config", "qalora_group_size"
+}
+_INITIAL = (None, True, False, "gaussian", "eva", "orthogonal")  # others have changed the base model's weights, too
 
 
 class SlottedLinear(torch.nn.Module):
@@ -220,16 +226,19 @@ def _read_config(folder: str) -> Dict[str, Any]:
             raise ValueError(f"{path}: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise ValueError(f"{path}: peft_type is {config.get('peft_type') if isinstance(config, dict) else None!r}; only LORA is served")
-    for key, plain in _REFUSED.items():
-        if config.get(key, plain) not in (plain, None, False, []):
-            raise ValueError(f"{path}: {key} is {config[key]!r}, which slots do not have")
+    for key, value in config.items():
+        if key not in _KNOWN and value not in (None, False, [], {}, ""):
+            raise ValueError(f"{path}: {key} is {value!r}, which slots do not have: it may change what is computed")
+    if config.get("bias", "none") not in (None, "none"):
+        raise ValueError(f"{path}: bias is {config['bias']!r}; slots have none")
+    if config.get("init_lora_weights") not in _INITIAL:
+        raise ValueError(f"{path}: init_lora_weights is {config['init_lora_weights']!r}, which may change the base model's weights, too: let PEFT "
+                         "convert the adapter to a plain one (path_initial_model_for_weight_conversion)")
     return config
 
 
 def _scale(config: Dict[str, Any], layer: str, rank: int) -> float:
     """As PEFT finds alpha and rank of a layer: by the first pattern that matches the end of its name."""
-    import re
-
     def of(patterns: Any, default: Any) -> Any:
         for pattern, value in (patterns or {}).items():
             if re.match(rf"(.*\.)?({pattern})$", layer):
