@@ -25,26 +25,46 @@ Test(lora_adapter, reads_the_parts_that_are_there)
 {
 	struct adapter_files files;
 	files_begin(&files);
-	put_config(&files, CONFIG_OF(", \"rank_pattern\": {\"down_proj\": 5}"));
-	put_pair(&files, VALUE, GGUF_TENSOR_F32, 2, 32, 8);
-	put_pair(&files, DOWN, GGUF_TENSOR_F16, 5, 96, 32);
+	put_config(&files, CONFIG_OF(", \"rank_pattern\": {\"v_proj\": 5}"));
+	put_pair(&files, VALUE, GGUF_TENSOR_F32, 5, 32, 8);
+	put_pair(&files, DOWN, GGUF_TENSOR_F16, 2, 96, 32);
 	put_tensors(&files);
 	assert_loaded(&files, files.folder, &small_shape);
 	for (int i = 0; i < 2 * LORA_PROJECTIONS; i++)
 		cr_assert_eq(!files.adapter.parts[i].a,
 			     i != LORA_PROJECTIONS + LORA_VALUE && i != LORA_PROJECTIONS + LORA_DOWN, "part %d", i);
 	struct lora_part value = part_of(&files, 1, LORA_VALUE), down = part_of(&files, 1, LORA_DOWN);
-	cr_assert_eq(value.rank, 2);
-	cr_assert_eq(value.scale, 2.0f);
-	assert_elements(value.a, 2 * 32, 0);
-	assert_elements(value.b, 8 * 2, 7);
-	cr_assert_eq(down.rank, 5);
-	cr_assert_eq(down.scale, 0.8f);
-	assert_elements(down.a, 5 * 96, 0);
-	assert_elements(down.b, 32 * 5, 7);
-	cr_assert_eq(files.adapter.rank, 5);
+	cr_assert_eq(value.rank, 5);
+	cr_assert_eq(value.scale, 0.8f);
+	assert_elements(value.a, 5 * 32, 0);
+	assert_elements(value.b, 8 * 5, 7);
+	cr_assert_eq(down.rank, 2);
+	cr_assert_eq(down.scale, 2.0f);
+	assert_elements(down.a, 2 * 96, 0);
+	assert_elements(down.b, 32 * 2, 7);
+	cr_assert_eq(files.adapter.rank, 5, "the largest one");
 	cr_assert_eq(files.adapter.layers, 2);
-	cr_assert_eq(files.adapter.bytes, 2 * (2 * 40 + 5 * 128) + 2 * LORA_PROJECTIONS * sizeof(struct lora_part));
+	cr_assert_eq(files.adapter.bytes, 2 * (5 * 40 + 2 * 128) + 2 * LORA_PROJECTIONS * sizeof(struct lora_part));
+	files_end(&files);
+}
+
+/* Names stand in any order in a header, and need not stand in that of the bytes. */
+Test(lora_adapter, reads_tensors_in_any_order)
+{
+	struct adapter_files files;
+	files_begin(&files);
+	put_config(&files, CONFIG_OF());
+	for (size_t i = 0; i < 16 + 64; i++)
+		put_element(&files.data, GGUF_TENSOR_BF16, element(i));
+	put_weights(
+	    &files,
+	    "{\"" VALUE ".lora_A.weight\": {\"dtype\": \"BF16\", \"shape\": [2, 32], \"data_offsets\": [32, 160]}, "
+	    "\"__metadata__\": {\"format\": \"pt\"}, "
+	    "\"" VALUE ".lora_B.weight\": {\"data_offsets\": [0, 32], \"dtype\": \"BF16\", \"shape\": [8, 2]}}   ",
+	    files.data.data, files.data.size);
+	assert_loaded(&files, files.folder, &small_shape);
+	assert_elements(part_of(&files, 1, LORA_VALUE).a, 2 * 32, 16);
+	assert_elements(part_of(&files, 1, LORA_VALUE).b, 8 * 2, 0);
 	files_end(&files);
 }
 
@@ -124,6 +144,9 @@ Test(lora_adapter, finds_the_scale_of_a_module)
 	    "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": -8, \"target_modules\": "
 	    "[\"model.layers.1.self_attn.v_proj\"], \"layers_to_transform\": [3, 1], \"layers_pattern\": \"layers\"}",
 	    -4);
+	assert_scale("{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"v_proj\"], "
+		     "\"layers_to_transform\": 1, \"layers_pattern\": [\"layers\"]}",
+		     2);
 }
 
 /* As PEFT 0.18 writes it. */

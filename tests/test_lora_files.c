@@ -32,6 +32,10 @@ static const struct {
      MD_ERR_INVALID},
     {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": [1]}",
      "target_modules: a list of names, or a text", MD_ERR_INVALID},
+    {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q_proj\", \"\"]}",
+     "target_modules: a list of names, or a text", MD_ERR_INVALID},
+    {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": \"\"}",
+     "target_modules: a list of names, or a text", MD_ERR_INVALID},
     {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1e300, \"target_modules\": [\"q_proj\"]}",
      "model.layers.0.self_attn.q_proj: a scale of inf", MD_ERR_CORRUPT},
     {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1e-300, \"target_modules\": [\"q_proj\"]}",
@@ -170,6 +174,8 @@ static const struct {
      "begins at byte 9223372036854775551", MD_ERR_CORRUPT},
     {"{\"" A "\": {" RIGHT "}, \"" B "\": {\"dtype\": \"F32\", \"shape\": [16, 2], \"data_offsets\": [128, 256]}}",
      "tensors overlap", MD_ERR_CORRUPT},
+    {"{\"" A "\": {" RIGHT "}, \"" B "\": {\"dtype\": \"F32\", \"shape\": [0, 2], \"data_offsets\": [0, 0]}}",
+     "\"" B "\" has 0 x 2 elements", MD_ERR_MISMATCH},
     {"{\"" A "\": {" RIGHT "}, \"" B "\": {" RIGHT "}}", "tensors overlap", MD_ERR_CORRUPT},
 };
 
@@ -463,6 +469,26 @@ Test(lora_files, should_fail_tensors_of_gguf_files)
 	assert_gguf_refused("blk.0.attn_qkv.weight.lora_a", 2, 32, MD_ERR_UNSUPPORTED,
 			    "is none that this engine can apply");
 	assert_gguf_refused("blk.0.attn_q.lora_a", 2, 32, MD_ERR_UNSUPPORTED, "is none that this engine can apply");
+}
+
+Test(lora_files, should_fail_tensor_of_three_dimensions)
+{
+	struct adapter_files files;
+	struct md_buf values;
+	files_begin(&files);
+	put_gguf_metadata(&values);
+	put_gguf_text(&files.header, "blk.0.attn_q.weight.lora_a");
+	md_buf_put_u32(&files.header, 3);
+	for (size_t i = 0; i < 3; i++)
+		md_buf_put_u64(&files.header, i ? 2 : 32);
+	md_buf_put_u32(&files.header, GGUF_TENSOR_F32);
+	md_buf_put_u64(&files.header, 0);
+	files.tensors++;
+	put_gguf_tensor(&files, "blk.0.attn_q.weight.lora_b", GGUF_TENSOR_F32, 64, 2, 0);
+	put_gguf(&files, &values, 4);
+	assert_adapter_refused(&files, files.gguf_path, MD_ERR_CORRUPT, "\"blk.0.attn_q.weight.lora_a\" has rank 0");
+	md_buf_finish(&values);
+	files_end(&files);
 }
 
 /* A model instead of an adapter, and something else altogether. */
