@@ -262,6 +262,22 @@ Test(lora_adapter, moves_whole_rows)
 	files_end(&files);
 }
 
+/* No other part stands behind it: with more heads than there are, the sanitizer would see it. */
+Test(lora_adapter, moves_rows_of_the_last_part)
+{
+	struct llama_shape shape = small_shape;
+	struct adapter_files files;
+	shape.rope_interleaved = 1;
+	files_begin(&files);
+	put_config(&files, CONFIG_OF());
+	put_pair(&files, "base_model.model.model.layers.1.self_attn.k_proj", GGUF_TENSOR_F32, 2, 32, 8);
+	put_tensors(&files);
+	assert_loaded(&files, files.folder, &shape);
+	for (size_t row = 0; row < 8; row++)
+		assert_elements(part_of(&files, 1, LORA_KEY).b + row * 2, 2, 7 + (size_t)beside[row] * 2);
+	files_end(&files);
+}
+
 /* ---- GGUF --------------------------------------------------------------------------------------------------------- */
 
 Test(lora_adapter, reads_gguf_files_of_several_types)
