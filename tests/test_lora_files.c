@@ -497,7 +497,11 @@ Test(lora_files, should_fail_other_files)
 	struct adapter_files files;
 	files_begin(&files);
 	put_config(&files, CONFIG_OF());
-	assert_adapter_refused(&files, files.config_path, MD_ERR_CORRUPT, "not a GGUF file");
+	assert_adapter_refused(&files, files.config_path, MD_ERR_INVALID, "adapter_config.json: give the folder with ");
+	assert_adapter_refused(&files, files.weights_path, MD_ERR_INVALID,
+			       "adapter_model.safetensors: give the folder with ");
+	write_bytes(files.gguf_path, "{}{}{}{}{}{}{}{}{}{}{}{}", 24);
+	assert_adapter_refused(&files, files.gguf_path, MD_ERR_CORRUPT, "not a GGUF file");
 	write_bytes(files.gguf_path, "", 0);
 	assert_adapter_refused(&files, files.gguf_path, MD_ERR_INVALID, "an empty file");
 	files_end(&files);

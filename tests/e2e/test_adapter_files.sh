@@ -65,6 +65,10 @@ truncate -s -1 "$work/f32.gguf"
 check_adapter short "$work/f32.gguf" --recipe "$tiny"
 assert_exit short 1
 assert_contains "$work/short.err" "$work/f32.gguf: tensor \"blk.1.ffn_down.weight.lora_b\" at offset "
+code=0
+"$engine_binary" --recipe "$tiny" --check-adapter "$work/some" >/dev/full 2>"$work/full.err" || code=$?
+assert_exit full 1
+assert_contains "$work/full.err" "can't be written to stdout"
 check_adapter both "$work/f32" --recipe "$tiny" --prompt x
 assert_exit both 2
 assert_contains "$work/both.err" '--check-adapter reads an adapter alone'

@@ -96,6 +96,8 @@ enum md_status adapter_check(const char *path, const struct llama_shape *shape, 
 		print_projection(&adapter, projection);
 	if (status == MD_OK)
 		printf("rank %d, %zu bytes of host memory, content %s\n", adapter.rank, adapter.bytes, hash);
+	if (status == MD_OK && (fflush(stdout) != 0 || ferror(stdout)))
+		status = md_error_set(err, MD_ERR_OUTPUT, "what is in the adapter can't be written to stdout");
 	lora_adapter_finish(&adapter);
 	return status;
 }
