@@ -11,10 +11,10 @@ static const struct {
 	const char *config, *words;
 	enum md_status status;
 } configs[] = {
-    {"", "adapter_config.json: line 1: ", MD_ERR_CORRUPT},
+    {"", "adapter_config.json: line 1, byte 0: ", MD_ERR_CORRUPT},
     {"[]", "no JSON object", MD_ERR_CORRUPT},
     {"{\"r\": 1, \"r\": 2}", "duplicate object key", MD_ERR_CORRUPT},
-    {"{\n\n\"r\": 99999999999999999999}", "line 3: too big integer", MD_ERR_CORRUPT},
+    {"{\n\n\"r\": 99999999999999999999}", "line 3, byte 28: too big integer", MD_ERR_CORRUPT},
     {CONFIG_OF() "{}", "end of file expected", MD_ERR_CORRUPT},
     {"{}", "peft_type is not \"LORA\"", MD_ERR_UNSUPPORTED},
     {"{\"peft_type\": \"LOHA\"}", "peft_type is not \"LORA\"", MD_ERR_UNSUPPORTED},
@@ -130,7 +130,7 @@ static const struct {
 } headers[] = {
     {"", "does not begin with {", MD_ERR_CORRUPT},
     {" {}", "does not begin with {", MD_ERR_CORRUPT},
-    {"{", "the header, byte 1: ", MD_ERR_CORRUPT},
+    {"{", "the header: line 1, byte 1: ", MD_ERR_CORRUPT},
     {"{}", "256 bytes at the end of the file belong to no tensor", MD_ERR_CORRUPT},
     {"{} x", "end of file expected", MD_ERR_CORRUPT},
     {"{\"\xff\": 1}", "unable to decode byte 0xff", MD_ERR_CORRUPT},

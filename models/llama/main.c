@@ -561,8 +561,10 @@ int main(int argc, char **argv)
 {
 	struct md_error err = {0};
 	MD_AUTO_FREE struct program *p = calloc(1, sizeof(*p));
-	if (!p)
+	if (!p) {
+		fprintf(stderr, "llama-engine: out of memory for %zu bytes\n", sizeof(*p));
 		return 1;
+	}
 	p->report.started = md_clock_ns();
 	enum md_status status = llama_options_parse(&p->options, argc, argv, &err);
 	if (status == MD_OK && p->options.help) {

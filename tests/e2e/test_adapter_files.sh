@@ -43,6 +43,27 @@ for type in f32 f16 bf16; do
 done
 assert_equal 'contents of three types' 6 "$(cat "$work"/contents.* | sort -u | wc -l)"
 
+section 'no memory, and files that fail'
+for adapter in "$work/f32" "$work/f32.gguf"; do
+	check_adapter whole "$adapter" --recipe "$tiny"
+	for kind in memory file; do
+		failed=0
+		for n in $(seq 200); do
+			run inject env LD_PRELOAD="$MEDUSA_BUILD/tests/faults/inject.so" INJECT=$kind:$n INJECT_FROM=llama-engine,libjansson.so.4 INJECT_PROGRAM=llama-engine \
+				"$engine_binary" --recipe "$tiny" --check-adapter "$adapter"
+			grep -q '^inject: call' "$work/inject.err" || break
+			[ $code = 0 ] || failed=$((failed + 1))
+			checks=$((checks + 1))
+			case $code in
+			0) cmp -s "$work/whole.out" "$work/inject.out" || fail 'the same adapter' "another one ($kind $n)" ;;
+			1) grep -q '^llama-engine: ' "$work/inject.err" || fail 'a reason' "none ($kind $n)" ;;
+			*) fail 'the adapter, or a reason' "exit code $code ($kind $n); $(excerpt "$work/inject.err")" ;;
+			esac
+		done
+		assert_at_least "runs that were refused, $kind" 28 $failed
+	done
+done
+
 section 'no device is needed'
 LD_LIBRARY_PATH='' check_adapter bare "$work/f32" --recipe "$tiny"
 assert_exit bare 0

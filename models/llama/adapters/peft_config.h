@@ -3,13 +3,12 @@
 #ifndef LLAMA_PEFT_CONFIG_H
 #define LLAMA_PEFT_CONFIG_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
-#include "base/status.h"
+#include "models/llama/adapters/adapter_json.h"
 
 struct peft_config {
-	json_t *root;
+	struct adapter_json json;
 	int rank;
 	double alpha;
 	bool root_scale;                            /* use_rslora: alpha / sqrt(rank) */

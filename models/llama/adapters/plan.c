@@ -326,7 +326,7 @@ enum md_status lora_plan_read(const struct lora_plan *plan, const struct md_file
 				    max_bytes);
 	MD_AUTO_FREE uint16_t *head = malloc((size_t)shape->head_dim * LORA_MAX_RANK * sizeof(*head));
 	made.parts = calloc(parts, sizeof(*made.parts));
-	made.weights = malloc(weights);
+	made.weights = malloc(weights ? weights : 1);
 	struct reading reading = {plan, source, &made, made.weights, head};
 	enum md_status status =
 	    head && made.parts && made.weights

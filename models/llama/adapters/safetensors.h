@@ -3,9 +3,8 @@
 #ifndef LLAMA_SAFETENSORS_H
 #define LLAMA_SAFETENSORS_H
 
-#include <jansson.h>
-
 #include "base/file.h"
+#include "models/llama/adapters/adapter_json.h"
 #include "models/llama/gguf.h"
 
 #define SAFETENSORS_MOST_DIMENSIONS 4
@@ -19,7 +18,7 @@ struct safetensors_tensor {
 };
 
 struct safetensors {
-	json_t *header;
+	struct adapter_json header;
 	struct safetensors_tensor *tensors; /* in the order of their bytes */
 	size_t count;
 	uint64_t data_offset; /* of the first byte behind the header, in the file */
