@@ -77,7 +77,7 @@ enum md_status llama_graphs_set_rows(struct llama_engine *engine, struct md_erro
 		staging[row] = row;
 	MD_FORWARD(llama_engine_upload(engine, engine->slots.address, staging, bytes, err));
 	for (int row = 0; row < batch; row++)
-		staging[row] = row % (engine->lora.slots + 1) - 1;
+		staging[row] = (row + 1) % (engine->lora.slots + 1) - 1;
 	if (engine->lora.slots)
 		MD_FORWARD(llama_engine_upload(engine, engine->lora.adapters.address, staging, bytes, err));
 	memset(staging, 0, engine->block_table.bytes);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that wants a real GPU, in order of what stands on what; skipped by name where there is none.
 #
-# PARTS="nodes memory" picks parts: suites hash engine runtime nodes memory sequence identity inputs torch. A part prints one line a
+# PARTS="nodes memory" picks parts: suites hash engine lora runtime nodes memory sequence identity inputs torch. A part prints one line a
 # case, and a count as its last line; none stops another. OUT, a folder, gets the logs.
 #
 # A machine with a GPU need not be able to build. Where there is nvcc:
@@ -71,6 +71,19 @@ check_engine() {
 	try no-images medusa-restore "$out/noimages.medusa" -- "${tiny[@]}" --report "$out/noimages.json"
 }
 part engine && check_engine
+# Adapters: every row of logits against double precision, by graphs that knew none of them.
+check_lora() {
+	local tiny=("$build/models/llama/llama-engine" --recipe models/recipes/tiny.yaml --batches 1,2,4,8 --tokens 8 --lora-slots 3 --max-lora-rank 64)
+	local mixed=(--check --reference --adapter "$out/lora1" --adapter - --adapter "$out/lora64" --adapter "$out/lora8" --prompt a --prompt b --prompt c --prompt d)
+	for rank in 1 8 64; do
+		python3 tests/llama/make_adapter.py --model models/recipes/tiny.yaml --rank $rank --alpha $rank --seed $rank --std 0.1 --peft "$out/lora$rank"
+	done
+	try lora-live "${tiny[@]}" "${mixed[@]}"
+	try lora-capture medusa-capture -o "$out/lora.medusa" -- "${tiny[@]}"
+	try lora-restore medusa-restore "$out/lora.medusa" -- "${tiny[@]}" "${mixed[@]}" --report "$out/lora.json"
+	try lora-restored-all python3 -c "import json; r = json.load(open('$out/lora.json')); assert r['graphs_live'] == 0 and r['graphs_restored'] == 4, r['graphs']"
+}
+part lora && check_lora
 # Engines that nobody here wrote must run as before under capture, and their graphs must be in the trace.
 if part torch && python3 -c 'import torch' 2>/dev/null; then
 	try torch-untouched medusa-capture -o "$out/torch.medusa" --keep-traces --no-verify -- python3 tests/gpu/torch_graphs.py

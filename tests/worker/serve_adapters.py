@@ -270,9 +270,16 @@ for name in [*paths, "whole"]:
 until("nothing is left of it", lambda: e.metrics()["medusa_engine_lora_host_bytes"] == 0 and e.metrics()["medusa_engine_lora_slots_used"] == 0)
 check("the exit code", 0, e.stop())
 
+# ---- the device fails while an adapter comes into its slot ----
+e = serve("fails", *SLOTS, "--lora", f"one={paths['one']}", env={"HOSTCUDA_FAULT": "cuMemcpyHtoDAsync_v2:60:ILLEGAL_ADDRESS"})
+check("an answer that can't be given", 500, e.complete("Hello", model="one", max_tokens=100).status)
+check("the exit code of a failure", 1, e.process.wait(60))
+check("its reason", True, "cuMemcpyHtoDAsync" in e.stderr())
+
 # ---- the command line ----
 for options, why in ((["--lora-slots", "1", "--lora", "one"], "NAME=PATH is wanted"), (["--lora-slots", "1", "--lora", f"m={paths['one']}"], "is that of the base model"),
-                     (["--lora-slots", "1", "--lora", "x=/nowhere"], "/nowhere"), (["--lora", f"one={paths['one']}"], "--lora: an adapter needs a place")):
+                     (["--lora-slots", "1", "--lora", "x=/nowhere"], "/nowhere"),
+                     (["--lora-slots", "1", "--lora", f"x={paths['one']}", "--lora", f"x={paths['eight']}"], "the name is that of another adapter"), (["--lora", f"one={paths['one']}"], "--lora: an adapter needs a place")):
     try:
         serve("refused", *options).stop()
         check(f"{options} is refused", True, False)

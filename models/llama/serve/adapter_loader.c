@@ -68,25 +68,22 @@ static void *run(void *context)
 	for (struct adapter_job *job; (job = take_waiting(loader)); give_back(loader, job)) {
 		job->status = lora_adapter_load(&job->adapter, job->path, loader->shape, loader->max_rank,
 						loader->max_bytes, &job->err);
-		if (job->status != MD_OK)
-			job->adapter = (struct lora_adapter){0};
+		if (job->status == MD_OK)
+			continue;
+		job->adapter = (struct lora_adapter){0};
+		job->absent = access(job->path, F_OK) != 0;
 	}
 	return NULL;
 }
 
-enum md_status adapter_loader_start(struct adapter_loader *loader, struct md_error *err)
+enum md_status adapter_loader_init(struct adapter_loader *loader, struct md_error *err)
 {
-	int error;
 	pthread_mutex_init(&loader->lock, NULL);
 	pthread_cond_init(&loader->wake, NULL);
 	loader->waiting_end = &loader->waiting;
 	loader->done_end = &loader->done;
 	loader->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (loader->fd < 0)
-		return md_error_set(err, MD_ERR_IO, "eventfd: %s", strerror(errno));
-	error = md_thread_start(&loader->thread, run, loader);
-	loader->started = !error;
-	return error ? md_error_set(err, MD_ERR_IO, "--serve: a thread for adapters: %s", strerror(error)) : MD_OK;
+	return loader->fd >= 0 ? MD_OK : md_error_set(err, MD_ERR_IO, "eventfd: %s", strerror(errno));
 }
 
 static void destroy_all(struct adapter_job *job)
@@ -98,7 +95,7 @@ static void destroy_all(struct adapter_job *job)
 	}
 }
 
-void adapter_loader_stop(struct adapter_loader *loader)
+void adapter_loader_finish(struct adapter_loader *loader)
 {
 	pthread_mutex_lock(&loader->lock);
 	loader->stopped = true;
@@ -119,6 +116,13 @@ void adapter_loader_stop(struct adapter_loader *loader)
 
 void adapter_loader_submit(struct adapter_loader *loader, struct adapter_job *job)
 {
+	int error = loader->started ? 0 : md_thread_start(&loader->thread, run, loader);
+	loader->started = !error;
+	if (error) {
+		job->status = md_error_set(&job->err, MD_ERR_IO, "a thread for adapters: %s", strerror(error));
+		give_back(loader, job);
+		return;
+	}
 	pthread_mutex_lock(&loader->lock);
 	job->next = NULL;
 	*loader->waiting_end = job;

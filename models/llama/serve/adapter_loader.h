@@ -15,6 +15,7 @@ struct adapter_job {
 	bool again;        /* a name whose weights were forgotten */
 	bool in_place;
 	/* when it is done */
+	bool absent; /* there is nothing at the path */
 	enum md_status status;
 	struct md_error err;
 	struct lora_adapter adapter; /* the caller's, unless status is an error */
@@ -25,8 +26,8 @@ struct adapter_loader {
 	const struct llama_shape *shape; /* set before the first job */
 	int max_rank;
 	size_t max_bytes;
-	int fd; /* an eventfd: readable when jobs are done */
-	pthread_t thread;
+	int fd;           /* an eventfd: readable when jobs are done */
+	pthread_t thread; /* from the first job on */
 	bool started;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -35,9 +36,9 @@ struct adapter_loader {
 	bool stopped MD_GUARDED_BY(lock);
 };
 
-enum md_status adapter_loader_start(struct adapter_loader *loader, struct md_error *err);
-void adapter_loader_stop(
-    struct adapter_loader *loader); /* waits for the file that is being read; drops all other jobs */
+enum md_status adapter_loader_init(struct adapter_loader *loader, struct md_error *err);
+/* Waits for the file that is being read; all other jobs are dropped. */
+void adapter_loader_finish(struct adapter_loader *loader);
 
 struct adapter_job *adapter_job_create(const char *name, const char *path); /* NULL: out of memory */
 void adapter_job_destroy(struct adapter_job *job);                          /* NULL is fine */

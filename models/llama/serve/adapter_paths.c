@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "models/llama/serve/api_reply.h"
 #include "models/llama/serve/server_parts.h"
@@ -134,11 +133,6 @@ void adapters_post_unload(struct server *server, struct md_http_exchange *exchan
 
 /* ---- jobs that are done ---- */
 
-static bool is_absent(const struct adapter_job *job)
-{
-	return access(job->path, F_OK) != 0;
-}
-
 static void answer_load(struct server *server, struct adapter_job *job)
 {
 	struct server_adapters *adapters = &server->adapters;
@@ -155,8 +149,8 @@ static void answer_load(struct server *server, struct adapter_job *job)
 	else if (job->status == MD_OK)
 		say_done(exchange, job->name, "added");
 	else
-		refuse(exchange, is_absent(job) ? 404 : 400, is_absent(job) ? "NotFoundError" : "BadRequestError", "",
-		       "%s", job->err.message);
+		refuse(exchange, job->absent ? 404 : 400, job->absent ? "NotFoundError" : "BadRequestError", "", "%s",
+		       job->err.message);
 }
 
 bool adapters_read_again(struct server *server, const struct lora_name *name)

@@ -225,7 +225,7 @@ static void destroy(struct server *server)
 		event_base_free(server->base);
 	if (server->end_fd >= 0)
 		close(server->end_fd);
-	adapter_loader_stop(&server->adapters.loader);
+	adapter_loader_finish(&server->adapters.loader);
 	lora_store_finish(&server->adapters.store);
 	free(server);
 }
@@ -268,7 +268,7 @@ enum md_status server_start(const struct server_options *options, struct server 
 	server->end_fd = -1;
 	server->created = (uint64_t)time(NULL);
 	server->epoch = server->created - md_clock_ns() / 1000000000;
-	enum md_status status = adapter_loader_start(&server->adapters.loader, err);
+	enum md_status status = adapter_loader_init(&server->adapters.loader, err);
 	if (status == MD_OK)
 		status = open_loop(server, err);
 	if (status == MD_OK && (errno = md_thread_start(&server->thread, run, server)))
@@ -288,6 +288,8 @@ unsigned server_port(const struct server *server)
 enum md_status server_add_adapter(struct server *server, const char *name, const char *path,
 				  struct lora_adapter *adapter, struct md_error *err)
 {
+	if (lora_store_find(&server->adapters.store, name))
+		return md_error_set(err, MD_ERR_INVALID, "the name is that of another adapter");
 	return lora_store_put(&server->adapters.store, name, path, true, adapter, err);
 }
 
