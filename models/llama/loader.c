@@ -19,7 +19,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/guarded.h"
 #include "base/thread.h"
 
 #define PIECE_ELEMENTS (2u << 20) /* 4 MiB there: smaller copies are slower. A multiple of the quantized block of 32 */
@@ -42,9 +41,10 @@ struct load {
 	CUcontext context;
 	CUstream stream;
 	pthread_mutex_t lock;
-	size_t part MD_GUARDED_BY(lock);    /* of the next piece */
-	uint64_t first MD_GUARDED_BY(lock); /* element of the part with which it begins */
-	struct md_error error MD_GUARDED_BY(lock);
+	/* guarded by the lock; clang can't check members in C */
+	size_t part;    /* of the next piece */
+	uint64_t first; /* element of the part with which it begins */
+	struct md_error error;
 };
 
 struct worker {

@@ -4,9 +4,7 @@
 #define LLAMA_SERVE_ADAPTER_LOADER_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
-#include "base/guarded.h"
 #include "models/llama/adapters/adapter.h"
 
 struct adapter_job {
@@ -31,9 +29,10 @@ struct adapter_loader {
 	bool started;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct adapter_job *waiting MD_GUARDED_BY(lock), **waiting_end MD_GUARDED_BY(lock);
-	struct adapter_job *done MD_GUARDED_BY(lock), **done_end MD_GUARDED_BY(lock);
-	bool stopped MD_GUARDED_BY(lock);
+	/* guarded by the lock */
+	struct adapter_job *waiting, **waiting_end;
+	struct adapter_job *done, **done_end;
+	bool stopped;
 };
 
 enum md_status adapter_loader_init(struct adapter_loader *loader, struct md_error *err);
