@@ -308,6 +308,32 @@ Test(lora_adapter, reads_gguf_files_of_several_types)
 	files_end(&files);
 }
 
+/* A writer that leaves out dimensions of 1 at the end, as ggml does, gives an A of rank 1 one dimension. */
+Test(lora_adapter, reads_a_of_rank_1_with_one_dimension)
+{
+	struct adapter_files files;
+	struct md_buf values;
+	files_begin(&files);
+	put_gguf_metadata(&values);
+	put_gguf_text(&files.header, "blk.0.attn_v.weight.lora_a");
+	md_buf_put_u32(&files.header, 1);
+	md_buf_put_u64(&files.header, 32);
+	md_buf_put_u32(&files.header, GGUF_TENSOR_F32);
+	md_buf_put_u64(&files.header, 0);
+	files.tensors++;
+	for (size_t i = 0; i < 32; i++)
+		put_element(&files.data, GGUF_TENSOR_F32, element(i));
+	put_gguf_tensor(&files, "blk.0.attn_v.weight.lora_b", GGUF_TENSOR_F32, 8, 1, 7);
+	put_gguf(&files, &values, 4);
+	assert_loaded(&files, files.gguf_path, &small_shape);
+	struct lora_part value = part_of(&files, 0, LORA_VALUE);
+	cr_assert_eq(value.rank, 1);
+	assert_elements(value.a, 32, 0);
+	assert_elements(value.b, 8, 7);
+	md_buf_finish(&values);
+	files_end(&files);
+}
+
 /* ---- memory and files --------------------------------------------------------------------------------------------- */
 
 Test(lora_adapter, takes_no_more_memory_than_it_may)
