@@ -10,4 +10,12 @@ for part in adapter_loads adapter_changes; do
 	assert_exit "$part" 0
 	grep -A3 FAIL "$work/$part.out"
 done
+
+section 'three adapters on the reference engine'
+export MEDUSA_BUILD
+mkdir "$work/reference"
+run reference env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/adapter_reference.py "$work/reference"
+assert_exit reference 0
+grep -A3 FAIL "$work/reference.out"
+[ "$code" = 0 ] || tail -5 "$work/reference.err"
 finish
