@@ -32,8 +32,10 @@ check("its end", 0, d.stop())
 # An adapter that is being loaded holds its engine where it is.
 w = World(f"{folder}/held", "a", engine="--device-mb 20", own="memory: 200MB\n      swap: on", slow="a", others=other("large", "memory: 200MB", "--device-mb 20"))
 d = w.start()
-loading, waits = Held(d, "a").let_go(), Held(d, "large").let_go()
-until("the load has begun and the other model waits", lambda: w.journal() == ["load a"] and w.of(d, "large")["waiting"] == 1)
+loading = Held(d, "a").let_go()
+until("the load has begun", lambda: w.journal() == ["load a"])
+waits = Held(d, "large").let_go()
+until("the other model waits", lambda: w.of(d, "large")["waiting"] == 1)
 check("the engine is not taken away meanwhile", "ready", states(d)["base"])
 w.let_load("a")
 check("both are served", [[(200, "text of a")], [200]], [text(loading.wait()), [r.status for r in waits.wait()]])
@@ -49,6 +51,21 @@ check("they take turns", ["load a", "unload a", "load b", "unload b", "load a"],
 check("a model that needs the memory gets it", 200, d.chat("large").status)
 check("all of it", {"base": "stopped", "a": "stopped", "b": "stopped", "large": "ready"}, states(d))
 check("and gives it back", (200, "base", "text of b"), ask(d, "b"))
+check("its end", 0, d.stop())
+
+# ---- ahead of requests: into places that are free ----
+
+w = World(f"{folder}/ahead", "abc", slots=2, node="gpus: [{memory: 300MB}]", others=other("small", "memory: 10MB"))
+d = w.start()
+for n in "abab":
+    ask(d, n)
+w.kill(d)
+until("its end was seen", lambda: states(d)["base"] == "stopped")
+until("engine and adapters are loaded ahead, when something else has happened", lambda: d.chat("small").status == 200
+      and [states(d)[n] for n in ("base", "a", "b")] == ["ready"] * 3)
+before = w.journal()
+check("a third one has a request", (200, "base", "text of c"), ask(d, "c"))
+check("for which one leaves", ["unload", "load c"], [line if line.startswith("load") else line.split()[0] for line in w.journal()[len(before):]])
 check("its end", 0, d.stop())
 
 # ---- ttl ----

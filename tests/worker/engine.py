@@ -238,7 +238,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if options.journal:
             with open(options.journal, "a", encoding="utf-8") as journal:
                 journal.write(f"{asked.get('id')}\n")
-        refused = adapters.refuse(asked.get("model")) if adapters else None
+        refused, adapter = adapters.of(asked.get("model")) if adapters else (None, None)
         if refused:
             self.end()
             self.answer(*refused)
@@ -267,7 +267,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if not asked.get("stream"):
             self.end()
-            self.answer(asked.get("status", 200), {**self.usage(asked), "pad": "x" * asked.get("pad", 0), "name": options.name, "adapter": adapters.text(asked.get("model")) if adapters else None, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
+            self.answer(asked.get("status", 200), {**self.usage(asked), "pad": "x" * asked.get("pad", 0), "name": options.name, "adapter": adapter, "memory": memory, "gpu": device.place() if device else None, "pid": os.getpid(), "notify": os.environ.get("NOTIFY_SOCKET"), "path": self.path, "asked": asked,
                                                    "headers": dict(self.headers)})
             self.perhaps_die(asked)
             return

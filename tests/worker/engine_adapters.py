@@ -76,13 +76,9 @@ class Adapters:
         orders = {"/v1/load_lora_adapter": self.load, "/v1/unload_lora_adapter": self.unload, "/forget": self.forget}
         return orders[path](json.loads(body or "{}")) if path in orders else None
 
-    def refuse(self, model):
-        """None: a request for this model can be answered."""
+    def of(self, model):
+        """(a refusal, what its file says) of a request for this model; the adapter it begins with is the one that it ends with."""
         with self.lock:
             if model == self.base or model in self.loaded:
-                return None
-        return error(404, f"The model `{model}` does not exist.")
-
-    def text(self, model):
-        with self.lock:
-            return self.loaded.get(model, {}).get("text")
+                return None, self.loaded.get(model, {}).get("text")
+        return error(404, f"The model `{model}` does not exist."), None

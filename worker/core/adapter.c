@@ -474,10 +474,18 @@ void md_adapter_engine_gone(struct md_model *model, bool failed)
 		own->began = 0;
 		if (failed)
 			memcpy(adapter->last_failure, model->last_failure, sizeof(adapter->last_failure));
-		if (own->transfer) {
-			own->wanted = false;
-			tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
-		}
+	}
+	md_adapter_give_up(model);
+}
+
+void md_adapter_give_up(struct md_model *model)
+{
+	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next) {
+		struct md_adapter *own = &adapter->adapter;
+		if (!own->transfer)
+			continue;
+		own->wanted = false;
+		tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
 	}
 }
 

@@ -62,7 +62,9 @@ void md_adapter_want(struct md_model *adapter); /* a request was granted */
 /* The engine serves; unsure: it may have adapters already, and its list says which. */
 void md_adapter_engine_ready(struct md_model *model, bool unsure);
 void md_adapter_engine_gone(struct md_model *model,
-			    bool failed);                     /* it has none any more; the scheduler learns of loads */
+			    bool failed); /* it has none any more; the scheduler learns of loads */
+void md_adapter_give_up(
+    struct md_model *model); /* the same for loads that were decided on before the scheduler had learned that */
 bool md_adapter_engine_is_busy(const struct md_model *model); /* with a call for an adapter */
 /* The engine does not know the adapter of this job, or its answer says so: whether it is so is asked. */
 void md_adapter_doubt(struct md_worker_job *job);

@@ -110,12 +110,13 @@ static void look_at_limits(struct md_worker *worker, uint64_t request)
 		md_job_limits_arrived(job);
 }
 
-/* With an engine, its adapters have failed. */
+/* With an engine, its adapters have failed, those included that were sent for before the scheduler knew it. */
 static void take_back(struct md_model *model, uint32_t gpu)
 {
 	md_job_take_back(model, gpu);
 	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
 		md_job_take_back(adapter, gpu);
+	md_adapter_give_up(model);
 }
 
 static void take_step(struct md_worker *worker, const struct medusa_sched_event *event)
