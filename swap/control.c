@@ -61,6 +61,7 @@ struct control {
 	uint64_t told, told_spilled; /* bytes that medusa-swap run knows of, and of these those in the spill file */
 	unsigned ticks;              /* steps of an arrival */
 	bool released, troubled;
+	bool stays_out; /* when medusa-swap run is killed */
 	bool placed; /* the pool's pages have been told where they should lie, as far as there is a choice */
 	bool full;   /* the driver has a checkpoint of this process, or may have one: its calls wait */
 	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
@@ -404,6 +405,7 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 	if (!md_swap_message_number(&message, "ok"))
 		return md_error_set(err, MD_ERR_INVALID, "medusa-swap run refused: %s",
 				    md_swap_message_text(&message, "message"));
+	c->stays_out = md_swap_message_number(&message, "stays_out") != 0;
 	if (c->pool)
 		return md_swap_pool_renew_spill(c->pool, c->wire.passed_too, err);
 	if (c->wire.passed < 0)
@@ -569,6 +571,20 @@ static void take_back(struct control *c)
 	}
 }
 
+/*
+ * Whoever has started medusa-swap run has given the room to others, and ends this process now that it is gone. Calls that
+ * wait for the memory fail, so that a process which nobody ends does not hang.
+ */
+static bool remains_out(const struct control *c)
+{
+	if (!c->stays_out || !c->exchange || !md_swap_exchange_is_out(c->exchange))
+		return false;
+	md_warn("medusa-swap run has ended while the engine's memory is out: the memory stays out (--stays-out), and "
+		"calls that need it fail");
+	md_swap_gate_abandon();
+	return true;
+}
+
 static void leave(struct control *c)
 {
 	md_swap_leave_hold();
@@ -595,6 +611,8 @@ static void *run(void *argument)
 	} while (again || status == MD_ERR_BUSY);
 	if (status != MD_OK && !c->pool)
 		md_warn("%s: this process is not managed by medusa-swap: %s", c->path, err.message);
+	if (remains_out(c))
+		return NULL;
 	take_back(c);
 	leave(c);
 	return NULL;
@@ -608,7 +626,7 @@ static void start(void)
 	control.pool = NULL; /* in a child: its parent's */
 	control.exchange = NULL;
 	control.told = control.told_spilled = 0;
-	control.released = control.full = control.placed = false;
+	control.released = control.full = control.placed = control.stays_out = false;
 	control.gpus = 0;
 	*control.gpu = '\0';
 	md_swap_wire_init(&control.wire, -1);

@@ -24,7 +24,7 @@
 
 static const char *name, *pool_size, *pool_fd, *spill, *spill_size, *spill_fd, *artifact, *device, *method, *gpu,
     *deadline;
-static bool verify, overlap, neighbours, full, freeze, unshared, json;
+static bool verify, overlap, neighbours, stays_out, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -61,6 +61,9 @@ static const struct md_option options[] = {
     {.name = "gpu-neighbours",
      .flag = &neighbours,
      .help = "in: over links of other GPUs, too; run: have that prepared."},
+    {.name = "stays-out",
+     .flag = &stays_out,
+     .help = "run: if it is killed while the memory is out, that does not come back by itself."},
     {.name = "method",
      .argument = "checkpoint",
      .value = &method,
@@ -110,6 +113,7 @@ static const struct {
     {"verify", "in", ""},
     {"overlap", "in", ""},
     {"gpu-neighbours", "run in", ""},
+    {"stays-out", "run", ""},
     {"method", "", "out in status"},
     {"full", "out", ""},
     {"gpu", "in", "in"},
@@ -272,8 +276,11 @@ static int report_start(struct md_error *err)
 
 static int start_engine(char *const argv[])
 {
-	struct md_swap_serve_pool pool = {
-	    .fd = -1, .spill_fd = -1, .populated = pool_size != NULL, .neighbours = neighbours};
+	struct md_swap_serve_pool pool = {.fd = -1,
+					  .spill_fd = -1,
+					  .populated = pool_size != NULL,
+					  .neighbours = neighbours,
+					  .stays_out = stays_out};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;

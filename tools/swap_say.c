@@ -178,6 +178,7 @@ enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_clie
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
 	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
 	md_json_bool(&letter.json, "ok", true);
+	md_json_bool(&letter.json, "stays_out", s->stays_out);
 	return md_swap_letter_send_both(&letter, client->wire.fd, s->pool_fd, s->spill_fd, err);
 }
 

@@ -249,6 +249,7 @@ static enum md_status make_pool(struct md_swap_server *s, const struct md_swap_s
 static enum md_status open_pool(struct md_swap_server *s, const struct md_swap_serve_pool *pool, struct md_error *err)
 {
 	s->shares = pool->fd >= 0;
+	s->stays_out = pool->stays_out;
 	s->pool_fd = pool->fd;
 	s->spill_fd = pool->spill_fd;
 	if (!s->shares)

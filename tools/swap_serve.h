@@ -15,6 +15,7 @@ struct md_swap_server;
 struct md_swap_serve_pool {
 	int fd;               /* of one that several engines share, taken over; -1: one of its own is made */
 	uint64_t bytes;       /* of its own */
+	bool stays_out;       /* what is out when this process is killed does not come back */
 	bool neighbours;      /* the carrier (tools/swap_carrier.h) is started with the engine */
 	bool populated;       /* its own: all pages get memory at once. Else twice as many as the engine has */
 	int spill_fd;         /* of the shared pool's spill file, taken over; -1: none */

@@ -123,7 +123,8 @@ struct md_swap_server {
 	char *path;
 	int listening, wake, pool_fd, spill_fd;
 	struct md_swap_pool *pool;
-	bool shares; /* the pool, with other engines */
+	bool shares;    /* the pool, with other engines */
+	bool stays_out; /* see struct md_swap_serve_pool */
 	pthread_t thread, populator;
 	bool populates;
 	atomic_uint wanted; /* blocks that are to have memory */

@@ -85,6 +85,21 @@ end_orphan() { # process id: the engine goes on without medusa-swap run, until n
 
 engine_pid() { state engine_pid; }
 
+until_said() { # file, text
+	for _ in $(seq 400); do
+		grep -q "$2" "$1" 2>/dev/null && return
+		sleep 0.05
+	done
+	fail "$2 in $1" "$(cat "$1")"
+}
+
+on_device() { # bytes that all processes of HOSTCUDA_SHARED have now on device 0
+	python3 -c "
+import struct
+rows = struct.unpack('<2048Q', open('$HOSTCUDA_SHARED', 'rb').read(128 * 16 * 8))
+print(sum(rows[::16]))"
+}
+
 # What the same lines give without medusa-swap.
 expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }
 

@@ -236,6 +236,30 @@ assert_exit stale 3
 begin orphan -- 0
 end_engine
 
+section 'medusa-swap run --stays-out that is killed: nothing comes back'
+export HOSTCUDA_SHARED=$work/stays_out
+for full in '' --full; do
+	begin "stays${full#--}" --stays-out -- 1
+	pid=$(engine_pid)
+	asked work 3
+	assert_equal 'it has memory' yes "$([ "$(on_device)" -gt 8000000 ] && echo yes)"
+	done_swap out out $full
+	assert_equal 'it has none' 0 "$(on_device)"
+	kill -KILL "$(state pid)"
+	until_said "$work/$engine_name.err" 'the memory stays out'
+	assert_equal 'still none' 0 "$(on_device)"
+	end_orphan "$pid"
+done
+begin stays_in --stays-out -- 1
+pid=$(engine_pid)
+done_swap out out
+done_swap in in
+kill -KILL "$(state pid)"
+asked work 3
+assert_equal 'an engine that is in goes on' "${live[1]}" "$answered"
+end_orphan "$pid"
+unset HOSTCUDA_SHARED
+
 section 'two at once, and one that dies in mid-call'
 begin two -- 2
 medusa-swap out two >/dev/null 2>&1 &

@@ -105,13 +105,6 @@ timeout --kill-after=5 "$run_limit" medusa-swap run --name pair --pool-bytes 256
 pair=$!
 exec {a}>"$work/a" {b}>"$work/b"
 engine_name=pair
-until_said() { # file, text
-	for _ in $(seq 400); do
-		grep -q "$2" "$1" 2>/dev/null && return
-		sleep 0.05
-	done
-	fail "$2 in $1" "$(cat "$1")"
-}
 for _ in $(seq 400); do
 	[ "$(state engines)" = 2 ] && [ "$(state swappable)" -gt 16000000 ] && break
 	sleep 0.05

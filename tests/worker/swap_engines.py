@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 
+from adopt_parts import keeper_of
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
+from soak.books import most_device_bytes
 
 folder = sys.argv[1]
 models = "".join(f"""
@@ -172,6 +174,27 @@ d = Daemon(d.folder, by_driver(3, way="off"), env=device)
 until("the engines have ended", lambda: not any(lives(pid) for pid in pids.values()))
 check("it is said", 3, d.stderr().count("way of swapping are others now"))
 check("new ones serve", [], [model for model, pid in pids.items() if served(d, model) == pid])
+check("the exit code", 0, d.stop())
+
+# medusa-swap run is killed while its engine is out: the room is another model's, so nothing comes back, however long the daemon
+# and the keeper take to end that engine.
+d = Daemon(f"{folder}/orphan", by_driver(2, way="on"), env=device)
+pids = {f"m{i}": served(d, f"m{i}") for i in range(2)}
+until("m0 is swapped", lambda: d.running().get("m0") == "swapped")
+most_device_bytes(device["HOSTCUDA_SHARED"], forget=True)
+enders = d.process.pid, keeper_of(d)
+for pid in enders:
+    os.kill(pid, signal.SIGSTOP)
+os.kill(int(read(pids["m0"], "stat").rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+log = f"{d.folder}/state/m0.log"
+until("its engine knows", lambda: "medusa-swap run has ended while the engine's memory is out" in open(log, encoding="utf-8").read())
+check("its memory stays out", empty - 56, free_mb())
+check("it lives on", True, lives(pids["m0"]))
+for pid in enders:
+    os.kill(pid, signal.SIGCONT)
+until("it is ended", lambda: not lives(pids["m0"]))
+check("another one serves", True, served(d, "m0") != pids["m0"])
+check("never were both on the GPU", True, most_device_bytes(device["HOSTCUDA_SHARED"]) < 2 * (40 << 20))
 check("the exit code", 0, d.stop())
 
 # One that uses no GPU has nothing that could be away, and is adopted all the same.

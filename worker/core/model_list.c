@@ -68,7 +68,7 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	const struct md_config_own *own = &model->config->own;
 	char *const *argv = (char *const *)model->config->argv;
 	size_t words = count(argv), used = 0;
-	char **made = calloc(words + 13, sizeof(*made));
+	char **made = calloc(words + 14, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
 	model->settings.swapping = swapping_of(own);
@@ -79,6 +79,7 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 		made[used++] = (char *)"run";
 		made[used++] = (char *)"--name";
 		made[used++] = model->swap_name;
+		made[used++] = (char *)"--stays-out"; /* the scheduler has given the room to others */
 		model->settings.swap_neighbours = own->gpu_neighbours == MD_CONFIG_NEIGHBOURS_AUTO;
 		if (model->settings.swap_neighbours)
 			made[used++] = (char *)"--gpu-neighbours";
