@@ -62,8 +62,8 @@ struct control {
 	unsigned ticks;              /* steps of an arrival */
 	bool released, troubled;
 	bool stays_out; /* when medusa-swap run is killed */
-	bool placed; /* the pool's pages have been told where they should lie, as far as there is a choice */
-	bool full;   /* the driver has a checkpoint of this process, or may have one: its calls wait */
+	bool placed;    /* the pool's pages have been told where they should lie, as far as there is a choice */
+	bool full;      /* the driver has a checkpoint of this process, or may have one: its calls wait */
 	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
 	unsigned gpus;
 };

@@ -276,11 +276,8 @@ static int report_start(struct md_error *err)
 
 static int start_engine(char *const argv[])
 {
-	struct md_swap_serve_pool pool = {.fd = -1,
-					  .spill_fd = -1,
-					  .populated = pool_size != NULL,
-					  .neighbours = neighbours,
-					  .stays_out = stays_out};
+	struct md_swap_serve_pool pool = {
+	    .fd = -1, .spill_fd = -1, .populated = pool_size != NULL, .neighbours = neighbours, .stays_out = stays_out};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;

@@ -268,6 +268,25 @@ until("states are found again", lambda: d.running() == {"m0": "swapped", "m1": "
 for model in ("m0", "m1", "m0"):
     r = d.chat(model)
     check(f"{model} is brought in as it was", (200, True, pids[model]), (r.status, r.json.get("memory"), r.json.get("pid")))
+# One that is on its way out has its memory until it is there: nothing is loaded in its place before.
+d.chat("m0")
+os.kill(pids["m0"], signal.SIGSTOP)
+client = threading.Thread(target=lost, args=(d, "m1", "never"))
+client.start()
+until("m0 leaves", lambda: d.running().get("m0") == "leaving")
+d = restart(d, swapped)
+client.join()
+until("m1 is found where it was", lambda: d.running().get("m1") == "swapped")
+replies = []
+client = threading.Thread(target=lambda: replies.append(d.chat("m1").json.get("pid")))
+client.start()
+until("the request waits", lambda: 'medusa_worker_requests{model="m1"} 1' in d.get("/metrics").body.decode())
+check("m0 still leaves, and m1 is not loaded", {"m0": "leaving", "m1": "swapped"}, d.running())
+os.kill(pids["m0"], signal.SIGCONT)
+client.join()
+check("then it is, and served by the process that it was", [pids["m1"]], replies)
+r = d.chat("m0")
+check("m0, too", (200, True, pids["m0"]), (r.status, r.json.get("memory"), r.json.get("pid")))
 stop = threading.Event()
 
 

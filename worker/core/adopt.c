@@ -176,11 +176,9 @@ static const char *misfit(const struct md_model *model, const struct md_adopt_re
 /* ---- adopting ---- */
 
 /* The hash of the command says that the record's engine is swapped as the model's. */
-static bool is_out(const struct md_model *model, const struct md_adopt_record *record)
+static bool was(const struct md_model *model, const struct md_adopt_record *record, enum md_engine_state state)
 {
-	return model->settings.swapping != MD_ENGINE_SWAP_NEVER &&
-	       (!strcmp(record->state, md_engine_state_name(MD_ENGINE_SWAPPED)) ||
-		!strcmp(record->state, md_engine_state_name(MD_ENGINE_LEAVING)));
+	return model->settings.swapping != MD_ENGINE_SWAP_NEVER && !strcmp(record->state, md_engine_state_name(state));
 }
 
 static void take_names(struct md_model *model, const struct md_adopt_record *record)
@@ -196,12 +194,17 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 {
 	struct md_worker *worker = model->worker;
 	struct md_error err = {0};
+	bool swapped = was(model, record, MD_ENGINE_SWAPPED), leaving = was(model, record, MD_ENGINE_LEAVING);
 	take_names(model, record);
 	model->gpu = gpu;
 	model->adopting = true;
 	model->host.unsure = model->host.pump != NULL; /* which adapters it has */
-	/* what is in host memory needs no word: the scheduler believes all models to be there */
-	if (!is_out(model, record))
+	/*
+	 * What is in host memory needs no word: the scheduler believes all models to be there. What is on its way there has
+	 * its memory until that is done, and keeps it if that fails.
+	 */
+	model->adopts_memory = !swapped;
+	if (model->adopts_memory)
 		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
 								      .artifact = model->backbone == MEDUSA_SCHED_NONE
 										      ? MEDUSA_SCHED_CLASS_WEIGHTS
@@ -211,7 +214,7 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);
-	if (md_engine_adopt(model->engine, left, is_out(model, record), record->template, &err) == MD_OK)
+	if (md_engine_adopt(model->engine, left, swapped || leaving, record->template, &err) == MD_OK)
 		return;
 	close(left->pidfd);
 	md_cgroup_close(left->cgroup);

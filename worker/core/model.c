@@ -271,7 +271,7 @@ static void on_settled(void *context)
 		md_model_leave(model);
 	else if (state == MD_ENGINE_READY)
 		is_ready(model, adopted);
-	else if (!adopted || state != MD_ENGINE_SWAPPED || model->transfer_out)
+	else if (!adopted || state != MD_ENGINE_SWAPPED || model->transfer_out || model->adopts_memory)
 		is_away(model);
 	/* else it is where the scheduler believes it to be */
 }

@@ -99,6 +99,7 @@ struct md_model {
 	char visible[128];             /* CUDA_VISIBLE_DEVICES=... */
 	pid_t recorded;                /* there is a record of this process; 0: none */
 	bool adopting;                 /* an earlier daemon has started its engine, which is being checked */
+	bool adopts_memory;            /* and the scheduler was told that its memory is on the GPU */
 	char mark[80];                 /* MEDUSA_WORKER_ENGINE=..., of its engine alone */
 	struct md_engine *engine;      /* of an adapter: that of its base */
 	struct md_model *base;         /* NULL: it is no adapter */
