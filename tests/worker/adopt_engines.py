@@ -8,12 +8,14 @@ import random
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 
 from adopt_parts import keeper_of, records
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
+from soak.books import most_device_bytes
 
 folder = sys.argv[1]
 first = free_ports(8)
@@ -313,4 +315,23 @@ for turn in range(4):
         r = d.chat(model)
         check(f"turn {turn}, {model}", (200, True, pids[model]), (r.status, r.json.get("memory"), r.json.get("pid")))
 end(d, pids.values())
+
+# The disk is full, so records are those of an earlier time, in which the other one was on the GPU: nobody believes them.
+with open(f"{folder}/around", "wb") as file:
+    file.write(bytes(16))
+full = {"LD_PRELOAD": f"{os.environ['MEDUSA_BUILD']}/tests/faults/surroundings.so", "SURROUNDINGS": f"{folder}/around",
+        "SURROUNDINGS_PROGRAM": "medusa-worker", "HOSTCUDA_SHARED": f"{folder}/devices"}
+old = Daemon(f"{folder}/full", swapped, env=full)
+stale = {f"m{i}": old.chat(f"m{i}").json.get("pid") for i in range(2)}
+check("states", {"m0": "swapped", "m1": "ready"}, old.running())
+with open(f"{folder}/around", "r+b") as file:
+    file.write(struct.pack("qQ", 0, 1))
+check("the other way round", stale["m0"], old.chat("m0").json.get("pid"))
+os.kill(stale["m0"], signal.SIGSTOP)  # it goes nowhere
+most_device_bytes(f"{folder}/devices", forget=True)
+old = restart(old, swapped, lambda: os.truncate(f"{folder}/around", 0) or os.truncate(f"{folder}/around", 16), env=full)
+until("they do not stay", lambda: not any(lives(pid) for pid in stale.values()))
+check("others serve", [200, 200], [old.chat(model).status for model in stale])
+check("never more on the GPU than it has", True, most_device_bytes(f"{folder}/devices") < 60 << 20)
+end(old)
 finish()

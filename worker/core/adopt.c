@@ -306,6 +306,8 @@ static void write_record(struct md_model *model, pid_t pid)
 		model->recorded = pid;
 	if (err.status != MD_OK && !adopt->failed)
 		md_warn("model %s: a later daemon cannot adopt its engine: %s", model->id, err.message);
+	if (err.status != MD_OK) /* an older one says where its memory was */
+		md_adopt_record_remove(adopt->folder, pid);
 	adopt->failed = err.status != MD_OK;
 }
 

@@ -17,6 +17,7 @@
 #include "worker/engine/cgroup.h"
 #include "worker/engine/cgroup_folder.h"
 #include "worker/engine/keeper.h"
+#include "worker/engine/process_facts.h"
 #include "worker/engine/process_spawn.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -26,6 +27,7 @@
 #define KILLED_MS 5000    /* until a process that got SIGKILL is gone */
 #define LOOK_MS 5u
 #define LOOKS_MAX 2000u    /* at what is left of a process group; then the group is not waited for any more */
+#define RARELY 32u         /* looks from one list of all processes to the next */
 #define LOOK_LATER_MS 100u /* at a cgroup, from then on */
 
 struct md_engine_process {
@@ -133,16 +135,25 @@ static void tell_ended(struct md_engine_process *process)
 static void on_look(evutil_socket_t fd, short what, void *context);
 
 /*
- * Where this process collects orphans, an end of the group comes; others may wait for theirs late or never. Then the ID may be
- * another process's, while something lives in the cgroup.
+ * Where this process collects orphans, an end of the group comes. Others, which have what an earlier daemon's engine has left,
+ * may wait for them late or never: then those that live are looked for, ever more rarely, because that takes its time.
  */
+static bool has_group(const struct md_engine_process *process)
+{
+	unsigned looks = process->looks;
+	if (kill(-process->pid, 0))
+		return false;
+	return process->pidfd < 0 || ((looks & (looks - 1)) && looks % RARELY) || md_process_group_lives(process->pid);
+}
+
+/* Once the group has vanished, its ID may be another process's, while something lives in the cgroup. */
 static bool is_group_left(struct md_engine_process *process)
 {
 	if (process->vanished)
 		return false;
 	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
 		;
-	process->vanished = process->pidfd >= 0 || process->looks >= LOOKS_MAX || kill(-process->pid, 0);
+	process->vanished = process->looks >= LOOKS_MAX || !has_group(process);
 	return !process->vanished;
 }
 
@@ -547,6 +558,12 @@ void md_engine_process_signal(const struct md_engine_process *process, int signa
 		kill(-process->pid, signal);
 }
 
+/* The next daemon would start engines beside it. */
+static bool is_killed_group_left(const struct md_engine_process *process)
+{
+	return !process->vanished && md_process_group_lives(process->pid);
+}
+
 void md_engine_process_kill(struct md_engine_process *process)
 {
 	struct pollfd gone = {.fd = process->pidfd, .events = POLLIN};
@@ -556,7 +573,7 @@ void md_engine_process_kill(struct md_engine_process *process)
 		poll(&gone, 1, KILLED_MS);
 	else if (!process->vanished)
 		waitpid(process->pid, NULL, 0);
-	for (unsigned i = 0; i < KILLED_MS / LOOK_MS && is_populated(process); i++)
+	for (unsigned i = 0; i < KILLED_MS / LOOK_MS && (is_populated(process) || is_killed_group_left(process)); i++)
 		nanosleep(&pause, NULL);
 	leave(process);
 	free_process(process);

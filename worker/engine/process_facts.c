@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/engine/process_facts.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +52,38 @@ bool md_process_is_ending(pid_t pid)
 	char text[STAT_BYTES];
 	const char *state = find_stat(pid, 3, text), *flags = state ? find_stat(pid, 9, text) : NULL;
 	return !flags || *state == 'Z' || *state == 'X' || (strtoul(flags, NULL, 10) & IS_EXITING);
+}
+
+/* The first thread may have ended before the others, which still have all that the process had. */
+static bool is_over(const char *text)
+{
+	const char *at = strrchr(text, ')');
+	unsigned threads = 0;
+	char state = 0;
+	return at &&
+	       sscanf(at, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u", &state,
+		      &threads) == 2 &&
+	       (state == 'Z' || state == 'X') && threads < 2;
+}
+
+static bool lives_in(pid_t pid, pid_t group)
+{
+	char text[STAT_BYTES];
+	const char *at = find_stat(pid, 5, text);
+	return at && strtol(at, NULL, 10) == group && !is_over(text);
+}
+
+bool md_process_group_lives(pid_t group)
+{
+	if (kill(-group, 0) && errno == ESRCH)
+		return false;
+	DIR *processes = opendir("/proc");
+	bool lives = !processes;
+	for (const struct dirent *entry; !lives && (entry = readdir(processes));)
+		lives = *entry->d_name >= '0' && *entry->d_name <= '9' && lives_in((pid_t)atoi(entry->d_name), group);
+	if (processes)
+		closedir(processes);
+	return lives;
 }
 
 bool md_process_is_own(pid_t pid)

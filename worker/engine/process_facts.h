@@ -13,6 +13,11 @@ uint64_t md_process_began(pid_t pid);
 /* Whether its effective user is that of this process. */
 bool md_process_is_ending(pid_t pid); /* it has ended, or is about to: the system takes away what it has */
 bool md_process_is_own(pid_t pid);
+/*
+ * Whether a process of this group has not ended. One that has ended, and that its parent does not wait for, is of no
+ * account: what it had is free. True if that cannot be found out.
+ */
+bool md_process_group_lives(pid_t group);
 /* Whether it is a child of this process, also if it has ended and was not waited for. */
 bool md_process_is_child(pid_t pid);
 /* A variable as it was when the process began its program. "": it has none, or it may not be read. */
