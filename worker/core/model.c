@@ -179,7 +179,10 @@ void md_model_leave(struct md_model *model)
 void md_model_unload(struct md_model *model, uint64_t transfer, bool whole)
 {
 	enum md_engine_state state = model->engine ? md_engine_state(model->engine) : MD_ENGINE_STOPPED;
-	whole = whole || model->gone || md_gpus_is_drained(model->worker->gpus, model->gpu);
+	/* adopted, it went out unasked, which for the scheduler is the end of its process: that is well */
+	bool is_well = model->adopts_memory && state == MD_ENGINE_SWAPPED;
+	model->adopts_memory = false;
+	whole = (whole && !is_well) || model->gone || md_gpus_is_drained(model->worker->gpus, model->gpu);
 	model->transfer_out = transfer;
 	model->out_whole = whole;
 	model->pretended = false;

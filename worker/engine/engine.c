@@ -462,7 +462,10 @@ static bool swap(struct md_engine *engine, const char *verb)
 	return false;
 }
 
-/* medusa-swap has begun: the engine is on its way. */
+/*
+ * The engine is on its way. Called before medusa-swap begins, so that the next daemon knows where the engine goes if this one is
+ * killed: medusa-swap goes on then.
+ */
 static void be_on_way(struct md_engine *engine, enum md_engine_state state)
 {
 	if (engine->state != state)
@@ -550,19 +553,23 @@ bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes)
 void md_engine_start(struct md_engine *engine)
 {
 	engine->looks = 0;
-	if (engine->state != MD_ENGINE_SWAPPED)
+	if (engine->state != MD_ENGINE_SWAPPED) {
 		look_at_port(engine);
-	else if (swap(engine, "in"))
-		be_on_way(engine, MD_ENGINE_RETURNING);
-	else
-		engine->events->failed(engine->context, "medusa-swap in could not be started");
+		return;
+	}
+	be_on_way(engine, MD_ENGINE_RETURNING);
+	if (swap(engine, "in"))
+		return;
+	enter(engine, MD_ENGINE_SWAPPED);
+	engine->events->failed(engine->context, "medusa-swap in could not be started");
 }
 
 void md_engine_leave(struct md_engine *engine)
 {
-	if (engine->settings->swapping != MD_ENGINE_SWAP_NEVER && swap(engine, "out"))
+	bool swaps = engine->settings->swapping != MD_ENGINE_SWAP_NEVER;
+	if (swaps)
 		be_on_way(engine, MD_ENGINE_LEAVING);
-	else
+	if (!swaps || !swap(engine, "out"))
 		md_engine_stop(engine);
 }
 

@@ -63,7 +63,10 @@ class Faults:
     def later(self, seconds, action, *arguments):
         def run():
             time.sleep(seconds)
-            action(*arguments)
+            try:
+                action(*arguments)
+            except Exception as error:
+                self.soak.violation(f"{action.__name__} {arguments}: {error!r}")
         self.undone.append(threading.Thread(target=run))
         self.undone[-1].start()
 

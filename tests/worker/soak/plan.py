@@ -20,14 +20,6 @@ KINDS = {"whole": 30, "stream": 28, "long prompt": 5, "long answer": 5, "slow re
 FAULTS = ("kill an engine", "kill any process", "stop an engine", "stop an engine for long", "lose the GPU", "fill the disk", "reload", "reload by signal", "bad reload",
           "clock", "clock back", "unload", "unload all", "load", "drain", "pause the daemon", "end the daemon", "kill the daemon")
 
-# The only ones in every third round. None of them ends an engine whose memory is out: medusa-swap brings that back then, without asking
-# the scheduler, so that at other times more memory may be in use than the models' budget for a moment.
-GENTLE = ("stop an engine", "fill the disk", "bad reload", "clock", "clock back", "load", "drain", "pause the daemon")
-
-
-def is_gentle(number):
-    return number % 3 == 1
-
 
 def requests(seed, client):
     """The requests of a client, without an end: dictionaries."""
@@ -46,7 +38,7 @@ def requests(seed, client):
 def faults(seed, number):
     """The faults of a round: (kind, seconds before it, seconds that it lasts, model, a number)."""
     dice = random.Random(f"{seed} faults {number}")
-    order = list(GENTLE if is_gentle(number) else FAULTS)
+    order = list(FAULTS)
     dice.shuffle(order)
     return [(kind, dice.uniform(0.1, 1.2), dice.uniform(0.2, 2), dice.choice(MODELS[:-1]), dice.randrange(1000)) for kind in order]
 
