@@ -305,6 +305,21 @@ Test(scheduler_interface, refuses_speeds_that_are_none)
 	cr_assert_str_eq(medusa_sched_error(NULL), "gpus is NULL: it must describe 1 GPUs");
 }
 
+Test(scheduler_interface, refuses_a_percentile_that_is_no_part)
+{
+	script_start(&n, &(struct setup){0});
+	static const double wrong[] = {100, 98, 1.01, -0.5, NAN};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		uint32_t index;
+		struct medusa_sched_function f = script_model(1);
+		f.slo_percentile = wrong[i];
+		cr_assert_eq(medusa_sched_add_function(n.sched, &f, &index), MEDUSA_SCHED_ERR_INVALID);
+		cr_assert(strstr(medusa_sched_error(n.sched), "give a part, such as 0.98 for 98 %"), "%s",
+			  medusa_sched_error(n.sched));
+	}
+	script_end(&n);
+}
+
 Test(scheduler_interface, refuses_an_objective_that_there_is_not)
 {
 	script_start(&n, &(struct setup){0});

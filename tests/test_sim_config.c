@@ -324,7 +324,7 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	     "models[0].goal: 'soon': completion or first_token is expected"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, in_host: yes}\n", "'yes': true or false"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, percentile: 100.5%}\n",
-	     "models[0].percentile: 100.5% is more than 1"},
+	     "models[0].percentile: 100.5% is more than 100%"},
 	    {"source: s\nmodels:\n- {name: a, weights: 50GB, execution: 1ms, transfer: 900GB}\n",
 	     "functions.yaml:3: models[0].transfer: it is more than twice the weights"},
 	    {"source: s\nmodels:\n- {name: a, weights: 1GB, execution: 1ms, kv_block_tokens: 16}\n",

@@ -177,6 +177,12 @@ int main(int argc, char *argv[])
 		return md_simulate_list(&command);
 	if (!given.node || !given.functions || !given.trace)
 		return md_options_usage_error(&command, "--node, --functions and --trace are needed");
+	if (!*given.node || !*given.functions || !*given.trace)
+		return md_options_usage_error(&command,
+					      "--%s '': a file or a name is expected; medusa-simulate(1) has examples",
+					      !*given.node        ? "node"
+					      : !*given.functions ? "functions"
+								  : "trace");
 	signal(SIGXFSZ, SIG_IGN); /* writing fails instead, and no half of a file stays */
 	given.command = &command;
 	run.given = &given;

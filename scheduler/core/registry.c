@@ -319,8 +319,10 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 	if (f->residue_bytes > f->context_bytes)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "residue_bytes is more than context_bytes");
 	if (!(f->slo_percentile >= 0 && f->slo_percentile <= 1))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_percentile %g is not within 0 to 1",
-			       f->slo_percentile);
+		return md_fail(
+		    s, MEDUSA_SCHED_ERR_INVALID,
+		    "slo_percentile is %g, which is not from 0 to 1: give a part, such as 0.98 for 98 %% (0: 0.98)",
+		    f->slo_percentile);
 	if (f->slo_goal != MEDUSA_SCHED_GOAL_COMPLETION && f->slo_goal != MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_goal is %d, which is not in enum medusa_sched_goal",
 			       (int)f->slo_goal);

@@ -152,8 +152,8 @@ struct unit {
 	double factor;
 };
 
-/* The bound in the greatest unit in which it is a whole number, as users write it. */
-static const char *bound_text(enum md_sim_field_type type, double bound, char text[BOUND_BYTES])
+/* The bound in the greatest unit in which it is a whole number, as users write it: as a percentage if `value` is one. */
+static const char *bound_text(enum md_sim_field_type type, double bound, const char *value, char text[BOUND_BYTES])
 {
 	static const struct unit times[] = {{"h", 3.6e12}, {"min", 6e10}, {"s", 1e9},
 					    {"ms", 1e6},   {"us", 1e3},   {"ns", 1}},
@@ -163,6 +163,10 @@ static const char *bound_text(enum md_sim_field_type type, double bound, char te
 	const struct unit *unit = type == MD_SIM_TIME ? times : is_bytes ? bytes : none;
 	while (unit->factor > 1 && (bound < unit->factor || fmod(bound, unit->factor) > 0))
 		unit++;
+	if (type == MD_SIM_NUMBER && strchr(value, '%')) {
+		snprintf(text, BOUND_BYTES, "%.15g%%", bound * 100);
+		return text;
+	}
 	snprintf(text, BOUND_BYTES, "%.15g%s%s", bound / unit->factor, unit->name,
 		 type == MD_SIM_SPEED  ? "/s"
 		 : type == MD_SIM_RATE ? "/min"
@@ -174,17 +178,16 @@ static enum md_status check_bounds(const struct md_sim_fields *fields, const str
 				   const char *path, const void *out, struct md_error *err)
 {
 	char bound[BOUND_BYTES];
+	const char *text = md_sim_yaml_text(fields->yaml, node);
 	double value;
 	if (!numeric_value(field, out, &value) || (field->low == 0 && field->high == 0))
 		return MD_OK;
 	if (value < field->low)
-		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is less than %s",
-					    md_sim_yaml_text(fields->yaml, node),
-					    bound_text(field->type, field->low, bound));
+		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is less than %s", text,
+					    bound_text(field->type, field->low, text, bound));
 	if (field->high != 0 && value > field->high)
-		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is more than %s",
-					    md_sim_yaml_text(fields->yaml, node),
-					    bound_text(field->type, field->high, bound));
+		return md_sim_fields_refuse(fields->yaml, node, path, field->name, err, "%s is more than %s", text,
+					    bound_text(field->type, field->high, text, bound));
 	return MD_OK;
 }
 

@@ -212,6 +212,12 @@ wrong "--goal 101%: a part of the requests" --goal 101%
 wrong "--policy '': a name is empty; --list prints" --policy ''
 wrong "--policy 'torpor,': a name is empty" --policy torpor,
 wrong "--json '': a file is expected" --json ''
+for option in node functions trace; do
+	declare -A input=([node]=h200 [functions]=all-fit [trace]=poisson [$option]=)
+	run wrong medusa-simulate --node "${input[node]}" --functions "${input[functions]}" --trace "${input[trace]}"
+	assert_exit wrong 2
+	assert_contains "$work/wrong.err" "--$option '': a file or a name is expected"
+done
 wrong "files are named by" more.yaml
 printf 'source: s\nmodels:\n- {name: many, weights: 1GB, execution: 10ms, rate: 5/min, percentile: 100%%, in_host: true, min_replicas: 9}\n' >"$work/replicas.yaml"
 run replicas medusa-simulate --node h200-x2 --functions "$work/replicas.yaml" --trace poisson --duration 10s --policy medusa
