@@ -16,6 +16,7 @@ models:
   a: {{cmd: "{ENGINE} --name a", concurrencyLimit: 3}}
   b: {{cmd: "{ENGINE} --name b"}}
   dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
+  front: {{cmd: "sh -c '{ENGINE} --name front; exec sleep 600'", unloadTimeout: 1}}
 """)
 LIVES, DIES = ("bad_gateway", "the message was cut off"), ("engine_failed", "its engine was killed by SIGKILL")
 
@@ -155,6 +156,24 @@ for minor in (1, 0):
             check(f"{kind} of {size} bytes in HTTP/1.{minor} that says that it is whole ({end})", (200, True, False, r.sent), (r.status, r.whole, r.reset, r.body))
 after = count("a")
 check("whole ones are served, others have failed", (made["whole"], made["broken"], 0), tuple(after[k] - before[k] for k in ("served", "failed", "retries")))
+
+# JSON that is not whole is none, although its engine lives; so is an answer whose server has ended, although the first process of the engine, in
+# front of it, has not.
+def raw(model, kind, text, dies=False):
+    file = f"{folder}/raw{model}"
+    open(file, "w", encoding="utf-8").close()
+    r = d.chat(model, raw={"status": 200, "headers": {"Content-Type": kind}, "pieces": [text], "chunks": False, "dies": file if dies else None})
+    return r.status, r.json["error"]["code"] if r.status != 200 else None, r.body.decode()
+
+
+for text in ('{"a": "x', '{"a": {"b": [1', "{", '{"a": 1'):
+    check(f"{text}, and the engine lives", (502, "bad_gateway", True), (lambda s, c, b: (s, c, "ended within the JSON of its answer" in b))(*raw("a", JSON, text)))
+for kind, text in ((JSON, '{"a" x'), (JSON, '{"a": 1} x'), (JSON, "[]"), (JSON, ""), (TEXT, '{"a": "x'), ("application/x-ndjson", '{"a": 1}\n{')):
+    check(f"{kind}: {text}, which may be all", (200, None, text), raw("a", kind, text))
+for text in ('{"a": "x', "[]"):
+    status, code, text = raw("front", JSON, text, dies=True)
+    check(f"an answer of a server that was killed behind a process that lives", (502, "engine_failed", True), (status, code, "its engine is ending" in text))
+    check("unload", 0, d.ctl("unload", "front").returncode)
 
 # What was answered before on the same connection stays, and the connection goes on.
 body = [json.dumps({"model": "a", **more}) for more in ({"cut": "chunk"}, {})]

@@ -61,6 +61,11 @@ bool md_account_is_whole(const struct md_worker_job *job)
 	return md_usage_scan_is_whole(&job->scan);
 }
 
+bool md_account_is_half(const struct md_worker_job *job)
+{
+	return md_usage_scan_is_half(&job->scan);
+}
+
 void md_account_served(struct md_worker_job *job)
 {
 	job->usage.of[MD_USAGE_REQUESTS] = 1;

@@ -78,6 +78,11 @@ bool md_usage_scan_is_whole(const struct md_usage_scan *scan)
 					    : scan->kind == MD_ANSWER_EVENTS && scan->ended;
 }
 
+bool md_usage_scan_is_half(const struct md_usage_scan *scan)
+{
+	return scan->kind == MD_ANSWER_JSON && scan->text.expect != MD_TEXT_BAD && scan->text.depth;
+}
+
 void md_usage_scan_end(struct md_usage_scan *scan)
 {
 	if (scan->kind == MD_ANSWER_JSON)

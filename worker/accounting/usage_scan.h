@@ -31,6 +31,8 @@ void md_usage_scan(struct md_usage_scan *scan, const char *bytes,
 		   size_t size); /* scan begins as zeros, but for its kind */
 /* The answer says itself that all of it has come: it is one JSON object that is whole, or a stream with its last event. */
 bool md_usage_scan_is_whole(const struct md_usage_scan *scan);
+/* The answer says itself that some of it is lacking: it is JSON, right so far, within an object or list. */
+bool md_usage_scan_is_half(const struct md_usage_scan *scan);
 void md_usage_scan_end(struct md_usage_scan *scan); /* the answer is whole: what is no stream may have counts now */
 
 #endif

@@ -16,7 +16,7 @@ struct md_usage_counts {
 	uint64_t of[2];
 };
 
-/* Begins as zeros. Its fields are usage_text.c's own, but for `counts` of a text that is whole. */
+/* Begins as zeros. Its fields are usage_text.c's own, but for `counts` of a text that is whole, `expect` and `depth`. */
 struct md_usage_text {
 	enum {
 		MD_TEXT_BEGIN,

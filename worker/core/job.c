@@ -164,13 +164,16 @@ static void on_broken(evutil_socket_t fd, short what, void *context)
 {
 	struct md_worker_job *job = context;
 	(void)fd, (void)what;
-	if (job->all_came && !md_engine_is_ending(job->model->engine)) {
+	bool ending = job->all_came && md_engine_is_ending(job->model->engine), half = md_account_is_half(job);
+	if (job->all_came && !ending && !half) {
 		complete(job);
 		return;
 	}
-	if (job->all_came)
+	if (ending)
 		snprintf(job->why, sizeof(job->why), "its engine is ending, and nothing but that ended its answer");
-	fail(job, job->all_came ? "engine_failed" : NULL);
+	else if (job->all_came)
+		snprintf(job->why, sizeof(job->why), "the connection ended within the JSON of its answer");
+	fail(job, ending ? "engine_failed" : NULL);
 }
 
 /* The job fails then, unless its call ends before. False: out of memory. */

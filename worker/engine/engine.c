@@ -46,6 +46,7 @@ struct md_engine {
 	bool adopting;   /* what an earlier daemon has left is checked */
 	unsigned asked;  /* of its memory, while it is adopted */
 	int answer;      /* of the helper that swaps by checkpoints; -1: none */
+	bool listened;   /* somebody was seen to listen at its address when it was ready */
 	bool late;       /* that helper was killed, because its time was over */
 	bool unwanted;   /* it failed, and is being stopped for that reason */
 	bool was_wanted; /* `settled` is expected when it has stopped */
@@ -237,11 +238,13 @@ static bool on_healthy(void *context, char *why, size_t size)
 	pid_t owner = settings->mark ? md_port_foreign_owner(&settings->address, md_engine_process_id(engine->process),
 							     settings->mark)
 				     : 0;
-	if (owner)
+	if (owner) {
 		snprintf(why, size, "process %d, which is not this engine, serves at %s", (int)owner, settings->host);
-	else
-		settle(engine, MD_ENGINE_READY);
-	return !owner;
+		return false;
+	}
+	engine->listened = md_port_use(&settings->address) == MD_PORT_LISTENED;
+	settle(engine, MD_ENGINE_READY);
+	return true;
 }
 
 /* The engine could not be started, after it was said to be starting. */
@@ -528,10 +531,16 @@ pid_t md_engine_process_of(const struct md_engine *engine)
 	return engine->process ? md_engine_process_id(engine->process) : 0;
 }
 
+/* Its first process may be another one than that which serves, and not know yet that this one has ended (medusa-swap run). */
+static bool serves_no_more(const struct md_engine *engine)
+{
+	return engine->listened && md_port_use(&engine->settings->address) != MD_PORT_LISTENED;
+}
+
 bool md_engine_is_ending(const struct md_engine *engine)
 {
 	return !engine->process || engine->state == MD_ENGINE_STOPPING ||
-	       md_process_is_ending(md_engine_process_id(engine->process));
+	       md_process_is_ending(md_engine_process_id(engine->process)) || serves_no_more(engine);
 }
 
 const char *md_engine_origin(const struct md_engine *engine)
