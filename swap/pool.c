@@ -217,11 +217,15 @@ bool md_swap_pool_set_file(struct md_swap_pool *pool, bool mine)
 /* Looks at processes without the lock, since that takes long for many of them. */
 void md_swap_pool_sweep(struct md_swap_pool *pool)
 {
-	struct md_swap_pool_owner owners[MD_SWAP_POOL_OWNERS];
+	struct md_swap_pool_owner owners[MD_SWAP_POOL_OWNERS] = {0};
 	bool any = false;
 	md_swap_pool_lock(pool);
-	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
-		owners[i] = pool->head->owners[i];
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
+		const struct md_swap_pool_owner *owner = &pool->head->owners[i];
+		owners[i].used = owner->used;
+		owners[i].pid = owner->pid;
+		owners[i].started = owner->started;
+	}
 	md_swap_pool_unlock(pool);
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
 		owners[i].used = owners[i].used && !md_swap_pool_owner_lives(pool, &owners[i]);

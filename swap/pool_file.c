@@ -225,9 +225,18 @@ static enum md_status read_layout(int fd, struct md_swap_pool *pool, struct md_e
 	return MD_OK;
 }
 
+static void take_place(struct md_swap_pool_owner *place, const struct md_swap_pool_owner *here)
+{
+	place->pid = here->pid;
+	place->started = here->started;
+	place->rests_since = 0;
+	place->wants = 0;
+	place->used = true;
+}
+
 static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *err)
 {
-	struct md_swap_pool_owner here = {.used = true};
+	struct md_swap_pool_owner here = {0};
 	enum md_status status = MD_ERR_BUSY;
 	if (!owner_here(&here))
 		return md_error_set(err, MD_ERR_IO, "/proc/self/stat cannot be read");
@@ -235,7 +244,7 @@ static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *e
 	md_swap_pool_lock(pool);
 	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS && status != MD_OK; i++)
 		if (!pool->head->owners[i].used) {
-			pool->head->owners[i] = here;
+			take_place(&pool->head->owners[i], &here);
 			pool->owner = i;
 			status = MD_OK;
 		}

@@ -33,7 +33,7 @@ struct md_swap_pool_block {
 };
 
 struct md_swap_pool_owner {
-	bool used;
+	atomic_bool used; /* it and `wants` are read without the lock, too */
 	pid_t pid;
 	uint64_t started;  /* distinguishes the process from a later one with the same id */
 	atomic_uint wants; /* blocks that are to have memory */
