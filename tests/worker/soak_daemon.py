@@ -7,8 +7,10 @@ the same plan; how things fall together differs.
 """
 import argparse
 import collections
+import glob
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -207,8 +209,8 @@ class Soak:
         later = self.sizes[1:] # the first rest still makes room for what is kept
         if len(later) < 2:
             return
-        # the address sanitizer keeps what is freed for a while
-        for i, what in enumerate(("descriptors", "threads", "KiB")[:2 if os.environ.get("SAN") else 3]):
+        # the address sanitizer keeps what is freed for a while, and the thread sanitizer has shadows of all that was ever used
+        for i, what in enumerate(("descriptors", "threads", "KiB")[:2 if os.environ.get("SAN") or os.environ.get("TSAN") else 3]):
             values = [size[i] for size in later]
             allowed = (6, 0, GROWTH_KB)[i]
             self.expect(values[-1] - values[0] <= allowed, f"the daemon grows: {what} at rests: {values}")
@@ -250,6 +252,15 @@ class Soak:
                 self.violation(f"the daemon has ended by itself: {self.daemon.process.returncode}")
                 self.start()
 
+    def check_reports(self):
+        """What sanitizers have printed, into the daemon's log or those of engines."""
+        found = collections.Counter()
+        for path in [f"{self.folder}/err", *glob.glob(f"{self.folder}/state/*.log*")]:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found.update(line.strip() for line in file if re.search(r"SUMMARY: \w+Sanitizer|runtime error: ", line))
+        for line, times in found.items():
+            self.violation(f"{times} times: {line}")
+
     def finish(self):
         metrics = self.metrics()
         self.check_growth()
@@ -265,6 +276,7 @@ class Soak:
             if count:
                 print(f"  {count:7} {outcome}")
         print(f"  engines had {self.most} bytes of the GPU at most, of {self.room}")
+        self.check_reports()
         served = self.books.all["served"]
         self.expect(served > sum(self.books.all.values()) / 4, f"only {served} requests were served")
 

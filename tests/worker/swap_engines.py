@@ -10,8 +10,9 @@ import threading
 from adopt_parts import keeper_of
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
 from soak.books import most_device_bytes
+from soak.faults import processes
 
-folder = sys.argv[1]
+folder = os.environ["SWAP_ENGINES"] = sys.argv[1]
 models = "".join(f"""
   m{i}:
     cmd: {ENGINE} --name m{i} --device-mb 40 --dies-with-device
@@ -62,17 +63,8 @@ check("the exit code", 0, d.stop())
 
 
 def engines(name):
-    """Processes of the model's engine; medusa-swap run has the same words behind its own."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if words[1:2] == [ENGINE.split()[1]] and words[words.index("--name") + 1] == name:
-            found.append(int(pid))
-    return found
+    """Processes of the model's engine, of this test alone; medusa-swap run has the same words behind its own."""
+    return [pid for pid, words in processes(f"SWAP_ENGINES={folder}").items() if words[1:2] == [ENGINE.split()[1]] and words[words.index("--name") + 1] == name]
 
 
 # A swapped model that is being unloaded, slowly, is asked for: its next engine starts when the last one has ended. Without its

@@ -531,7 +531,7 @@ pid_t md_engine_process_of(const struct md_engine *engine)
 	return engine->process ? md_engine_process_id(engine->process) : 0;
 }
 
-/* Its first process may be another one than that which serves, and not know yet that this one has ended (medusa-swap run). */
+/* The first process of an engine may stand before the one that serves, and not know yet that this has ended (medusa-swap run). */
 static bool serves_no_more(const struct md_engine *engine)
 {
 	return engine->listened && md_port_use(&engine->settings->address) != MD_PORT_LISTENED;
