@@ -15,7 +15,7 @@
 
 #define TICK_MS 200
 #define HELLO_NS 5000000000ull     /* for the first line of a connection */
-#define TAKE_BACK_NS 2500000000ull /* they try again at least each two seconds (share_watch.c) */
+#define TAKE_BACK_NS 1000000000ull /* they try again at least each half second (share_watch.c) */
 #define PULSE_NS 1000000000ull
 #define SEND_S 2 /* for a client to take a line; it has room for a hundred of ours */
 

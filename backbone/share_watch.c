@@ -14,8 +14,8 @@
 #include "base/thread.h"
 
 /* A broker that is started anew waits longer than RETRY_MOST_MS for what processes have (broker.c). */
-#define RETRY_MS 250
-#define RETRY_MOST_MS 2000
+#define RETRY_MS 125
+#define RETRY_MOST_MS 500
 
 static atomic_int watcher; /* the process that the thread belongs to: a child has none */
 

@@ -34,18 +34,22 @@ prompts=(--prompt "What is the capital of France?" --prompt "Write one sentence 
 run=("$engine" $model --batches 1,2,4,8 --tokens "${DEMO_TOKENS:-40}" "${prompts[@]}")
 device=$([ "$MEDUSA_DEVICE" = host ] && echo "hostcuda (no GPU)" || echo "the GPU")
 
-say "1/5  $title on $device: the live engine, as it starts today"
+say "1/6  $title on $device: the live engine, as it starts today"
 "${run[@]}" --report "$out/live.json" | tee "$out/live.txt"
 
-say "2/5  medusa-capture: two warm starts under interception, analysis, proof by replay"
+say "2/6  medusa-capture: two warm starts under interception, analysis, proof by replay"
 medusa-capture -o "$out/demo.medusa" -- "${run[@]}" --tokens 4 --quiet --report "$out/capture.json" >/dev/null
 
-say "3/5  medusa-restore: a cold start in a fresh process"
+say "3/6  medusa-restore: a cold start in a fresh process"
 medusa-restore "$out/demo.medusa" -- "${run[@]}" --check --report "$out/restored.json" | tee "$out/restored.txt"
 
-say "4/5  live against restored"
+say "4/6  live against restored"
 medusa-inspect --json "$out/demo.medusa" >"$out/artifact.json"
 python3 tests/e2e/demo_table.py "$out"
+
+say "5/6  medusa-backbone: two engines on one copy of the weights, and three LoRA adapters"
+mkdir -p -m 700 "$out/run"
+python3 tests/e2e/demo_adapters.py "$PWD/$out" "$engine" "$([ -f "$gguf" ] && [ "${model#--model}" != "$model" ] && echo "$gguf")"
 
 # A real llama.cpp server, on the CPU. Prints the folder of its package, which is fetched once; nothing where it cannot be used.
 find_llamacpp() {
@@ -56,7 +60,7 @@ find_llamacpp() {
 	PYTHONPATH=$folder python3 -c 'import xllamacpp' 2>/dev/null && echo "$PWD/$folder"
 }
 
-say "5/5  medusa-worker: many models behind one address, on a GPU that has not room for all of them"
+say "6/6  medusa-worker: many models behind one address, on a GPU that has not room for all of them"
 file=
 llamacpp=
 if [ "${model#--model}" != "$model" ]; then
@@ -69,5 +73,4 @@ fi
 # The artifact fits engines whose KV cache has the same size: on a GPU, that of the capture took all memory.
 artifact=
 [ "$MEDUSA_DEVICE" = host ] && [ -n "$file" ] && artifact=$PWD/$out/demo.medusa
-mkdir -p -m 700 "$out/run"
 XDG_RUNTIME_DIR=$PWD/$out/run python3 tests/e2e/demo_worker.py "$out" "$engine" "$file" "$artifact" "$llamacpp"
