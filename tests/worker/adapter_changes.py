@@ -18,12 +18,13 @@ def other(name, own, more=""):
 # ---- the engine is swapped: adapters go and come with its process ----
 
 w = World(f"{folder}/swaps", "ab", engine="--device-mb 20", own="{memory: 200MB, swap: on}".strip("{}").replace(", ", "\n      "),
-          others=other("large", "memory: 200MB", "--device-mb 20"))
+          others=other("large", "memory: 200MB", "--device-mb 20"), more={"a": "bytes: 1MB", "b": "bytes: 2MB"})
 d = w.start()
 check("a and b are loaded", [(200, "base", "text of a"), (200, "base", "text of b")], [ask(d, "a"), ask(d, "b")])
 check("another model takes the memory", 200, d.chat("large").status)
 check("the engine was swapped, not stopped", ("swapped", True), (states(d)["base"], lives(w.pid)))
 check("a comes back with it", (200, "base", "text of a"), ask(d, "a"))
+check("the scheduler knows what has come along", 203000000, d.tell("status")["gpus"][0]["used_bytes"])
 r = d.chat("b")
 check("so does b, in the same process, whose memory is right", (200, "text of b", w.pid, True), (r.status, r.json.get("adapter"), r.json.get("pid"), r.json.get("memory")))
 check("nothing was loaded or unloaded for it", ["load a", "load b"], w.journal())
