@@ -6,6 +6,7 @@ asked for more than it has places for; at the end all are served, and the counte
 """
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -52,10 +53,9 @@ def fault(dice, number):
     kind = dice.choice(("kill", "forget", "forget", "unload", "unload", "unload base", "path", "remove", "break", "load"))
     name = dice.choice(NAMES)
     if kind == "kill":
-        try:
-            w.kill(d)
-        except (OSError, IndexError):
-            pass
+        pid = w.last_engine(d)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
     elif kind == "forget":
         d.ask("POST", "/upstream/base/forget", {"names": dice.sample(NAMES, 2)})
     elif kind in ("unload", "load"):
