@@ -107,7 +107,8 @@ void md_swap_pulse_step(void)
 	atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
 }
 
-static void renew(void)
+/* In a child, which has one thread. */
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&lock, NULL);
 	started = false;
