@@ -81,7 +81,7 @@ static CUresult setting_devices(int *count)
 	return CUDA_SUCCESS;
 }
 
-static CUresult initialise(void)
+static CUresult initialise(void) MD_LOCKS_UNCHECKED /* once, before there is a second thread here */
 {
 	const char *text = secure_getenv("HOSTCUDA_MEM");
 	size_t capacity = parse_bytes(text ? text : "8G");

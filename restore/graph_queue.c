@@ -82,7 +82,7 @@ bool md_graph_queue_init(struct md_restore *r)
 	return r->drops && list_names(r);
 }
 
-void md_graph_queue_finish(struct md_restore *r)
+void md_graph_queue_finish(struct md_restore *r) MD_LOCKS_UNCHECKED /* nobody else has r any more */
 {
 	md_map_finish(&r->graph_names);
 	free(r->drops);

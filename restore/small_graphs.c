@@ -52,7 +52,7 @@ static void make(struct md_restore *r, struct md_restore_graph *graph, struct ba
 }
 
 /* The next graph, if it is as small as those before; NULL ends the batch. */
-static struct md_restore_graph *next(struct md_restore *r)
+static struct md_restore_graph *next(struct md_restore *r) MD_REQUIRES(md_restore_work)
 {
 	pthread_mutex_lock(&md_restore_lock);
 	struct md_work work = {.kind = MD_WORK_WAIT};

@@ -220,7 +220,8 @@ CUresult md_swap_own_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	return result;
 }
 
-static void renew(void)
+/* In a child, which has one thread. */
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&lock, NULL);
 	known_count = 0;

@@ -98,7 +98,8 @@ enum md_status md_swap_drain(uint64_t begun, uint64_t deadline_ns, struct md_err
 	return status;
 }
 
-static void renew(void)
+/* In a child, which has one thread. */
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&lock, NULL);
 	started = wanted = busy = false;

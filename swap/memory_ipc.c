@@ -225,7 +225,11 @@ static CUresult close_opened(struct opened **link) MD_REQUIRES(md_swap_memory_lo
 CUresult md_swap_own_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-	CUresult idle = all_opened ? md_swap_real.cuCtxSynchronize() : CUDA_SUCCESS;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	bool any = all_opened != NULL;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	CUresult idle =
+	    any ? md_swap_real.cuCtxSynchronize() : CUDA_SUCCESS; /* not under the lock: it waits for the device */
 	pthread_mutex_lock(&md_swap_memory_lock);
 	for (struct opened **link = &all_opened; *link; link = &(*link)->next)
 		if (dptr - (*link)->address < (*link)->token.bytes) {
