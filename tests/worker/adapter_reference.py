@@ -5,17 +5,13 @@ import signal
 import sys
 import threading
 
-from adapters import make_all, offline_with
+from adapters import make_all, offline_with, write_shape
 from daemon import Daemon, check, finish, free_ports, until
 from daemon import ENGINE as OTHER
 from reference import ENGINE, prompt_of
 
 folder = sys.argv[1]
-SHAPE = f"{folder}/shape.yaml"
-with open(SHAPE, "w", encoding="utf-8") as recipe:
-    recipe.write("hidden_size: 64\nintermediate_size: 160\nlayers: 2\nheads: 4\nkv_heads: 2\nhead_dim: 16\nvocabulary: 300\n"
-                 "max_context: 8192\nrope_theta: 10000\nrope_interleaved: false\nrms_epsilon: 1e-5\ntie_embeddings: false\n"
-                 "block_size: 16\nscale: 0.2\n")
+SHAPE = write_shape(folder)
 MODEL = ["--recipe", SHAPE, "--seed", "7", "--max-context", "256"]
 NAMES, COUNT, TOKENS = ("one", "eight", "some"), 4, 24
 PROMPTS = [prompt_of(i, 7, 300) for i in range(COUNT)]

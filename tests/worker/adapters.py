@@ -12,6 +12,16 @@ ADAPTERS = {
 }
 
 
+def write_shape(folder):
+    """A small model with room for prompts of text: the path of its recipe."""
+    path = f"{folder}/shape.yaml"
+    with open(path, "w", encoding="utf-8") as recipe:
+        recipe.write("hidden_size: 64\nintermediate_size: 160\nlayers: 2\nheads: 4\nkv_heads: 2\nhead_dim: 16\nvocabulary: 300\n"
+                     "max_context: 8192\nrope_theta: 10000\nrope_interleaved: false\nrms_epsilon: 1e-5\ntie_embeddings: false\n"
+                     "block_size: 16\nscale: 0.2\n")
+    return path
+
+
 def make(model, path, seed, rank, *more, kind="--peft"):
     subprocess.run(["python3", "tests/llama/make_adapter.py", "--model", model, "--rank", str(rank), "--alpha", str(rank), "--seed", str(seed),
                     "--std", "0.1", *more, kind, path], check=True)

@@ -8,16 +8,12 @@ import socket
 import sys
 import threading
 
-from adapters import ADAPTERS, SLOTS, load, make, make_all, offline_with, unload
+from adapters import ADAPTERS, SLOTS, load, make, make_all, offline_with, unload, write_shape
 from daemon import check, finish, until
 from reference import Engine, Reply, prompt_of
 
 folder = sys.argv[1]
-SHAPE = f"{folder}/shape.yaml"
-with open(SHAPE, "w", encoding="utf-8") as recipe:
-    recipe.write("hidden_size: 64\nintermediate_size: 160\nlayers: 2\nheads: 4\nkv_heads: 2\nhead_dim: 16\nvocabulary: 300\n"
-                 "max_context: 8192\nrope_theta: 10000\nrope_interleaved: false\nrms_epsilon: 1e-5\ntie_embeddings: false\n"
-                 "block_size: 16\nscale: 0.2\n")
+SHAPE = write_shape(folder)
 MODEL = ["--recipe", SHAPE, "--seed", "7", "--max-context", "256"]
 COUNT, TOKENS = 4, 40
 PROMPTS = [prompt_of(i, 7, 300) for i in range(COUNT)]
