@@ -15,6 +15,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPT = 2048  # tokens
+GROWTH_KIB = 32 << 10  # the C library's and Python's heaps are not exact
 failures = []
 
 
@@ -77,8 +78,23 @@ def rate(engine, seconds=5):
     return count / (time.perf_counter() - start)
 
 
-def cycles(engine, wanted, count):
-    """Out and in again and again, while answers are asked for."""
+def held(engine):
+    return {**engine.ask("held"), "device_mib": used()}
+
+
+def cycles(engine, wanted, count, table):
+    """Out and in again and again, while answers are asked for; nothing that the engine has grows after the first tenth."""
+    turns(engine, wanted, count - count * 9 // 10)
+    first = held(engine)
+    start = time.perf_counter()
+    turns(engine, wanted, count * 9 // 10)
+    last = held(engine)
+    table["cycles"] = {"cycles": count, "seconds_of_nine_tenths": time.perf_counter() - start, "after_a_tenth": first, "at_the_end": last}
+    for what, room in (("descriptors", 0), ("threads", 0), ("device_mib", 0), ("anonymous_kib", GROWTH_KIB)):
+        check(f"{what} after {count} cycles: {first[what]}, then {last[what]}", last[what] <= first[what] + room)
+
+
+def turns(engine, wanted, count):
     answers, stop = [], threading.Event()
 
     def ask():
@@ -159,7 +175,7 @@ def with_medusa(options, table):
     check("the answer of changed weights is as before", engine.ask("answer 5")["answer"] == changed)
     overlap(engine, table)
     table["rate"] = rate(engine)
-    cycles(engine, engine.ask("answer 3")["answer"], options.cycles)
+    cycles(engine, engine.ask("answer 3")["answer"], options.cycles, table)
     check("another seed, another answer", third != wanted)
     check("the engine ends with 0", engine.end() == 0)
 

@@ -4,6 +4,7 @@
     answer SEED    a prefill of 512 tokens and 64 replays of a captured decode graph; the hash of all logits
     first SEED N   a prefill of N tokens; the hash of its logits
     change         other weights, everywhere
+    held           what the process has: descriptors, threads, KiB of host memory
     pause, resume  torch_memory_saver's (with --saver)
     end
 """
@@ -11,6 +12,8 @@ import argparse
 import contextlib
 import hashlib
 import json
+import os
+import re
 import sys
 import time
 
@@ -102,6 +105,13 @@ class Engine:
         return {"answer": found.hexdigest()[:16], "ms": (time.perf_counter() - start) * 1e3}
 
 
+def held():
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        text = file.read()
+    return {"descriptors": len(os.listdir("/proc/self/fd")), "threads": int(re.search(r"Threads:\s+(\d+)", text)[1]),
+            "anonymous_kib": int(re.search(r"RssAnon:\s+(\d+)", text)[1])}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gb", type=float, default=1, help="of weights")
@@ -125,6 +135,8 @@ def main():
             result = engine.answer(int(arguments[0]))
         elif command == "first":
             result = engine.first(int(arguments[0]), int(arguments[1]))
+        elif command == "held":
+            result = held()
         elif command == "change":
             seed += 1
             engine.change(seed)
