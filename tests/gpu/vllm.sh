@@ -16,7 +16,7 @@
 # restored graphs of capture); SLEEP_POOL is the size of their pool, ROUNDS how often each sleeps. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
-# installed. LIMIT: seconds that a capture may take. CAPTURE_OPTIONS: more options of medusa-capture, for the step capture.
+# installed. LIMIT: seconds that a capture, or verify, may take. CAPTURE_OPTIONS: more options of medusa-capture, for the step capture.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
@@ -92,7 +92,7 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		grep -h "medusa: .*\(taken over\|prefills stay\)" "$out/takeover.log" "$out/takeover.err" | sed 's/^.*medusa: /    /'
 		;;
 	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;
-	verify) run verify 300 medusa-verify "$out/engine.medusa" -- "${engine[@]}" ;;
+	verify) run verify "${LIMIT:-300}" medusa-verify "$out/engine.medusa" -- "${engine[@]}" ;;
 	multiprocess)
 		VLLM_WORKER_MULTIPROC_METHOD=spawn run spawn_capture "${LIMIT:-500}" medusa-capture -o "$out/spawn.medusa" -- "${engine[@]}"
 		VLLM_WORKER_MULTIPROC_METHOD=spawn restore spawn "$out/spawn.medusa"
