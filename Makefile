@@ -272,10 +272,10 @@ $(BUILD)/tests/images/%.ptx: tests/images/%.cu
 	$(Q)$(NVCC) -O3 --ptx -gencode arch=compute_$(GPU_ARCH),code=compute_$(GPU_ARCH) -o $@ $<
 
 # ---- tests and benchmarks ----------------------------------------------------------------------------------------
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/common/build_folder.o $(INTERNAL)
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(call objects,tests/common/build_folder.c tests/common/scratch.c) $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=mkdtemp,--wrap=mkstemp -o $@ $^ -lcriterion $(LDLIBS)
 # They make the library's allocations fail.
 $(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array $(BUILD)/tests/test_worker_config_memory: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.

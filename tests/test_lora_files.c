@@ -133,7 +133,7 @@ static const struct {
     {"{", "the header: line 1, byte 1: ", MD_ERR_CORRUPT},
     {"{}", "256 bytes at the end of the file belong to no tensor", MD_ERR_CORRUPT},
     {"{} x", "end of file expected", MD_ERR_CORRUPT},
-    {"{\"\xff\": 1}", "unable to decode byte 0xff", MD_ERR_CORRUPT},
+    {"{\"\xff\": 1}", "line 1, byte 2: unable to decode", MD_ERR_CORRUPT},
     {"{\"a\\u0000b\": 1}", "NUL byte in object key", MD_ERR_CORRUPT},
     {"{\"" A "\": {" RIGHT "}, \"" A "\": {" RIGHT "}}", "duplicate object key", MD_ERR_CORRUPT},
     {"{\"__metadata__\": 1}", "__metadata__ is no object", MD_ERR_CORRUPT},
@@ -202,10 +202,10 @@ Test(lora_files, should_fail_sizes_of_headers)
 		const char *words;
 		enum md_status status;
 	} cases[] = {
-	    {UINT64_MAX, "a header of 18446744073709551615 bytes, at most", MD_ERR_TOO_LARGE},
-	    {(2 << 20) + 1, "a header of 2097153 bytes, at most 2097152", MD_ERR_TOO_LARGE},
-	    {2 << 20, "a header of 2097152 bytes, the file has 8", MD_ERR_TRUNCATED},
-	    {1, "a header of 1 bytes, the file has 8", MD_ERR_TRUNCATED},
+	    {UINT64_MAX, "the header would be larger than 2097152 bytes", MD_ERR_TOO_LARGE},
+	    {(2 << 20) + 1, "the header would be larger than 2097152 bytes", MD_ERR_TOO_LARGE},
+	    {2 << 20, "the header would go beyond the file's 8 bytes", MD_ERR_TRUNCATED},
+	    {1, "the header would go beyond the file's 8 bytes", MD_ERR_TRUNCATED},
 	    {0, "does not begin with {", MD_ERR_CORRUPT},
 	};
 	struct adapter_files files;
@@ -491,6 +491,17 @@ Test(lora_files, should_fail_tensor_of_three_dimensions)
 	files_end(&files);
 }
 
+static void assert_adapter_silent(struct adapter_files *files, const char *path)
+{
+	static const char *const parts[] = {"secr", "ecret", "63657320", "72636573", " 0x"};
+	enum md_status found =
+	    lora_adapter_load(&files->adapter, path, &small_shape, LORA_MAX_RANK, 1 << 20, &files->err);
+	cr_assert_neq(found, MD_OK, "%s is no adapter", path);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		cr_assert_null(strstr(files->err.message, parts[i]), "\"%s\" shows what is in the file",
+			       files->err.message);
+}
+
 /* A model instead of an adapter, and something else altogether. */
 Test(lora_files, should_fail_other_files)
 {
@@ -504,5 +515,35 @@ Test(lora_files, should_fail_other_files)
 	assert_adapter_refused(&files, files.gguf_path, MD_ERR_CORRUPT, "not a GGUF file");
 	write_bytes(files.gguf_path, "", 0);
 	assert_adapter_refused(&files, files.gguf_path, MD_ERR_INVALID, "an empty file");
+	files_end(&files);
+}
+
+/* Who asks for an adapter may name any file that the engine may read, so no message shows what is in it. */
+Test(lora_files, should_fail_without_contents)
+{
+	static const char *const texts[] = {"secret and more of it",
+					    "\"secret\" and more of it",
+					    "{secret: 1}",
+					    "{\"a\": secret}",
+					    "{\"secret",
+					    "{\"a\": \"secret\\q\"}",
+					    "{\"a\": \xff}"};
+	struct adapter_files files;
+	files_begin(&files);
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		char weights[64] = {0};
+		uint64_t size = strlen(texts[i]);
+		put_config(&files, texts[i]);
+		write_bytes(files.gguf_path, texts[i], size);
+		assert_adapter_silent(&files, files.folder);
+		assert_adapter_silent(&files, files.gguf_path);
+		put_config(&files, CONFIG_OF());
+		write_bytes(files.weights_path, texts[i], size);
+		assert_adapter_silent(&files, files.folder);
+		memcpy(weights, &size, sizeof(size));
+		memcpy(weights + sizeof(size), texts[i], size);
+		write_bytes(files.weights_path, weights, sizeof(size) + size);
+		assert_adapter_silent(&files, files.folder);
+	}
 	files_end(&files);
 }

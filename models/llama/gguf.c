@@ -221,7 +221,7 @@ static enum md_status read_head(struct gguf *gguf, struct md_reader *reader, uin
 	if (reader->failed)
 		return truncated(reader, "the header", err);
 	if (magic != MAGIC)
-		return md_error_set(err, MD_ERR_CORRUPT, "offset 0: not a GGUF file (it starts with 0x%08x)", magic);
+		return md_error_set(err, MD_ERR_CORRUPT, "offset 0: not a GGUF file");
 	if (version != 2 && version != 3)
 		return md_error_set(err, MD_ERR_VERSION, "offset 4: GGUF version %u, known are 2 and 3", version);
 	if (tensors > MAX_ENTRIES || values > MAX_ENTRIES)

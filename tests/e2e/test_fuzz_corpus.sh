@@ -5,6 +5,9 @@
 set -u
 cd "$(dirname "$0")/../.."
 . tests/e2e/device.sh
+export TMPDIR
+TMPDIR=$(mktemp -d) || exit 1 # a target that fails leaves what it has written
+trap 'rm -rf "$TMPDIR"' EXIT
 checks=0 failures=0
 for source in tests/fuzz/target_*.c; do
 	name=$(basename "$source" .c)

@@ -35,6 +35,19 @@ script skipped 'echo "nothing to test here"' 'exit 77'
 verdict skipped "  skip  test_skipped: nothing to test here" 0
 verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
 
+section "what failed tests leave"
+: >"$work/list"
+ln "$work/list" "$work/names" # the test's program removes its list in the end
+# No file may be larger than 900 KiB, so the signal SIGXFSZ ends a test that has a folder.
+run crashed bash -c 'export TEST_SCRATCH=$$:$1; ulimit -f 900; exec "$2" --jobs 2' bash "$work/list" "$MEDUSA_BUILD/tests/test_lora_files"
+assert_exit crashed 1
+assert_contains "$work/crashed.err" "Crashing: 1"
+assert_equal "it noted its folders" 0 "$([ "$(wc -l <"$work/names")" -gt 5 ]; echo $?)"
+while read -r name; do
+	assert_equal "$name is gone" 1 "$([ -e "$name" ]; echo $?)"
+done <"$work/names"
+assert_equal "the list is gone" 1 "$([ -e "$work/list" ]; echo $?)"
+
 section "the thread sanitizer"
 mkdir -p "$tree/build/tests"
 printf '%s\n' '#!/bin/sh' 'exit 1' >"$tree/build/tests/test_program"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as an artifact whose caches are unpacked: every file of a folder is there, whole, or none is. */
 #include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,11 +64,13 @@ static void check_files(const char *root, const struct md_cache_folder *folder)
 
 static bool unpack(const struct md_cache_source *source, const struct md_caches *caches, uint32_t folder)
 {
-	char above[] = "/tmp/medusa-fuzz-caches-XXXXXX", root[64];
+	const char *place = getenv("TMPDIR");
+	char above[512], root[520];
 	struct md_cache_written written;
 	struct md_error err = {0};
 	int fd;
-	FUZZ_REQUIRE(mkdtemp(above), "no folder in /tmp");
+	snprintf(above, sizeof(above), "%s/medusa-fuzz-caches-XXXXXX", place && *place ? place : "/tmp");
+	FUZZ_REQUIRE(mkdtemp(above), "no folder in %s", above);
 	snprintf(root, sizeof(root), "%s/in", above);
 	FUZZ_REQUIRE(md_cache_tree_open(root, &fd, &err) == MD_OK, "%s", err.message);
 	bool good = md_cache_write(source, caches, folder, fd, &written, &err) == MD_OK;

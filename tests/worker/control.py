@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket of medusa-worker, and medusa-workerctl: control.py FOLDER."""
+import atexit
 import json
 import os
 import shutil
@@ -124,6 +125,7 @@ check("a line without an end", True, ended)
 if not os.geteuid():
     # Another user who may open the socket is not answered.
     place = tempfile.mkdtemp(prefix="medusa-control.")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     os.chmod(place, 0o755)
     one = Daemon(f"{folder}/foreign", config, "--control", f"{place}/s")
     os.chmod(f"{place}/s", 0o666)
@@ -143,7 +145,6 @@ if not os.geteuid():
     check("another user", 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     check("the daemon says so", True, "does not answer user 65534" in one.stderr())
     one.stop()
-    shutil.rmtree(place)
 
 # Somebody who waits for a load and goes does no harm.
 line = Line(d.control)

@@ -3,6 +3,7 @@
 
 Exit code 77, and why in the last line: no cgroup can be made here, so only what holds without them was looked at.
 """
+import atexit
 import glob
 import json
 import os
@@ -502,6 +503,7 @@ def other_user():
     try:
         nobody = pwd.getpwnam("nobody")
         place = tempfile.mkdtemp(prefix="medusa-nobody.")
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
     except (KeyError, OSError) as why:
         print(f"skipped: another user ({why})")
         return
@@ -512,7 +514,6 @@ def other_user():
             raise PermissionError("nobody cannot run medusa-worker here")
     except OSError as why:
         print(f"skipped: another user ({why})")
-        shutil.rmtree(place)
         return
     global folder
     before, folder = folder, place
@@ -527,7 +528,6 @@ def other_user():
         process.terminate()
         said = process.communicate(timeout=PATIENCE)[1]
     check("and says why without", 1, len(re.findall("engines have no cgroups of their own, and are known by their process groups: .*Permission denied", said)))
-    shutil.rmtree(place)
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also a test whose time is over leaves no cgroup

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/llama/adapters/plan.h"
-
 #define ALIGNMENT 16u
 #define FEWEST_BYTES (64u << 10)
 #define BYTES_FOR_ONE 100u /* of a text: a list of empty objects takes 77, other texts take less */
@@ -40,10 +38,22 @@ static void __attribute__((constructor)) give_jansson_memory(void)
 	json_set_alloc_funcs(take, give_back);
 }
 
+/* Jansson says what is wrong, then shows what stands there. The file may be any, so what it holds is not shown. */
+static int words_without_text(const char *words)
+{
+	static const char *const begins[] = {" near ", " byte 0x"};
+	size_t size = strlen(words);
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+		const char *found = strstr(words, begins[i]);
+		if (found && (size_t)(found - words) < size)
+			size = (size_t)(found - words);
+	}
+	return (int)size;
+}
+
 enum md_status adapter_json_parse(struct adapter_json *json, const char *text, size_t size, struct md_error *err)
 {
 	json_error_t error;
-	char shown[LORA_SHOWN_BYTES];
 	*json = (struct adapter_json){.size = FEWEST_BYTES + size * BYTES_FOR_ONE};
 	json->memory = malloc(json->size);
 	if (!json->memory)
@@ -53,8 +63,8 @@ enum md_status adapter_json_parse(struct adapter_json *json, const char *text, s
 	current = NULL;
 	enum md_status status = MD_OK;
 	if (!json->root)
-		status = md_error_set(err, MD_ERR_CORRUPT, "line %d, byte %d: %s", error.line, error.position,
-				      lora_show_name(shown, error.text, strlen(error.text)));
+		status = md_error_set(err, MD_ERR_CORRUPT, "line %d, byte %d: %.*s", error.line, error.position,
+				      words_without_text(error.text), error.text);
 	else if (!json_is_object(json->root))
 		status = md_error_set(err, MD_ERR_CORRUPT, "no JSON object");
 	if (status != MD_OK)

@@ -185,12 +185,13 @@ static enum md_status read_size(const struct md_file_source *source, uint64_t *s
 	md_reader_init(&reader, data, 8);
 	*size = md_reader_u64(&reader);
 	if (*size > MOST_HEADER_BYTES)
-		return md_error_set(err, MD_ERR_TOO_LARGE,
-				    "a header of %llu bytes, at most %u: not a safetensors file, or not an adapter",
-				    (unsigned long long)*size, MOST_HEADER_BYTES);
+		return md_error_set(
+		    err, MD_ERR_TOO_LARGE,
+		    "the header would be larger than %u bytes: not a safetensors file, or not an adapter",
+		    MOST_HEADER_BYTES);
 	if (*size > source->size - 8)
-		return md_error_set(err, MD_ERR_TRUNCATED, "a header of %llu bytes, the file has %llu",
-				    (unsigned long long)*size, (unsigned long long)source->size);
+		return md_error_set(err, MD_ERR_TRUNCATED, "the header would go beyond the file's %llu bytes",
+				    (unsigned long long)source->size);
 	return MD_OK;
 }
 
