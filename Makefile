@@ -91,6 +91,7 @@ HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))
 SIMULATOR := $(call layers,simulator)
 HTTP := $(call sources,http)
+JANSSON := $(call sources,jansson)
 WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
@@ -164,7 +165,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, and what judges it, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(BACKBONE) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(BACKBONE) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(JANSSON) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -221,7 +222,7 @@ ADAPTER_TESTS := $(addprefix $(BUILD)/tests/,test_lora_adapter test_lora_files t
 $(ADAPTER_TESTS): LDLIBS := $(INTERNAL) $(LDLIBS) $(JANSSON_LIBS)
 $(ADAPTER_TESTS): $(call objects,$(call sources,models/llama/adapters) models/llama/gguf.c models/llama/unicode.c)
 # The node daemon: engines and their tools need none of its packages.
-$(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
+$(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/test_tree_text $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
 
 # As a user builds it: the installed header, the library, nothing else.
 $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUILD)/lib/libmedusa-sched.so
@@ -230,7 +231,7 @@ $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUI
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(SANITIZE) -Iinclude $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< -L$(BUILD)/lib -lmedusa-sched
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
-$(LLAMA)/llama-engine: $(call objects,$(ENGINE) $(HTTP)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
+$(LLAMA)/llama-engine: $(call objects,$(ENGINE) $(HTTP) $(JANSSON)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(CORE_LIB) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(SERVE_LIBS) $(LDLIBS)
@@ -277,7 +278,7 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(call objects,tests/common/b
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=mkdtemp,--wrap=mkstemp -o $@ $^ -lcriterion $(LDLIBS)
 # They make the library's allocations fail.
-$(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array $(BUILD)/tests/test_worker_config_memory: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+$(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array $(BUILD)/tests/test_worker_config_memory $(BUILD)/tests/test_tree_text: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.
 $(BUILD)/tests/subjects/sequence_subject $(BUILD)/tests/subjects/order_subject: $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
 	$(call say,LD)

@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "base/plain.h"
+#include "jansson/tree_text.h"
 
 void md_worker_print_json(json_t *value)
 {
-	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+	char *text = value ? md_jansson_print(value, JSON_COMPACT) : NULL;
 	printf("%s\n", text ? text : "null");
 	free(text);
 	json_decref(value);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
-# restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < http < worker. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < {http, jansson} < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -36,9 +36,10 @@ check backbone base driver api swap medusa
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
 check http base
-check worker base format http scheduler simulator swap medusa
-check tools base http scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
+check jansson base
+check worker base format http jansson scheduler simulator swap medusa
+check tools base http jansson scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
 check include medusa
 check hostcuda base driver
-check models base driver format http medusa hostcuda
+check models base driver format http jansson medusa hostcuda
 exit $failed

@@ -110,20 +110,30 @@ enum md_status md_ledger_file_add(struct md_ledger_file *file, const struct md_l
 	return status;
 }
 
+/* NULL: out of memory. */
+static json_t *row_of(sqlite3_stmt *sum)
+{
+	json_t *row = json_pack("{s:s, s:s}", "model", (const char *)sqlite3_column_text(sum, 0), "key",
+				(const char *)sqlite3_column_text(sum, 1));
+	for (int kind = 0; row && kind < MD_USAGE_KINDS; kind++)
+		if (json_object_set_new(row, names[kind], json_integer(sqlite3_column_int64(sum, 2 + kind)))) {
+			json_decref(row);
+			return NULL;
+		}
+	return row;
+}
+
 enum md_status md_ledger_file_sum(struct md_ledger_file *file, int64_t since, json_t **sums, struct md_error *err)
 {
 	sqlite3_stmt *sum = file->sum;
 	json_t *list = json_array();
-	int code;
+	int code, lost = 0;
 	sqlite3_bind_int64(sum, 1, since - since % 60);
-	while ((code = sqlite3_step(sum)) == SQLITE_ROW) {
-		json_t *row = json_pack("{s:s, s:s}", "model", (const char *)sqlite3_column_text(sum, 0), "key",
-					(const char *)sqlite3_column_text(sum, 1));
-		for (int kind = 0; kind < MD_USAGE_KINDS; kind++)
-			json_object_set_new(row, names[kind], json_integer(sqlite3_column_int64(sum, 2 + kind)));
-		json_array_append_new(list, row);
-	}
-	enum md_status status = code == SQLITE_DONE ? MD_OK : fail(file, "reading", err);
+	while ((code = sqlite3_step(sum)) == SQLITE_ROW && !lost)
+		lost = json_array_append_new(list, row_of(sum));
+	enum md_status status = lost ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the bill")
+				: code == SQLITE_DONE ? MD_OK
+						      : fail(file, "reading", err);
 	sqlite3_reset(sum);
 	if (status == MD_OK)
 		*sums = list;

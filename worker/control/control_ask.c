@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "jansson/tree_text.h"
 #include "worker/control/control_place.h"
 #include "worker/control/socket.h"
 
@@ -45,7 +46,7 @@ static enum md_status send_question(int fd, json_t *question, struct md_error *e
 {
 	if (json_object_set_new(question, "version", json_integer(MD_CONTROL_VERSION)))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the question");
-	MD_AUTO_FREE char *line = json_dumps(question, JSON_COMPACT);
+	MD_AUTO_FREE char *line = md_jansson_print(question, JSON_COMPACT);
 	size_t size = line ? strlen(line) : 0;
 	if (!line)
 		return md_error_set(err, MD_ERR_INVALID, "the question cannot be written: a name is not UTF-8");
@@ -63,13 +64,15 @@ static enum md_status status_of(const char *name)
 	return MD_ERR_UNSUPPORTED;
 }
 
-/* Takes over the reference to answer. */
-static enum md_status judge(json_t *answer, json_t **result, struct md_error *err)
+/* Takes over the reference to answer; error says why there is none. */
+static enum md_status judge(json_t *answer, const json_error_t *error, json_t **result, struct md_error *err)
 {
 	const char *message = json_string_value(json_object_get(answer, "message"));
 	enum md_status status = MD_OK;
 	if (json_is_true(json_object_get(answer, "ok")))
 		*result = json_incref(json_object_get(answer, "result"));
+	else if (!answer && json_error_code(error) == json_error_out_of_memory)
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "%s", error->text);
 	else if (message)
 		status =
 		    md_error_set(err, status_of(json_string_value(json_object_get(answer, "status"))), "%s", message);
@@ -89,8 +92,9 @@ enum md_status md_control_ask(const char *given, json_t *question, json_t **resu
 	FILE *from = status == MD_OK ? fdopen(fd, "r") : NULL;
 	char *line = NULL;
 	size_t room = 0;
+	json_error_t error;
 	if (from && getline(&line, &room, from) > 0)
-		status = judge(json_loads(line, 0, NULL), result, err);
+		status = judge(md_jansson_parse(line, strlen(line), 0, &error), &error, result, err);
 	else if (status == MD_OK)
 		status = md_error_set(err, MD_ERR_IO, "the daemon ended, or closed the connection, before it answered");
 	free(line);

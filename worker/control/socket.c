@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "http/listener.h"
+#include "jansson/tree_text.h"
 #include "worker/control/control_place.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -69,7 +70,7 @@ static void send_line(struct md_control_call *call, json_t *answer)
 		json_decref(answer);
 		return;
 	}
-	char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+	char *text = answer ? md_jansson_print(answer, JSON_COMPACT) : NULL;
 	if (text)
 		evbuffer_add_printf(output, "%s\n", text);
 	else
@@ -106,11 +107,14 @@ void md_control_refuse(struct md_control_call *call, enum md_status status, cons
 
 static void take_line(struct md_control_call *call, const char *line)
 {
-	json_t *question = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	json_error_t error;
+	json_t *question = md_jansson_parse(line, strlen(line), JSON_REJECT_DUPLICATES, &error);
 	json_int_t version = json_integer_value(json_object_get(question, "version"));
 	const char *verb = json_string_value(json_object_get(question, "verb"));
 	call->open = true;
-	if (!verb || !version)
+	if (!question && json_error_code(&error) == json_error_out_of_memory)
+		md_control_refuse(call, MD_ERR_NO_MEMORY, "%s", error.text);
+	else if (!verb || !version)
 		md_control_refuse(call, MD_ERR_INVALID, "a line is no question: an object with version and verb is");
 	else if (version != MD_CONTROL_VERSION)
 		md_control_refuse(call, MD_ERR_VERSION,

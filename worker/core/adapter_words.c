@@ -6,19 +6,20 @@
 #include <string.h>
 
 #include "base/plain.h"
+#include "jansson/tree_text.h"
 
 char *md_adapter_order(const char *name, const char *path)
 {
 	json_t *order = path ? json_pack("{s:s, s:s}", "lora_name", name, "lora_path", path)
 			     : json_pack("{s:s}", "lora_name", name);
-	char *text = order ? json_dumps(order, JSON_COMPACT) : NULL;
+	char *text = order ? md_jansson_print(order, JSON_COMPACT) : NULL;
 	json_decref(order);
 	return text;
 }
 
 enum md_adapter_listed md_adapter_find(const char *answer, size_t size, const char *name, const char *path)
 {
-	json_t *list = json_loadb(answer, size, JSON_REJECT_DUPLICATES, NULL);
+	json_t *list = md_jansson_parse(answer, size, JSON_REJECT_DUPLICATES, NULL);
 	enum md_adapter_listed found = MD_ADAPTER_MISSING;
 	json_t *data = json_object_get(list, "data"), *at;
 	size_t i;
@@ -47,7 +48,7 @@ void md_adapter_words(const char *what, unsigned status, const struct md_buf *an
 		      size_t room)
 {
 	char text[400], plain[160];
-	json_t *parsed = answer->size ? json_loadb((const char *)answer->data, answer->size, 0, NULL) : NULL;
+	json_t *parsed = answer->size ? md_jansson_parse((const char *)answer->data, answer->size, 0, NULL) : NULL;
 	const char *said = message_of(parsed);
 	snprintf(text, sizeof(text), "%.*s", said ? (int)strlen(said) : (int)(answer->size < 399 ? answer->size : 399),
 		 said           ? said

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jansson/tree_text.h"
 #include "worker/core/body_text.h"
 
 /* ---- what is to be changed ---- */
@@ -110,7 +111,7 @@ struct writer {
 
 static void put_json(struct writer *writer, const json_t *value)
 {
-	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+	char *text = md_jansson_print(value, JSON_COMPACT | JSON_ENCODE_ANY);
 	if (text)
 		md_buf_put(writer->out, text, strlen(text));
 	else

@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "jansson/tree_text.h"
 
 static void say(struct md_worker_job *job, const char *text)
 {
 	json_t *event =
 	    json_pack("{s:s, s:s, s:[{s:i, s:{s:s}, s:n}]}", "object", "chat.completion.chunk", "model", job->model->id,
 		      "choices", "index", 0, "delta", "reasoning_content", text, "finish_reason");
-	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	char *line = event ? md_jansson_print(event, JSON_COMPACT) : NULL;
 	if (line) {
 		md_http_answer_write(job->exchange, "data: ", 6);
 		md_http_answer_write(job->exchange, line, strlen(line));

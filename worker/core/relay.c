@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "jansson/tree_text.h"
 #include "worker/core/answer_kind.h"
 
 #define HELD_MAX 65536u /* bytes of an event, or of JSON, that are held back; what is longer is passed on as it comes */
@@ -151,7 +152,7 @@ static void send_event(struct md_http_exchange *exchange, const char *code, cons
 {
 	json_t *event = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type", "server_error",
 				  "param", "code", code);
-	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	char *line = event ? md_jansson_print(event, JSON_COMPACT) : NULL;
 	json_decref(event);
 	if (!line) {
 		md_http_answer_abort(exchange);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jansson/tree_text.h"
+
 struct kind {
 	unsigned status;
 	const char *type, *code;
@@ -42,7 +44,7 @@ void md_reply_text(struct md_http_exchange *exchange, unsigned status, const cha
 
 static void send_json(struct md_http_exchange *exchange, unsigned status, json_t *value, const char *retry_s)
 {
-	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+	char *text = value ? md_jansson_print(value, JSON_COMPACT) : NULL;
 	const char *sent =
 	    text ? text : "{\"error\":{\"message\":\"out of memory for the answer\",\"type\":\"server_error\"}}";
 	md_http_answer_begin(exchange, text ? status : 500, (int64_t)strlen(sent));

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "jansson/tree_text.h"
+
 #define ANSWER_MOST 16384u /* it lists up to 256 processes */
 
 void md_swap_order_words(struct md_swap_order *order, const char *verb, char *words[MD_SWAP_ORDER_WORDS])
@@ -43,7 +45,7 @@ static json_t *find_json(const char *text)
 {
 	for (const char *at = text; at; at = strchr(at, '\n')) {
 		at += *at == '\n';
-		json_t *json = *at == '{' ? json_loads(at, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+		json_t *json = *at == '{' ? md_jansson_parse(at, strlen(at), JSON_DISABLE_EOF_CHECK, NULL) : NULL;
 		if (json)
 			return json;
 	}

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "jansson/tree_text.h"
 #include "worker/engine/process_spawn.h"
 
 #define ANSWER_S 10
@@ -50,11 +51,14 @@ static void fail(struct md_template_fork *fork, const char *why)
 
 static void take_line(struct md_template_fork *fork, const char *line)
 {
-	json_t *answer = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	json_error_t error;
+	json_t *answer = md_jansson_parse(line, strlen(line), JSON_REJECT_DUPLICATES, &error);
 	json_int_t pid = json_integer_value(json_object_get(answer, "pid"));
 	const char *refused = json_string_value(json_object_get(answer, "refused"));
 	if (pid > 1 && pid <= INT32_MAX && !refused)
 		fork->events->forked(fork->context, (pid_t)pid);
+	else if (!answer && json_error_code(&error) == json_error_out_of_memory)
+		fail(fork, error.text);
 	else
 		fail(fork, refused ? refused : "its answer is neither a process nor a refusal");
 	json_decref(answer);
@@ -125,7 +129,7 @@ static char *make_question(const struct md_engine_command *command)
 	json_t *question =
 	    json_pack("{s:i, s:o, s:o, s:s}", "version", MD_ENGINE_TEMPLATE_VERSION, "argv", list_words(command->argv),
 		      "env", list_variables(command->extra), "cwd", folder ? folder : "/");
-	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL, *line = NULL;
+	char *text = question ? md_jansson_print(question, JSON_COMPACT) : NULL, *line = NULL;
 	if (text && asprintf(&line, "%s\n", text) < 0)
 		line = NULL;
 	free(text);

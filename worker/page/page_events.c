@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "jansson/tree_text.h"
 #include "worker/control/state_report.h"
 #include "worker/core/reply.h"
 
@@ -52,10 +53,10 @@ static json_t *model_status(const struct md_worker *worker)
 /* Takes over the reference. */
 static void say(struct reader *reader, unsigned type, const char *name, json_t *value)
 {
-	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+	char *text = value ? md_jansson_print(value, JSON_COMPACT) : NULL;
 	uint64_t hash = text ? md_hash_checksum(text, strlen(text)) : 0;
 	json_t *event = text && hash != reader->sent[type] ? json_pack("{s:s, s:s}", "type", name, "data", text) : NULL;
-	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	char *line = event ? md_jansson_print(event, JSON_COMPACT) : NULL;
 	if (line) {
 		md_http_answer_write(reader->exchange, "event:message\ndata:", 19);
 		md_http_answer_write(reader->exchange, line, strlen(line));

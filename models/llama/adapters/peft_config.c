@@ -90,7 +90,7 @@ static enum md_status check_keys(const struct peft_config *config, struct md_err
 {
 	const char *key;
 	json_t *value;
-	json_object_foreach(config->json.root, key, value) MD_FORWARD(check_key(key, value, err));
+	json_object_foreach(config->json, key, value) MD_FORWARD(check_key(key, value, err));
 	return MD_OK;
 }
 
@@ -102,7 +102,7 @@ static enum md_status refuse(const char *key, const char *wanted, struct md_erro
 /* NULL: the key is not there, or it is null, or there is nothing in it. */
 static const json_t *get(const struct peft_config *config, const char *key)
 {
-	const json_t *value = json_object_get(config->json.root, key);
+	const json_t *value = json_object_get(config->json, key);
 	return is_empty(value) && !json_is_false(value) && !json_is_string(value) ? NULL : value;
 }
 
@@ -186,7 +186,7 @@ static enum md_status read_pattern(const struct peft_config *config, const char 
 
 static bool is_text(const struct peft_config *config, const char *key, const char *wanted)
 {
-	const char *text = json_string_value(json_object_get(config->json.root, key));
+	const char *text = json_string_value(json_object_get(config->json, key));
 	return text && !strcmp(text, wanted);
 }
 
@@ -290,7 +290,7 @@ static enum md_status read_config(struct peft_config *config, struct md_error *e
 enum md_status peft_config_parse(struct peft_config *config, const char *text, size_t size, struct md_error *err)
 {
 	*config = (struct peft_config){0};
-	MD_FORWARD(adapter_json_parse(&config->json, text, size, err));
+	MD_FORWARD(adapter_json_parse(text, size, &config->json, err));
 	enum md_status status = read_config(config, err);
 	if (status != MD_OK)
 		peft_config_finish(config);
@@ -299,7 +299,7 @@ enum md_status peft_config_parse(struct peft_config *config, const char *text, s
 
 void peft_config_finish(struct peft_config *config)
 {
-	adapter_json_finish(&config->json);
+	json_decref(config->json);
 	memset(config, 0, sizeof(*config));
 }
 

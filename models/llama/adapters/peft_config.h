@@ -8,7 +8,7 @@
 #include "models/llama/adapters/adapter_json.h"
 
 struct peft_config {
-	struct adapter_json json;
+	json_t *json;
 	int rank;
 	double alpha;
 	bool root_scale;                            /* use_rslora: alpha / sqrt(rank) */

@@ -115,11 +115,11 @@ static enum md_status read_tensors(struct safetensors *file, struct md_error *er
 {
 	const char *key;
 	json_t *value;
-	file->tensors = calloc(json_object_size(file->header.root) + 1, sizeof(*file->tensors));
+	file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
 	if (!file->tensors)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %zu tensors",
-				    json_object_size(file->header.root));
-	json_object_foreach(file->header.root, key, value)
+				    json_object_size(file->header));
+	json_object_foreach(file->header, key, value)
 	{
 		if (!strcmp(key, METADATA))
 			MD_FORWARD(check_metadata(value, err));
@@ -168,7 +168,7 @@ static enum md_status parse_header(struct safetensors *file, const char *text, s
 {
 	if (!size || text[0] != '{')
 		return md_error_set(err, MD_ERR_CORRUPT, "the header does not begin with {: not a safetensors file");
-	if (adapter_json_parse(&file->header, text, size, err) != MD_OK)
+	if (adapter_json_parse(text, size, &file->header, err) != MD_OK)
 		return md_error_prefix(err, "the header");
 	return read_tensors(file, err);
 }
@@ -214,7 +214,7 @@ enum md_status safetensors_read(struct safetensors *file, const struct md_file_s
 
 void safetensors_finish(struct safetensors *file)
 {
-	adapter_json_finish(&file->header);
+	json_decref(file->header);
 	free(file->tensors);
 	memset(file, 0, sizeof(*file));
 }

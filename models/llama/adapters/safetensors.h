@@ -18,7 +18,7 @@ struct safetensors_tensor {
 };
 
 struct safetensors {
-	struct adapter_json header;
+	json_t *header;
 	struct safetensors_tensor *tensors; /* in the order of their bytes */
 	size_t count;
 	uint64_t data_offset; /* of the first byte behind the header, in the file */

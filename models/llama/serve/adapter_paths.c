@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "jansson/tree_text.h"
 #include "models/llama/serve/api_reply.h"
 #include "models/llama/serve/server_parts.h"
 
@@ -56,11 +57,14 @@ static json_t *read_body(struct server *server, struct md_http_exchange *exchang
 		       "this engine has no slots for LoRA adapters: start it with --lora-slots");
 		return NULL;
 	}
-	json_t *root = json_loadb(body, size, 0, &why);
+	json_t *root = md_jansson_parse(body, size, 0, &why);
 	if (json_is_object(root))
 		return root;
+	if (!root && json_error_code(&why) == json_error_out_of_memory)
+		refuse(exchange, 500, "server_error", "", "%s", why.text);
+	else
+		refuse(exchange, 400, "InvalidUserInput", "", "the body is no JSON object");
 	json_decref(root);
-	refuse(exchange, 400, "InvalidUserInput", "", "the body is no JSON object");
 	return NULL;
 }
 

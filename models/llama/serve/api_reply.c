@@ -6,11 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "jansson/tree_text.h"
 #include "models/llama/unicode.h"
 
 static char *text_of(json_t *root)
 {
-	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	char *text = root ? md_jansson_print(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "jansson/tree_text.h"
+
 #define DEFAULT_TOKENS 16 /* OpenAI's, of completions */
 #define BYTES_PER_TOKEN 64
 #define MESSAGES_MAX 4096u
@@ -292,8 +294,10 @@ bool api_request_parse(const char *body, size_t size, bool chat, const struct ap
 {
 	json_error_t why;
 	*request = (struct api_request){.chat = chat, .temperature = model->temperature, .top_p = 1};
-	json_t *root = json_loadb(body, size, 0, &why);
+	json_t *root = md_jansson_parse(body, size, 0, &why);
 	struct parse p = {model, root, request, error};
+	if (!root && json_error_code(&why) == json_error_out_of_memory)
+		return refuse(&p, 500, "", "%s", why.text);
 	if (!json_is_object(root)) {
 		json_decref(root);
 		return root ? refuse(&p, 400, "", "the body is no JSON object")
