@@ -14,6 +14,7 @@
 #include "swap/wire.h"
 
 #define TICK_MS 200
+#define FIRST_CLIENT 3             /* of what is polled */
 #define HELLO_NS 5000000000ull     /* for the first line of a connection */
 #define TAKE_BACK_NS 1000000000ull /* they try again at least each half second (share_watch.c) */
 #define PULSE_NS 1000000000ull
@@ -386,17 +387,18 @@ static void remove_gone(struct broker *b)
 
 static void serve(struct broker *b)
 {
-	struct pollfd polled[MD_BROKER_CONNECTIONS + 2];
+	struct pollfd polled[MD_BROKER_CONNECTIONS + FIRST_CLIENT];
 	for (;;) {
 		size_t count = b->count;
 		polled[0] = (struct pollfd){.fd = b->settings->stop, .events = POLLIN};
 		polled[1] = (struct pollfd){.fd = b->settings->listening, .events = POLLIN};
+		polled[2] = (struct pollfd){.fd = b->settings->until};
 		for (size_t i = 0; i < count; i++)
-			polled[i + 2] = (struct pollfd){.fd = b->clients[i]->wire.fd, .events = POLLIN};
-		if (poll(polled, count + 2, TICK_MS) > 0 && polled[0].revents)
+			polled[i + FIRST_CLIENT] = (struct pollfd){.fd = b->clients[i]->wire.fd, .events = POLLIN};
+		if (poll(polled, count + FIRST_CLIENT, TICK_MS) > 0 && (polled[0].revents || polled[2].revents))
 			return;
 		for (size_t i = 0; i < count; i++)
-			if (polled[i + 2].revents)
+			if (polled[i + FIRST_CLIENT].revents)
 				hear(b, b->clients[i]);
 		for (size_t i = 0; i < b->count; i++)
 			look_after(b->clients[i]);

@@ -15,7 +15,8 @@ struct md_broker_settings {
 	bool succeeds; /* another broker has ended here, and processes may have what it gave them */
 	bool keep;     /* what is filled stays when nobody has it */
 	const struct md_backbone_policy *policy;
-	int stop; /* a descriptor that can be read when the broker is to end */
+	int stop;  /* a descriptor that can be read when the broker is to end */
+	int until; /* a pipe: it is to end when nobody has the other end any more. -1: none */
 };
 
 /*

@@ -130,6 +130,10 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"models: {a: {cmd: x, proxy: 'http://[::1]x'}}", "with a port from 1 to 65535"},
 	    {"models: {a: {cmd: x, proxy: 'http://user@h:80'}}", "with a port from 1 to 65535"},
 	    {"models: {a: {cmd: x, proxy: 'http://h?a=b'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: '${PORT}', medusa: {share: on,\n swap: checkpoint}}}",
+	     "c.yaml:2: models.a.medusa.swap is \"checkpoint\": share: on wants swap: off, because"},
+	    {"models: {a: {cmd: '${PORT}', medusa: {share: auto}}}",
+	     "models.a.medusa.share is \"auto\": off or on is wanted"},
 	    {"medusa:\n  listen: 127.0.0.1:99999\n",
 	     "c.yaml:2: medusa.listen is \"127.0.0.1:99999\": ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH"},
 	    {"medusa: {listen: here}", "medusa.listen is \"here\": ADDRESS:PORT"},
@@ -345,7 +349,7 @@ Test(worker_config, own_keys_are_read)
 	    "1MB\n"
 	    "models:\n  a:\n    cmd: s ${PORT}\n    medusa: {artifact: a.medusa, memory: 12GB, host_memory: 1000, "
 	    "slo: 800ms, goal: first_token, priority: -3, pin: true, min_replicas: 1, max_batch: 8, "
-	    "kv_per_request: 1MiB, swap: on, share: off, gpu_neighbours: auto, start_time: 9s, swap_time: 200ms, "
+	    "kv_per_request: 1MiB, swap: off, share: on, gpu_neighbours: auto, start_time: 9s, swap_time: 200ms, "
 	    "tenant: t, template: torch, "
 	    "max_queue: 5, max_wait: 1min, deadline: 2min}\n");
 	const struct md_config_own *own = &model_of(config, "a")->own;
@@ -363,7 +367,7 @@ Test(worker_config, own_keys_are_read)
 	cr_assert_str_eq(own->artifact, "a.medusa");
 	cr_assert(own->memory_bytes == 12000000000 && own->host_memory_bytes == 1000 && own->slo_ns == 800000000);
 	cr_assert(own->goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN && own->priority == -3 && own->pin);
-	cr_assert(own->swap == MD_CONFIG_SWAP_ON && own->share == MD_CONFIG_SHARE_OFF && own->tenant == 0);
+	cr_assert(own->swap == MD_CONFIG_SWAP_OFF && own->share == MD_CONFIG_SHARE_ON && own->tenant == 0);
 	cr_assert_eq(own->gpu_neighbours, MD_CONFIG_NEIGHBOURS_AUTO);
 	cr_assert(own->template == 0 && own->max_queue == 5 && own->deadline_ns == 120 * SECOND);
 	cr_assert(own->kv_request_bytes == 1 << 20 && own->min_replicas == 1 && own->max_batch == 8);

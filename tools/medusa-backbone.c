@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-backbone: creates device memory that several processes share, and hands it out. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <signal.h>
@@ -26,7 +27,7 @@
 
 #define ANSWER_MS 10000
 
-static const char *socket_path, *policy_file, *device;
+static const char *socket_path, *policy_file, *device, *listen_fd, *end_fd;
 static bool keep, json;
 
 static const struct md_option options[] = {
@@ -34,6 +35,14 @@ static const struct md_option options[] = {
      .argument = "PATH",
      .value = &socket_path,
      .help = "default: $MEDUSA_BACKBONE, or medusa/backbone.sock in the user's runtime folder."},
+    {.name = "listen-fd",
+     .argument = "N",
+     .value = &listen_fd,
+     .help = "run: a Unix socket that listens, inherited at this number, in place of --socket."},
+    {.name = "end-fd",
+     .argument = "N",
+     .value = &end_fd,
+     .help = "run: a pipe, inherited at this number: end when nobody has its other end."},
     {.name = "keep", .flag = &keep, .help = "run: what nobody has any more stays until its room is needed."},
     {.name = "policy",
      .argument = "FILE",
@@ -112,7 +121,24 @@ static enum md_status listen_there(const char *path, bool others, int *lock, int
 	return MD_OK;
 }
 
-static enum md_status serve(const char *path, struct md_error *err)
+/* Whoever has made it sees to it that one broker serves there, and may have had others before this one. */
+static enum md_status take_listening(int inherited, struct md_broker_settings *settings, struct md_error *err)
+{
+	int value = 0, flags = fcntl(inherited, F_GETFL);
+	socklen_t size = sizeof(value);
+	struct sockaddr_un address;
+	socklen_t length = sizeof(address);
+	if (getsockopt(inherited, SOL_SOCKET, SO_ACCEPTCONN, &value, &size) || !value ||
+	    getsockname(inherited, (struct sockaddr *)&address, &length) || address.sun_family != AF_UNIX ||
+	    fcntl(inherited, F_SETFL, flags | O_NONBLOCK))
+		return md_error_set(err, MD_ERR_INVALID, "--listen-fd %s: not a Unix socket that listens", listen_fd);
+	settings->listening = inherited;
+	settings->succeeds = true;
+	return MD_OK;
+}
+
+/* inherited: descriptors, or -1. */
+static enum md_status serve(const char *path, int inherited, int until, struct md_error *err)
 {
 	struct md_backbone_policy policy = {.count = 0};
 	MD_AUTO_FD int lock = -1, listening = -1, stop = -1;
@@ -126,15 +152,17 @@ static enum md_status serve(const char *path, struct md_error *err)
 		return md_error_set(err, MD_ERR_IO, "signalfd: %s", strerror(errno));
 	if (policy_file)
 		MD_FORWARD(md_backbone_policy_read(policy_file, &policy, err));
-	struct md_broker_settings settings = {.keep = keep, .policy = policy_file ? &policy : NULL, .stop = stop};
-	enum md_status status =
-	    listen_there(path, policy_file != NULL, &lock, &settings.listening, &settings.succeeds, err);
+	struct md_broker_settings settings = {
+	    .keep = keep, .policy = policy_file ? &policy : NULL, .stop = stop, .until = until};
+	enum md_status status = inherited >= 0 ? take_listening(inherited, &settings, err)
+					       : listen_there(path, policy_file != NULL, &lock, &settings.listening,
+							      &settings.succeeds, err);
 	if (status == MD_OK) {
 		bool left;
 		listening = settings.listening;
 		md_options_say(&command, "ready: %s", path);
 		status = md_broker_run(&settings, &left, err);
-		if (!left)
+		if (!left && inherited < 0)
 			unlink(path); /* else the next broker knows by it that processes have memory to bring */
 	}
 	md_backbone_policy_finish(&policy);
@@ -201,7 +229,8 @@ int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
 	struct md_error err = {0};
-	char path[PATH_MAX];
+	char path[PATH_MAX] = "";
+	int inherited = -1, until = -1;
 	int code = md_options_parse(&command, argc, argv, &arguments);
 	if (code >= 0)
 		return code;
@@ -212,18 +241,26 @@ int main(int argc, char *argv[])
 	if (arguments.file_count > (drops ? 2 : 1) || arguments.command)
 		return md_options_usage_error(&command, "%s takes %s", verb,
 					      drops ? "one name at most" : "no more words");
-	if ((keep || policy_file || device) && !runs)
-		return md_options_usage_error(&command, "--keep, --policy and --device are for run");
+	if ((keep || policy_file || device || listen_fd || end_fd) && !runs)
+		return md_options_usage_error(&command,
+					      "--keep, --policy, --device, --listen-fd and --end-fd are for run");
+	if (listen_fd && socket_path)
+		return md_options_usage_error(&command, "--socket and --listen-fd: choose one");
+	if ((code = md_options_take_descriptor(&command, "--listen-fd", listen_fd, &inherited)) >= 0 ||
+	    (code = md_options_take_descriptor(&command, "--end-fd", end_fd, &until)) >= 0)
+		return code;
 	if (json && strcmp(verb, "status"))
 		return md_options_usage_error(&command, "--json is for status");
 	if (socket_path)
 		snprintf(path, sizeof(path), "%s", socket_path);
+	else if (listen_fd)
+		snprintf(path, sizeof(path), "descriptor %s", listen_fd);
 	else if (md_backbone_socket(path, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	if (runs && (code = md_device_choose_driver(&command, device)) >= 0)
 		return code;
 	enum md_status status =
-	    runs ? serve(path, &err)
+	    runs ? serve(path, inherited, until, &err)
 		 : talk(path, verb, drops && arguments.file_count > 1 ? arguments.files[1] : NULL, &err);
 	if (status != MD_OK)
 		return md_options_report(&command, &err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-swap: starts an engine whose device memory can be taken away and given back, and does both. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -222,24 +221,6 @@ static const char *name_of(const char *program)
 	return made;
 }
 
-/* The engine does not inherit a descriptor: its processes get both when they ask for them. -1 to go on, else an exit code. */
-static int take_descriptor(const char *option, const char *text, int *taken)
-{
-	char *end;
-	if (!text)
-		return -1;
-	errno = 0;
-	long fd = strtol(text, &end, 10);
-	if (errno || end == text || *end || fd < 0 || fd > INT_MAX)
-		return md_options_usage_error(&command, "%s: \"%s\" is not a number of a descriptor", option, text);
-	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC)) {
-		md_options_say(&command, "%s %s: no such descriptor is open", option, text);
-		return MD_EXIT_INPUT;
-	}
-	*taken = (int)fd;
-	return -1;
-}
-
 /* -1 to go on, else an exit code. */
 static int choose_pool(struct md_swap_serve_pool *pool)
 {
@@ -262,8 +243,9 @@ static int choose_pool(struct md_swap_serve_pool *pool)
 	if (spill_size && !pool->spill_bytes)
 		return md_options_usage_error(&command, "--spill-bytes: \"%s\" is not a number of bytes, such as 500G",
 					      spill_size);
-	int result = take_descriptor("--pool-fd", pool_fd, &pool->fd);
-	return result >= 0 ? result : take_descriptor("--spill-fd", spill_fd, &pool->spill_fd);
+	/* the engine does not inherit them: its processes get both when they ask for them */
+	int result = md_options_take_descriptor(&command, "--pool-fd", pool_fd, &pool->fd);
+	return result >= 0 ? result : md_options_take_descriptor(&command, "--spill-fd", spill_fd, &pool->spill_fd);
 }
 
 static int report_start(struct md_error *err)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,5 +247,22 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 	out->file_count = (size_t)(end - optind);
 	if (out->command && !*out->command)
 		return md_options_usage_error(command, "the command after -- is missing");
+	return -1;
+}
+
+int md_options_take_descriptor(const struct md_command *command, const char *option, const char *text, int *taken)
+{
+	char *end;
+	if (!text)
+		return -1;
+	errno = 0;
+	long fd = strtol(text, &end, 10);
+	if (errno || end == text || *end || fd < 0 || fd > INT_MAX)
+		return md_options_usage_error(command, "%s: \"%s\" is not a number of a descriptor", option, text);
+	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC)) {
+		md_options_say(command, "%s %s: no such descriptor is open", option, text);
+		return MD_EXIT_INPUT;
+	}
+	*taken = (int)fd;
 	return -1;
 }

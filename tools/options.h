@@ -79,6 +79,12 @@ int md_options_report(const struct md_command *command, const struct md_error *e
 /* The same, with the file's path in front unless the message begins with it. */
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err);
 
+/*
+ * Takes a descriptor that was inherited, by its number, so that no process inherits it further. text: NULL if the option was not
+ * given. Returns -1 when the command should go on, else its exit code.
+ */
+int md_options_take_descriptor(const struct md_command *command, const char *option, const char *text, int *taken);
+
 /* Options of the commands that analyze. */
 #define MD_PROCESS_VALUES_HELP "Keep graphs with a number parameter that differs between the captures."
 #define MD_STOP_HELP "End CMD at --until, for servers, which do not end by themselves."

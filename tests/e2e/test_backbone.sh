@@ -55,6 +55,18 @@ kill $broker
 wait $broker
 assert_equal "the exit code of the broker" 0 $?
 
+section "descriptors that it inherits"
+run both medusa-backbone run --listen-fd 7 --socket "$work/x"
+assert_exit both 2
+run closed medusa-backbone run --listen-fd 77
+assert_exit closed 3
+assert_contains "$work/closed.err" "--listen-fd 77: no such descriptor is open"
+run file bash -c 'exec medusa-backbone run --device host --listen-fd 7 7<"$0"' "$work/file.err"
+assert_exit file 3
+assert_contains "$work/file.err" "--listen-fd 7: not a Unix socket that listens"
+run ended bash -c 'exec medusa-backbone run --device host --socket "$0" --end-fd 7 7< <(:)' "$work/ended.sock"
+assert_exit ended 0
+
 section "each call of the driver fails once: an engine that shares ends with the error, or has weights of its own"
 medusa-backbone run --device host 2>"$work/faulty.err" &
 broker=$!

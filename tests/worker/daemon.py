@@ -119,16 +119,19 @@ class Daemon:
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.control = f"{folder}/control"
-        new = f"{folder}/config.{threading.get_ident()}"  # another daemon may read the old one
-        with open(new, "w", encoding="utf-8") as file:
-            file.write(config)
-        os.rename(new, f"{folder}/config.yaml")
+        self.write_config(config)
         with open(f"{folder}/err", "ab") as err:
             self.process = subprocess.Popen(
                 ["medusa-worker", "--config", f"{folder}/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/state",
                  "--control", self.control, *options], stdout=subprocess.PIPE, stderr=err, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
         self.port = int(line.rsplit(":", 1)[1]) if line.startswith("listening on ") else 0
+
+    def write_config(self, config):
+        new = f"{self.folder}/config.{threading.get_ident()}"  # another daemon may read the old one
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(config)
+        os.rename(new, f"{self.folder}/config.yaml")
 
     def stderr(self):
         with open(f"{self.folder}/err", encoding="utf-8") as file:

@@ -104,7 +104,7 @@ struct own_source {
 
 static const char *const goals[] = {"completion", "first_token", NULL}; /* as enum medusa_sched_goal */
 static const char *const swaps[] = {"auto", "off", "on", "checkpoint", NULL};
-static const char *const shares[] = {"auto", "off", NULL};
+static const char *const shares[] = {"off", "on", NULL};
 static const char *const neighbours[] = {"off", "auto", NULL};
 
 static const struct md_config_key own_keys[] = {
@@ -119,7 +119,7 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024),
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
-    MD_KEY("share", MD_KEY_CHOICE, OWN(share), "auto", .choices = shares, .note = NOT_YET),
+    MD_KEY("share", MD_KEY_CHOICE, OWN(share), "off", .choices = shares),
     MD_KEY("gpu_neighbours", MD_KEY_CHOICE, OWN(gpu_neighbours), "off", .choices = neighbours),
     MD_KEY("start_time", MD_KEY_TIME, OWN(start_ns), "0"),
     MD_KEY("swap_time", MD_KEY_TIME, OWN(swap_ns), "0"),
@@ -170,6 +170,10 @@ enum md_status md_config_read_own(struct md_config_build *build, struct md_tree 
 	if (!*source.own.artifact)
 		source.own.artifact = NULL;
 	source.own.adapted = source.adapters || source.own.adapter_slots;
+	if (source.own.share == MD_CONFIG_SHARE_ON &&
+	    (source.own.swap == MD_CONFIG_SWAP_ON || source.own.swap == MD_CONFIG_SWAP_CHECKPOINT))
+		return md_tree_refuse(md_tree_find(node, "swap"), build->err,
+				      "share: on wants swap: off, because what an engine shares stays on the GPU");
 	MD_FORWARD(md_keys_mapping(build, source.adapters));
 	MD_FORWARD(md_config_find_tenant(build, node, source.tenant, &source.own.tenant));
 	if (*source.template) {

@@ -125,6 +125,8 @@ static bool hash_command(const struct md_model *model, char text[MD_HASH_TEXT_BY
 	add_text(stream, config->proxy);
 	add_text(stream, config->own.artifact);
 	add_text(stream, words[model->settings.swapping]);
+	if (config->own.share == MD_CONFIG_SHARE_ON)
+		add_text(stream, "share");
 	md_hash_stream_finish(stream, &hash);
 	md_hash_format(&hash, text);
 	return true;
@@ -165,7 +167,8 @@ static const char *misfit(const struct md_model *model, const struct md_adopt_re
 		return "the model has an engine already";
 	if (!hash_command(model, command) || strcmp(command, record->command) != 0 ||
 	    !model->settings.swap_name != !*record->swap_name)
-		return "the model's command, variables, proxy, artifact or way of swapping are others now";
+		return "the model's command, variables, proxy, artifact, way of sharing or way of swapping are others "
+		       "now";
 	if (!find_gpu(model->worker, record, gpu))
 		return "the configuration does not have its GPU";
 	if (!strcmp(record->state, md_engine_state_name(MD_ENGINE_STOPPING)))

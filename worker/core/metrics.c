@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "worker/accounting/ledger.h"
+#include "worker/core/node_broker.h"
 #include "worker/core/reply.h"
 #include "worker/core/worker.h"
 
@@ -342,6 +343,13 @@ static void put_pool(FILE *out, const struct md_worker *worker)
 	fprintf(out, "medusa_worker_pool_full_total %" PRIu64 "\n", worker->pool.full);
 }
 
+static void put_broker(FILE *out, const struct md_worker *worker)
+{
+	begin(out, "backbone_starts_total", "counter",
+	      "How often medusa-backbone was started; more than 1: it has ended by itself.");
+	fprintf(out, "medusa_worker_backbone_starts_total %u\n", md_node_broker_starts(worker));
+}
+
 static void put_accounting(FILE *out, struct md_worker *worker)
 {
 	begin(out, "gpu_seconds_total", "counter", "Time in which the engine had requests.");
@@ -374,6 +382,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 		put_tenants(out, worker);
 		put_scheduler(out, worker);
 		put_pool(out, worker);
+		put_broker(out, worker);
 		put_accounting(out, worker);
 	}
 	if (!out || fclose(out) || !text)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "worker/core/templates.h"
 #include "worker/core/model_rules.h"
+#include "worker/core/node_broker.h"
 #include "worker/core/worker.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/swap_sockets.h"
@@ -37,6 +38,8 @@ static uint64_t ms(uint64_t ns)
 /* Unless it is said, an engine is swapped if what it has is known, or if it starts from an artifact. */
 static enum md_engine_swapping swapping_of(const struct md_config_own *own)
 {
+	if (own->share == MD_CONFIG_SHARE_ON) /* that would stay, and the scheduler give its room to others */
+		return MD_ENGINE_SWAP_NEVER;
 	if (own->swap == MD_CONFIG_SWAP_CHECKPOINT)
 		return MD_ENGINE_SWAP_CHECKPOINT;
 	bool runs =
@@ -143,14 +146,20 @@ static void make_mark(struct md_model *model)
 static enum md_status make_environment(struct md_model *model, struct md_error *err)
 {
 	const struct md_config_texts *env = &model->config->env;
-	model->environment = calloc(env->count + 3, sizeof(*model->environment));
+	const char *broker = NULL;
+	size_t used = 0;
+	if (model->config->own.share == MD_CONFIG_SHARE_ON)
+		MD_FORWARD(md_node_broker_variable(model->worker, &broker, err));
+	model->environment = calloc(env->count + 4, sizeof(*model->environment));
 	if (!model->environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the environment of model %s", model->id);
+	if (broker)
+		model->environment[used++] = broker; /* first: the model's own variable counts instead */
 	for (uint32_t i = 0; i < env->count; i++)
-		model->environment[i] = env->items[i];
-	model->environment[env->count] = model->mark;
+		model->environment[used++] = env->items[i];
+	model->environment[used++] = model->mark;
 	if (md_gpus_visible(model->worker->gpus, 0))
-		model->environment[env->count + 1] = model->visible;
+		model->environment[used] = model->visible;
 	return MD_OK;
 }
 
@@ -370,7 +379,7 @@ static enum md_status make_scheduler(struct md_worker *worker, struct md_error *
 }
 
 /* A command beside this one, as they are installed; else one in PATH. */
-static char *find_command(const char *name)
+char *md_models_find_command(const char *name)
 {
 	char own[PATH_MAX], *made;
 	ssize_t size = readlink("/proc/self/exe", own, sizeof(own) - 1);
@@ -505,7 +514,7 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 		   model->weight_bytes &&same_texts(old->argv, new->argv) &&
 	       same_environment(&old->env, &new->env) && !strcmp(old->proxy, new->proxy) &&
 	       same_text(old->own.artifact, new->own.artifact) && swapping_of(&old->own) == swapping_of(&new->own) &&
-	       old->own.gpu_neighbours == new->own.gpu_neighbours;
+	       old->own.gpu_neighbours == new->own.gpu_neighbours && old->own.share == new->own.share;
 }
 
 enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
@@ -545,8 +554,8 @@ enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 {
 	const struct md_worker_config *config = worker->config;
 	MD_AUTO_FREE struct md_engine_url *urls = NULL;
-	worker->swap_command = find_command("medusa-swap");
-	worker->restore_command = find_command("medusa-restore");
+	worker->swap_command = md_models_find_command("medusa-swap");
+	worker->restore_command = md_models_find_command("medusa-restore");
 	if (!worker->swap_command || !worker->restore_command)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the paths of commands");
 	MD_FORWARD(md_engine_url_read_all(config, &urls, err));

@@ -17,6 +17,7 @@
 #include "worker/core/adopt.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
+#include "worker/core/node_broker.h"
 #include "worker/core/notify.h"
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
@@ -205,6 +206,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(md_decisions_begin(worker, err));
 	MD_FORWARD(md_templates_create(worker, has_place ? place : options->state, err));
 	MD_FORWARD(md_pool_begin(worker, err));
+	MD_FORWARD(md_node_broker_begin(worker, has_place ? place : "", err));
 	MD_FORWARD(md_models_create(worker, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
@@ -248,6 +250,7 @@ static void end(struct service *service)
 	md_job_end_all(worker);
 	md_adopt_end(worker);
 	md_models_destroy(worker);
+	md_node_broker_end(worker);
 	md_pool_end(worker);
 	md_templates_destroy(worker);
 	md_decisions_end(worker);

@@ -191,10 +191,11 @@ struct md_worker {
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;
-	struct md_adopt *adopt; /* NULL: engines are neither adopted nor left to the next daemon */
-	struct md_drain *drain; /* of new requests, and at last of the daemon */
-	bool ending;            /* engines are told to end, and none is started */
-	bool passes_keys;       /* the clients' keys are for the engines: the worker itself wants none */
+	struct md_node_broker *broker; /* of backbones that engines share */
+	struct md_adopt *adopt;        /* NULL: engines are neither adopted nor left to the next daemon */
+	struct md_drain *drain;        /* of new requests, and at last of the daemon */
+	bool ending;                   /* engines are told to end, and none is started */
+	bool passes_keys;              /* the clients' keys are for the engines: the worker itself wants none */
 };
 
 /* ---- decisions.c: the scheduler ---- */
@@ -242,6 +243,8 @@ void md_job_doubts_end(
 
 enum md_status md_models_create(struct md_worker *worker, struct md_error *err);
 void md_models_destroy(struct md_worker *worker);
+/* The path of a command of ours: beside this one, or as it is found by its name. The caller frees it; NULL: out of memory. */
+char *md_models_find_command(const char *name);
 /* The one after it (NULL: the first) of all that have not ended, adapters and retired ones included; NULL: none. */
 struct md_model *md_models_each(const struct md_worker *worker, const struct md_model *model);
 /* The same of those with an engine of their own. */

@@ -1,0 +1,14 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-worker with models whose engines share their weights: it has a medusa-backbone, whoever of them is killed.
+. tests/e2e/lib.sh
+export XDG_RUNTIME_DIR=$work/run MEDUSA_BUILD
+unset MEDUSA_BACKBONE
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+section 'engines on one backbone'
+mkdir "$work/shared"
+run shared env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/shared_weights.py "$work/shared"
+assert_exit shared 0
+grep -A3 FAIL "$work/shared.out"
+[ "$code" = 0 ] || tail -5 "$work/shared.err"
+finish
