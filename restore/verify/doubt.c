@@ -82,14 +82,17 @@ static size_t group_end(const struct md_verify_doubt *d, size_t first)
 }
 
 /* The first value of the other kind counts for more than its place in the order, because it may never come again. */
-static void look_at(struct md_verify_cell *cell, bool restored, const uint8_t *now)
+static void look_at(struct md_verify_cell *cell, bool restored, bool later, const uint8_t *now)
 {
 	uint8_t bytes[MD_ELEMENT_BYTES_MAX] = {0};
 	memcpy(bytes, now, cell->size);
-	if (restored)
+	if (restored) {
 		cell->came_back |= !memcmp(bytes, cell->first, cell->size);
-	else
+		cell->unsteady |= later && memcmp(bytes, cell->later, cell->size);
+		memcpy(cell->later, bytes, sizeof(bytes));
+	} else {
 		cell->seen |= !memcmp(bytes, cell->other, cell->size);
+	}
 	struct md_element_span *span = restored ? &cell->restored : &cell->live;
 	const uint8_t *before = restored ? cell->other : cell->first;
 	md_element_span_add(span, cell->type, before, bytes);
@@ -111,7 +114,8 @@ enum md_status md_verify_doubt_take(struct md_verify_doubt *d, const struct md_v
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->session.device.now, from + base, size, stream));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
 		for (size_t i = first; i < end; i++)
-			look_at(&d->cells[i], restored, m->session.device.now + (d->cells[i].offset - base));
+			look_at(&d->cells[i], restored, d->restored_runs > 1,
+				m->session.device.now + (d->cells[i].offset - base));
 	}
 	if (restored)
 		d->restored_runs++;
@@ -155,6 +159,14 @@ enum md_doubt_answer md_verify_doubt_ask(const struct md_verify_doubt *d)
 	if (d->beyond || !varied)
 		return MD_DOUBT_NONE;
 	return explained == d->count ? MD_DOUBT_ALL : MD_DOUBT_SOME;
+}
+
+size_t md_verify_doubt_unsteady(const struct md_verify_doubt *d)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < d->count; i++)
+		count += d->cells[i].unsteady;
+	return count;
 }
 
 static void name_place(const struct md_verify_memory *m, uint32_t place, char text[160])

@@ -20,7 +20,9 @@ struct md_verify_cell {
 	uint8_t type, size; /* md_element_type; bytes, fewer than its type's at the end of a buffer */
 	bool seen;          /* a live replay has left the value of the first restored one */
 	bool came_back;     /* a later restored replay has left the value of the first live one */
+	bool unsteady;      /* the later restored replays, which are all made in one way, differ among themselves */
 	uint8_t first[MD_ELEMENT_BYTES_MAX], other[MD_ELEMENT_BYTES_MAX]; /* of the live one, of the restored one */
+	uint8_t later[MD_ELEMENT_BYTES_MAX];                              /* of the first later restored one */
 	struct md_element_span live, restored;
 };
 
@@ -46,6 +48,8 @@ void md_verify_doubt_add(struct md_verify_doubt *doubt, uint32_t place, enum md_
 enum md_status md_verify_doubt_take(struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
 				    const CUdeviceptr *outputs, bool restored, CUstream stream, struct md_error *err);
 enum md_doubt_answer md_verify_doubt_ask(const struct md_verify_doubt *doubt);
+/* Elements in which later restored replays differ among themselves: chance decides, and no memory explains it. */
+size_t md_verify_doubt_unsteady(const struct md_verify_doubt *doubt);
 /* Describes what is nondeterministic (all), or the first element that nondeterminism does not explain (some). */
 void md_verify_doubt_say_all(const struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
 			     struct md_error *err);

@@ -19,6 +19,8 @@
 #include "restore/verify/originals.h"
 #include "restore/verify/report_lines.h"
 
+#define TURNS 3u /* comparisons with and without the parts that are suspected */
+
 /* ---- where it lies ---- */
 
 struct place { /* where the engine has a private allocation */
@@ -265,20 +267,35 @@ static void fail_users(struct md_restore *r, const struct md_restore_graph *grap
 	}
 }
 
+/*
+ * Whether the comparison fails each time that these parts hold other bytes, and passes each time that they do not: a
+ * graph whose replays differ by chance alone would have any part accused.
+ */
+static bool depends_on(struct md_verify_originals *o, uint32_t begin, uint32_t end, struct md_restore_graph *graph,
+		       enum md_status (*compare)(void *user, struct md_restore_graph *graph, struct md_error *err),
+		       void *user)
+{
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		struct md_error with = {0}, without = {0};
+		o->begin = begin;
+		o->end = end;
+		bool fails = compare(user, graph, &with) != MD_OK;
+		o->begin = o->end = 0;
+		if (!fails || compare(user, graph, &without) != MD_OK)
+			return false;
+	}
+	return true;
+}
+
 void md_verify_originals_suspect(struct md_verify_originals *o, struct md_restore *r, struct md_restore_graph *graph,
 				 enum md_status (*compare)(void *user, struct md_restore_graph *graph,
 							   struct md_error *err),
 				 void *user, struct md_error *err)
 {
-	struct md_error now = {0};
-	o->begin = o->end = 0;
-	bool alone = o->count && compare(user, graph, &now) == MD_OK;
-	for (uint32_t i = 0; alone && i < o->count; i++) {
+	bool together = o->count && depends_on(o, 0, o->count, graph, compare, user);
+	for (uint32_t i = 0; together && i < o->count; i++) {
 		const struct md_artifact_alloc *alloc = &r->artifact.allocs[o->parts[i].alloc];
-		now = (struct md_error){0};
-		o->begin = i;
-		o->end = i + 1;
-		if (compare(user, graph, &now) == MD_OK)
+		if (!depends_on(o, i, i + 1, graph, compare, user))
 			continue;
 		md_error_set(
 		    err, MD_ERR_UNPROVABLE,

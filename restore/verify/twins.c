@@ -35,6 +35,8 @@
 #define LIVE_AGREE 16u
 #define LIVE_MOST 32u
 #define LIVE_MOST_NS 10000000000u
+/* If all live replays agree, so many restored ones are made, each as the others. */
+#define RESTORED_AGREE 8u
 
 static uint64_t noise_seed = 0x6d65647573610001u;
 
@@ -298,6 +300,11 @@ static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraph
 		if (restored_again(r, &twin, subject, addresses[1], &lost) != MD_OK)
 			break;
 	}
+	if (lost.status == MD_OK && md_verify_doubt_ask(doubt) == MD_DOUBT_NONE && !made)
+		made = make_twin(r, graph, 0, &twin, &lost) == MD_OK;
+	while (made && lost.status == MD_OK && md_verify_doubt_ask(doubt) == MD_DOUBT_NONE &&
+	       !md_verify_doubt_unsteady(doubt) && doubt->restored_runs <= RESTORED_AGREE)
+		restored_again(r, &twin, subject, addresses[1], &lost);
 	doubt->beyond |= lost.status != MD_OK;
 	if (made)
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
@@ -310,6 +317,17 @@ static void suspect_state(struct md_error *err)
 	md_error_set(err, first.status,
 		     "%s; if it keeps a counter or other state in unbound memory, the engine must bind that memory",
 		     first.message);
+}
+
+/* Restored replays that are made alike differ: no memory explains that, so none is searched for. */
+static void suspect_chance(const struct md_verify_doubt *doubt, struct md_error *err)
+{
+	struct md_error first = *err;
+	md_error_set(err, first.status,
+		     "%s; of what differed, %zu elements are not the same in all of %u restored replays either, which "
+		     "were made alike, while %u live ones agree: chance decides, as when kernels of the graph do not "
+		     "wait for each other",
+		     first.message, md_verify_doubt_unsteady(doubt), doubt->restored_runs - 1, doubt->live_runs);
 }
 
 /* Replays both graphs from the same state again and again. MD_OK: all that differed is nondeterministic. */
@@ -327,6 +345,8 @@ static enum md_status look_again(struct md_restore *r, struct md_restore_graph *
 		md_verify_doubt_say_some(doubt, &subject->memory, err);
 	if (answer == MD_DOUBT_SOME && r->arena)
 		suspect_state(err);
+	if (answer == MD_DOUBT_NONE && md_verify_doubt_unsteady(doubt))
+		suspect_chance(doubt, err);
 	if (answer != MD_DOUBT_ALL)
 		return err->status;
 	md_verify_doubt_say_all(doubt, &subject->memory, err);
@@ -398,7 +418,8 @@ static enum md_status suspect_originals(struct md_restore *r, struct md_restore_
 {
 	struct trial_user user = {r, subject};
 	struct md_error lost = {0};
-	if (err->status != MD_ERR_MISMATCH || md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME)
+	if (err->status != MD_ERR_MISMATCH || md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME ||
+	    md_verify_doubt_unsteady(&subject->doubt))
 		return err->status;
 	md_verify_originals_suspect(&subject->originals, r, graph, compare_both, &user, err);
 	put_back(r, live, subject, MD_ERR_MISMATCH, &lost);

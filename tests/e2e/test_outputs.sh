@@ -123,6 +123,17 @@ allow=--nondeterministic=64 verified allowed_short SUBJECT_SCALE_RACES=3 SUBJECT
 assert_exit allowed_short 1
 assert_contains "$work/allowed_short.out" "0 passed, 3 failed, 0 skipped"
 
+section "restored graphs that differ from each other by chance, while live ones agree: no memory is accused, and nothing else fails"
+verified late_races SUBJECT_LATE_RACES=1
+assert_exit late_races 1
+assert_contains "$work/late_races.out" "0 passed, 3 failed, 0 skipped"
+assert_count "$work/late_races.xml" "restored replays either, which were made alike, while 16 live ones agree: chance decides" 3
+for often in 1 2 3 5 8 13; do
+	verified "late_races$often" SUBJECT_LATE_RACES=$often
+	assert_lacks "$work/late_races$often.xml" "goes to unbound memory"
+	assert_lacks "$work/late_races$often.xml" "which is launched with it"
+done
+
 section "an artifact that says that an output lies elsewhere"
 run twin medusa-inspect --text "$artifact"
 elsewhere() { # name, sed program: the artifact with its text twin edited

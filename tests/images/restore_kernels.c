@@ -3,6 +3,7 @@
  * pointers in memory. */
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "hostcuda/kernel.h"
 
@@ -46,7 +47,7 @@ HOSTCUDA_KERNEL(scale_add, struct scale_add, HOSTCUDA_PARAM(struct scale_add, ou
 struct packed {
 	float *temporary;
 	const float *table, *in;
-	int32_t n, noise; /* noise is never read */
+	int32_t n, noise; /* noise is only read with SUBJECT_LATE_RACES */
 };
 struct table_apply {
 	struct packed all;
@@ -68,8 +69,12 @@ HOSTCUDA_KERNEL(total, struct total, HOSTCUDA_PARAM(struct total, out), HOSTCUDA
 /* temporary += table * in; one parameter, as libraries pass it through `extra` */
 HOSTCUDA_KERNEL(table_apply, struct table_apply, HOSTCUDA_PARAM(struct table_apply, all))
 {
+	static uint32_t turn;
+	const char *races = getenv("SUBJECT_LATE_RACES");
 	for (int32_t i = 0; i < p->all.n; i++)
 		p->all.temporary[i] += p->all.table[i % 16] * p->all.in[i];
+	if (races && p->all.noise != getpid() && ++turn % (uint32_t)atoi(races) == 0)
+		p->all.temporary[turn % 7] += 1;
 }
 
 struct accumulate {
