@@ -8,6 +8,7 @@
 
 #include "http/connection.h"
 #include "http/text.h"
+#include "http/wire_watch.h"
 
 /* ---- a request ---- */
 
@@ -120,7 +121,7 @@ void md_http_answer_hold(struct md_http_exchange *x)
 void md_http_answer_release(struct md_http_exchange *x)
 {
 	if (x->held)
-		bufferevent_enable(x->wire, EV_WRITE);
+		md_http_wire_watch(x->wire, EV_WRITE);
 	x->held = false;
 }
 

@@ -13,6 +13,7 @@
 
 #include "http/reader.h"
 #include "http/text.h"
+#include "http/wire_watch.h"
 
 #define AT_ONCE 65536u /* bytes of an answer that are read before they are handed on */
 #define CONNECT_S 30u
@@ -117,6 +118,8 @@ static void take(struct md_http_call *call, bool closed)
 		fail(call, call->reader.why);
 	else if (closed)
 		fail(call, "the engine closed the connection without an answer");
+	else if (!call->paused) /* reading begins again by itself when input was taken */
+		md_http_wire_watch(call->wire, EV_READ);
 }
 
 /* Of a connection that nobody writes into any more. */
@@ -159,7 +162,7 @@ static void on_connected(struct md_http_call *call)
 	md_http_no_delay(bufferevent_getfd(call->wire));
 	bufferevent_set_timeouts(call->wire, call->answer_s ? &most : NULL, NULL);
 	bufferevent_write_buffer(call->wire, call->request);
-	bufferevent_enable(call->wire, EV_READ);
+	md_http_wire_watch(call->wire, EV_READ | EV_WRITE);
 }
 
 static void on_event(struct bufferevent *wire, short what, void *context)
@@ -250,7 +253,7 @@ void md_http_call_pause(struct md_http_call *call, bool paused)
 		bufferevent_disable(call->wire, EV_READ);
 		return;
 	}
-	bufferevent_enable(call->wire, EV_READ);
+	md_http_wire_watch(call->wire, EV_READ);
 	if (evbuffer_get_length(bufferevent_get_input(call->wire)))
 		bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "http/wire_watch.h"
 
 /* ---- the list of the front ---- */
 
@@ -190,6 +191,8 @@ static void on_output(struct evbuffer *output, const struct evbuffer_cb_info *in
 	struct md_http_exchange *x = context;
 	(void)output;
 	x->taken = x->taken || info->n_deleted;
+	if (!info->orig_size && info->n_added && (bufferevent_get_enabled(x->wire) & EV_WRITE))
+		md_http_wire_watch(x->wire, EV_WRITE);
 }
 
 /* ---- the beginning ---- */

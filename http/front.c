@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "http/address.h"
 #include "http/connection.h"
+#include "http/wire_watch.h"
 
 #define SECOND UINT64_C(1000000000)
 #define LINGER_S 2u
@@ -187,7 +188,7 @@ void md_http_front_accept(void *context, int fd, const struct sockaddr *address)
 	md_http_reader_init(&x->reader, HTTP_REQUEST, &reading, x);
 	x->reader.body_most = front->limits.body_bytes;
 	md_http_no_delay(fd);
-	bufferevent_enable(x->wire, EV_READ); /* writing is enabled from the start */
+	md_http_wire_watch(x->wire, EV_READ); /* writing is enabled from the start */
 }
 
 /* ---- time ---- */
@@ -222,6 +223,8 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 			refuse(x, 408, "the request did not come in time");
 		else if (is_lost(x) || late)
 			md_http_connection_close(x);
+		else /* reading begins again by itself when input was taken */
+			md_http_wire_watch(x->wire, bufferevent_get_enabled(x->wire) & EV_READ);
 	}
 }
 

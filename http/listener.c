@@ -26,11 +26,18 @@ struct md_http_listener {
 	uint64_t silent; /* nothing is said before; ns */
 };
 
+static void rest(struct md_http_listener *listener)
+{
+	struct timeval second = {.tv_sec = 1};
+	event_add(listener->rest, &second);
+}
+
 static void on_rested(evutil_socket_t fd, short what, void *context)
 {
 	struct md_http_listener *listener = context;
 	(void)fd, (void)what;
-	evconnlistener_enable(listener->socket);
+	if (evconnlistener_enable(listener->socket))
+		rest(listener);
 }
 
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *address, int size,
@@ -45,10 +52,9 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
 static void on_error(struct evconnlistener *socket, void *context)
 {
 	struct md_http_listener *listener = context;
-	struct timeval second = {.tv_sec = 1};
 	int why = errno;
 	evconnlistener_disable(socket);
-	event_add(listener->rest, &second);
+	rest(listener);
 	if (md_clock_ns() < listener->silent)
 		return;
 	listener->silent = md_clock_ns() + SILENT_NS;

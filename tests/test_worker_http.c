@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -512,5 +513,20 @@ Test(worker_http, continue_is_said_before_a_body_that_waits_for_it, .timeout = 6
 	cr_assert(strstr(text, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "%s", text);
 	text = raw("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: more\r\nContent-Length: 1\r\n\r\na");
 	cr_assert(strstr(text, "HTTP/1.1 417 "), "%s", text);
+	stop();
+}
+
+/* A file is what epoll does not take: as a connection it ends in the next turn of the loop, and does not wait until it is idle. */
+Test(worker_http, a_connection_that_the_system_does_not_watch_ends, .timeout = 60)
+{
+	struct sockaddr_un local = {.sun_family = AF_UNIX};
+	FILE *file = tmpfile();
+	cr_assert(file);
+	start(NULL);
+	md_http_front_accept(front, dup(fileno(file)), (const struct sockaddr *)&local);
+	cr_assert_eq(md_http_front_connections(front), 1, "not within the call of who accepts it");
+	event_base_loop(base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+	cr_assert_eq(md_http_front_connections(front), 0);
+	fclose(file);
 	stop();
 }

@@ -16,9 +16,11 @@ import sys
 
 import daemon
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports
+from soak import client
 from soak.client import Broken, Wrong, ask
 from soak.faults import processes
 
+client.BOUND = 45 # seconds: less than the daemon has for a connection that sends nothing
 OBJECTS = {"memory": "medusa-worker,libjansson.so.4", "file": "medusa-worker", "net": "medusa-worker,libevent_core-2.1.so.7,libevent-2.1.so.7"}
 
 
@@ -49,7 +51,10 @@ class Run:
 
     def one(self, what):
         try:
-            return ask(self.daemon.port, what)[0]
+            outcome, said = ask(self.daemon.port, what)
+            if outcome in ("refused: deadline", "refused: waited_too_long") or re.search(r" within \d+ s", said):
+                self.wrong.append(f"{what['kind']} {what['model']} has waited for a deadline: {outcome}, {said}")
+            return outcome
         except Broken:
             return "closed"
         except Wrong as wrong:

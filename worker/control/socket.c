@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "http/listener.h"
+#include "http/wire_watch.h"
 #include "jansson/tree_text.h"
 #include "worker/control/control_place.h"
 
@@ -80,6 +81,7 @@ static void send_line(struct md_control_call *call, json_t *answer)
 		    MD_CONTROL_VERSION, md_status_name(MD_ERR_NO_MEMORY));
 	free(text);
 	json_decref(answer);
+	md_http_wire_watch(call->wire, EV_WRITE);
 	call->open = false;
 	call->gone = NULL;
 	/* the next question may be there already; it is looked at outside of the caller's call */
@@ -136,6 +138,8 @@ static void on_read(struct bufferevent *wire, void *context)
 		take_line(call, line);
 	else if (evbuffer_get_length(input) >= MD_CONTROL_LINE_MAX)
 		close_connection(call);
+	else /* reading begins again by itself when input was taken */
+		md_http_wire_watch(call->wire, EV_READ);
 	free(line);
 }
 
@@ -176,7 +180,7 @@ static void on_accept(void *context, int fd, const struct sockaddr *address)
 	control->count++;
 	bufferevent_setcb(wire, on_read, NULL, on_event, call);
 	bufferevent_setwatermark(wire, EV_READ, 0, MD_CONTROL_LINE_MAX);
-	bufferevent_enable(wire, EV_READ | EV_WRITE);
+	md_http_wire_watch(wire, EV_READ | EV_WRITE);
 }
 
 /* ---- beginning and end ---- */

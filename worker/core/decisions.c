@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells the scheduler what happens, and carries out what it decides. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -9,6 +10,9 @@
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
+
+#define QUEUE_FIRST 256u
+#define AGAIN_US 50000 /* until an event is told again for which the scheduler had no memory */
 
 /* ---- carrying out ---- */
 
@@ -119,15 +123,18 @@ static void take_back(struct md_model *model, uint32_t gpu)
 	md_adapter_give_up(model);
 }
 
-static void take_step(struct md_worker *worker, const struct medusa_sched_event *event)
+/* False: the scheduler had no memory for the event, and nothing has changed. */
+static bool take_step(struct md_worker *worker, const struct medusa_sched_event *event)
 {
 	const struct medusa_sched_action *const *actions;
 	size_t count;
 	int code = medusa_sched_step(worker->sched, event, &actions, &count);
 	if (code) {
-		md_error_log("the scheduler refused the event %s: %s", medusa_sched_event_name(event->type),
-			     medusa_sched_error(worker->sched));
-		return;
+		bool again = code == MEDUSA_SCHED_ERR_NO_MEMORY;
+		if (!again || !worker->step_waits)
+			md_error_log("the scheduler refused the event %s%s: %s", medusa_sched_event_name(event->type),
+				     again ? ", and is told again" : "", medusa_sched_error(worker->sched));
+		return !again;
 	}
 	if (event->type == MEDUSA_SCHED_EVENT_TRANSFER_FAILED || event->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
 	    event->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED)
@@ -136,6 +143,16 @@ static void take_step(struct md_worker *worker, const struct medusa_sched_event 
 		carry_out(worker, actions[i]);
 	if (event->type == MEDUSA_SCHED_EVENT_ARRIVAL)
 		look_at_limits(worker, event->request);
+	return true;
+}
+
+/* An event that is lost would leave somebody waiting for ever, and those behind it must not come before it. */
+static void wait_for_memory(struct md_worker *worker, size_t taken)
+{
+	worker->queued -= taken;
+	memmove(worker->queue, worker->queue + taken, worker->queued * sizeof(*worker->queue));
+	worker->step_waits = true;
+	event_add(worker->step, &(struct timeval){.tv_usec = AGAIN_US});
 }
 
 /* Actions post further events: the queue grows behind `i`. */
@@ -147,7 +164,11 @@ static void on_step(evutil_socket_t fd, short what, void *context)
 		struct medusa_sched_event event = worker->queue[i];
 		event.now = md_clock_ns();
 		md_learned_tell(worker);
-		take_step(worker, &event);
+		if (!take_step(worker, &event)) {
+			wait_for_memory(worker, i);
+			return;
+		}
+		worker->step_waits = false;
 	}
 	worker->queued = 0;
 }
@@ -166,13 +187,16 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
 void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event)
 {
 	event.size = sizeof(event);
-	if (!MD_ARRAY_GROW(worker->queue, worker->queued, worker->queue_capacity)) {
+	/* in good time: when there is no memory, there is room for as many more as there are */
+	(void)MD_ARRAY_GROW(worker->queue, 2 * worker->queued, worker->queue_capacity);
+	if (worker->queued == worker->queue_capacity) {
 		md_error_log("out of memory for the event %s: the scheduler does not learn of it",
 			     medusa_sched_event_name(event.type));
 		return;
 	}
 	worker->queue[worker->queued++] = event;
-	event_active(worker->step, EV_TIMEOUT, 0);
+	if (!worker->step_waits)
+		event_active(worker->step, EV_TIMEOUT, 0);
 }
 
 /* ---- beginning and end ---- */
@@ -182,7 +206,7 @@ enum md_status md_decisions_begin(struct md_worker *worker, struct md_error *err
 	md_map_init(&worker->jobs);
 	worker->step = event_new(worker->base, -1, 0, on_step, worker);
 	worker->timer = evtimer_new(worker->base, on_timer, worker);
-	if (!worker->step || !worker->timer)
+	if (!worker->step || !worker->timer || !MD_ARRAY_GROW(worker->queue, QUEUE_FIRST, worker->queue_capacity))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the scheduler's events");
 	return MD_OK;
 }

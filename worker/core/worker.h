@@ -183,6 +183,7 @@ struct md_worker {
 	uint64_t next_job;                     /* the last number that was given */
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
+	bool step_waits; /* the scheduler had no memory for the first one in the queue */
 	struct event *step, *timer;
 	uint64_t timer_at;          /* md_clock_ns() */
 	struct md_model *relearned; /* see md_learned_tell */
