@@ -20,6 +20,7 @@ static enum md_status put_question(const struct md_swap_question *question, int 
 	md_json_bool(&letter.json, "verify", question->verify);
 	md_json_bool(&letter.json, "overlap", question->overlap);
 	md_json_bool(&letter.json, "neighbours", question->neighbours);
+	md_json_bool(&letter.json, "peers", question->peers);
 	md_json_bool(&letter.json, "full", question->full);
 	md_json_bool(&letter.json, "pulse", true);
 	md_json_text(&letter.json, "gpu", question->gpu ? question->gpu : "");

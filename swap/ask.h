@@ -15,6 +15,7 @@ struct md_swap_question {
 	int process; /* out and in: of the engine's processes this one alone; 0: all */
 	bool verify, overlap;
 	bool neighbours; /* in: over links of other GPUs, too */
+	bool peers;      /* in: what engines on other GPUs have as well comes from there */
 	bool full;       /* out: the driver takes what is left */
 	const char *gpu; /* in: where the engine comes back; NULL: where it was */
 };

@@ -18,7 +18,7 @@
 
 void md_swap_carry_init(struct md_swap_carry *carry, struct md_swap_carrier *carrier)
 {
-	*carry = (struct md_swap_carry){.carrier.fd = -1, .heard_at = md_clock_ns()};
+	*carry = (struct md_swap_carry){.carrier.fd = -1, .passed = -1, .heard_at = md_clock_ns()};
 	if (!carrier)
 		return;
 	carry->carrier = *carrier;
@@ -60,6 +60,22 @@ enum md_status md_swap_carry_chunk(struct md_swap_carry *carry, struct md_carry_
 	return say(carry, chunk, -1, err);
 }
 
+enum md_status md_swap_carry_take(struct md_swap_carry *carry, struct md_carry_message *take, struct md_error *err)
+{
+	take->kind = MD_CARRY_TAKE;
+	return say(carry, take, -1, err);
+}
+
+void md_swap_carry_stale(struct md_swap_carry *carry, uint32_t lender, uint32_t part, uint32_t block)
+{
+	struct md_carry_message message = {.kind = MD_CARRY_STALE, .link = lender, .part = part, .chunk = block};
+	struct md_error none = {0};
+	char why[sizeof(carry->why)];
+	memcpy(why, carry->why, sizeof(why));
+	if (say(carry, &message, -1, &none) != MD_OK)
+		memcpy(carry->why, why, sizeof(why));
+}
+
 /* ---- hearing ---- */
 
 static enum md_carry_event take_ready(struct md_swap_carry *carry, const struct md_carry_message *message)
@@ -79,6 +95,10 @@ static enum md_carry_event understand(struct md_swap_carry *carry, const struct 
 		return take_ready(carry, message);
 	case MD_CARRY_DONE:
 		return carry->ready && message->link < carry->links ? MD_CARRY_EVENT_DONE : MD_CARRY_EVENT_LIAR;
+	case MD_CARRY_OFFER:
+		return message->link < MD_CARRY_LENDERS ? MD_CARRY_EVENT_OFFER : MD_CARRY_EVENT_LIAR;
+	case MD_CARRY_NOT:
+		return carry->ready ? MD_CARRY_EVENT_NOT : MD_CARRY_EVENT_LIAR;
 	case MD_CARRY_END:
 		return MD_CARRY_EVENT_ENDED;
 	case MD_CARRY_FAILED:
@@ -95,11 +115,10 @@ enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_ca
 	bool there = false;
 	int passed = -1;
 	enum md_carry_event event = MD_CARRY_EVENT_NONE;
+	carry->passed = -1;
 	if (!md_swap_carry_is_open(carry))
 		return event;
 	enum md_status status = md_carry_wire_receive(carry->carrier.fd, message, &passed, &there, &why);
-	if (passed >= 0)
-		close(passed);
 	if (status == MD_ERR_TRUNCATED) {
 		snprintf(carry->why, sizeof(carry->why), "the carrier has ended");
 		return MD_CARRY_EVENT_LOST;
@@ -108,6 +127,9 @@ enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_ca
 		event = MD_CARRY_EVENT_LIAR;
 	else if (there)
 		event = understand(carry, message);
+	carry->passed = event == MD_CARRY_EVENT_OFFER ? passed : -1;
+	if (passed >= 0 && carry->passed < 0)
+		close(passed);
 	if (event == MD_CARRY_EVENT_LIAR)
 		snprintf(carry->why, sizeof(carry->why), "the carrier has sent what makes no sense");
 	if (there)
@@ -142,6 +164,12 @@ void md_swap_carry_abandon(struct md_swap_carry *carry, const char *why)
 		carry->carrier.end(carry->carrier.user);
 }
 
+static bool goes_on(enum md_carry_event event)
+{
+	return event == MD_CARRY_EVENT_NONE || event == MD_CARRY_EVENT_DONE || event == MD_CARRY_EVENT_OFFER ||
+	       event == MD_CARRY_EVENT_NOT;
+}
+
 void md_swap_carry_finish(struct md_swap_carry *carry)
 {
 	struct md_carry_message message = {.kind = MD_CARRY_END};
@@ -158,8 +186,10 @@ void md_swap_carry_finish(struct md_swap_carry *carry)
 	}
 	enum md_carry_event event =
 	    say(carry, &message, -1, &none) == MD_OK ? MD_CARRY_EVENT_NONE : MD_CARRY_EVENT_LOST;
-	while ((event == MD_CARRY_EVENT_NONE || event == MD_CARRY_EVENT_DONE) && md_clock_ns() - began < FINISH_NS) {
+	while (goes_on(event) && md_clock_ns() - began < FINISH_NS) {
 		event = md_swap_carry_hear(carry, &message);
+		if (carry->passed >= 0)
+			close(carry->passed);
 		md_swap_pulse_step();
 		if (event == MD_CARRY_EVENT_NONE)
 			md_swap_carry_wait(carry, 100000);

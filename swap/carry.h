@@ -9,6 +9,8 @@
 /* What medusa-swap run has given to a process for this time. */
 struct md_swap_carrier {
 	int fd;                  /* of the connection; -1: none */
+	bool neighbours;         /* it copies from the pool, over links of other GPUs */
+	bool peers;              /* it copies from memory of engines on other GPUs */
 	void (*end)(void *user); /* asks medusa-swap run to kill the carrier, which does not do what it should */
 	void *user;
 };
@@ -24,6 +26,7 @@ struct md_swap_carry {
 	uint32_t links;
 	char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
 	uint64_t heard_at; /* ns: the last message, or the beginning */
+	int passed;        /* what came with MD_CARRY_EVENT_OFFER, for its reader to close; else -1 */
 	char why[256];     /* why it carries nothing, or nothing more; "": no reason */
 };
 
@@ -31,6 +34,8 @@ enum md_carry_event {
 	MD_CARRY_EVENT_NONE,
 	MD_CARRY_EVENT_READY,
 	MD_CARRY_EVENT_DONE,
+	MD_CARRY_EVENT_OFFER,
+	MD_CARRY_EVENT_NOT,   /* a lender does not hand over what the chunk wants */
 	MD_CARRY_EVENT_ENDED, /* it has given up all parts */
 	MD_CARRY_EVENT_LOST, /* it has died, or says that it cannot go on: what it has not said is done may still be written */
 	MD_CARRY_EVENT_LIAR, /* it has sent what makes no sense: nothing that it said counts */
@@ -47,6 +52,9 @@ enum md_status md_swap_carry_begin(struct md_swap_carry *carry, const char *gpu,
 enum md_status md_swap_carry_part(struct md_swap_carry *carry, uint32_t part, uint64_t bytes, int memory,
 				  struct md_error *err);
 enum md_status md_swap_carry_chunk(struct md_swap_carry *carry, struct md_carry_message *chunk, struct md_error *err);
+enum md_status md_swap_carry_take(struct md_swap_carry *carry, struct md_carry_message *take, struct md_error *err);
+/* Tells the lender that a block has other bytes than it was offered with. Fails silently: it is told the next time. */
+void md_swap_carry_stale(struct md_swap_carry *carry, uint32_t lender, uint32_t part, uint32_t block);
 /* The next message, if one has come. `why` of carry says why it was lost. */
 enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_carry_message *message);
 /* Waits for a message, at most so many microseconds. */

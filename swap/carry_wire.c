@@ -67,15 +67,16 @@ static void end_texts(struct md_carry_message *message)
 {
 	if (message->kind == MD_CARRY_FAILED)
 		message->text[sizeof(message->text) - 1] = '\0';
-	if (message->kind == MD_CARRY_BEGIN || message->kind == MD_CARRY_READY)
+	if (message->kind == MD_CARRY_BEGIN || message->kind == MD_CARRY_READY || message->kind == MD_CARRY_OFFER)
 		for (unsigned i = 0; i < MD_CARRY_LINKS; i++)
 			message->gpus[i][MD_CARRY_GPU_BYTES - 1] = '\0';
 }
 
 static bool is_good(const struct md_carry_message *message)
 {
-	uint32_t most = message->kind == MD_CARRY_CHUNK ? MD_CARRY_CHUNK_BLOCKS : MD_CARRY_LINKS;
-	return message->magic == MAGIC && message->kind >= MD_CARRY_BEGIN && message->kind <= MD_CARRY_FAILED &&
+	bool chunk = message->kind == MD_CARRY_CHUNK || message->kind == MD_CARRY_TAKE;
+	uint32_t most = chunk ? MD_CARRY_CHUNK_BLOCKS : MD_CARRY_LINKS;
+	return message->magic == MAGIC && message->kind >= MD_CARRY_BEGIN && message->kind <= MD_CARRY_STALE &&
 	       message->count <= most;
 }
 

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between an engine whose memory comes in and the carrier, which copies a part of it over other GPUs' links. */
+/*
+ * Messages between an engine whose memory comes in and the carrier, which copies a part of it over other GPUs' links, and
+ * between the carrier and lenders: engines on other GPUs that have the same blocks.
+ */
 #ifndef MD_SWAP_CARRY_WIRE_H
 #define MD_SWAP_CARRY_WIRE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "base/status.h"
 
 #define MD_CARRY_LINKS 4u         /* neighbours at most */
 #define MD_CARRY_CHUNK_BLOCKS 16u /* of a chunk at most: 32 MiB */
 #define MD_CARRY_GPU_BYTES 48u    /* of a UUID as a text */
+#define MD_CARRY_LENDERS 8u       /* at a time, at most */
 
 /*
  * One message is one packet of a SOCK_SEQPACKET socket, of the size of the struct. The engine begins, and hands over parts
@@ -26,6 +31,16 @@ enum md_carry_kind {
 	MD_CARRY_READY,  /* count of links, gpus */
 	MD_CARRY_DONE,   /* chunk, link, bytes */
 	MD_CARRY_FAILED, /* text; nothing more comes */
+	/* from a lender to the carrier, which passes it on to the engine */
+	MD_CARRY_OFFER, /* link: which lender, bytes, gpus[0]; with a file of struct md_carry_offered */
+	/* from the engine */
+	MD_CARRY_TAKE, /* part, chunk, link, count of takes: as MD_CARRY_CHUNK, from memory of that lender */
+	/*
+	 * From the carrier: chunk, which the lender does not hand over. From a lender: part. The carrier asks a lender for a
+	 * part by MD_CARRY_PART, and gets the same kind with its memory, or this one. FAILED: the lender wants it all back.
+	 */
+	MD_CARRY_NOT,
+	MD_CARRY_STALE, /* from the engine, passed on to the lender: link, part, chunk: that block has other bytes */
 };
 
 /* Blocks that follow each other in the pool and in the part. */
@@ -35,6 +50,18 @@ struct md_carry_run {
 	uint32_t count;
 };
 
+/* A block that a lender has; in the file that comes with an offer. */
+struct md_carry_offered {
+	struct md_hash hash;
+	uint32_t part, block; /* of the lender; block: in the part */
+};
+#define MD_CARRY_OFFERED_MOST (1u << 20)
+
+struct md_carry_take {
+	uint64_t offset;      /* bytes, in the part of the engine */
+	uint32_t part, block; /* of the lender */
+};
+
 struct md_carry_message {
 	uint32_t magic, kind;
 	uint32_t part, chunk;
@@ -42,6 +69,7 @@ struct md_carry_message {
 	uint64_t bytes;
 	union {
 		struct md_carry_run runs[MD_CARRY_CHUNK_BLOCKS];
+		struct md_carry_take takes[MD_CARRY_CHUNK_BLOCKS];
 		char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
 		char text[256];
 	};

@@ -8,6 +8,8 @@
 #include "swap/exchange.h"
 #include "swap/device_link.h"
 
+#define MD_SWAP_LENT_LEAST (2 * MD_SWAP_BLOCK) /* smaller allocations are not worth a handle of their own */
+
 enum md_swap_place {
 	MD_SWAP_HERE,
 	MD_SWAP_AWAY,  /* unmapped */
@@ -41,6 +43,9 @@ enum md_status md_swap_contents_gather(const struct md_swap_below *below, struct
 void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_pool *pool);
 enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err);
+/* Hashes some blocks of one context while copies to others are under way. */
+enum md_status md_swap_contents_hash_aside(struct md_swap_links *links, CUcontext context, struct md_hash_range *hashes,
+					   size_t count, struct md_error *err);
 /*
  * Finds a block of the pool for each block that is not zero (zeros: the hash of a zero block): one that has these bytes, or
  * a fresh one, for which blocks of other engines are moved to the pool's spill file if need be. MD_ERR_NO_MEMORY says how

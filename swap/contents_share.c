@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Brings memory in over several links: chunks of it lie in one list, from which this GPU's own link takes the first ones and
- * the carrier, for links of neighbours, the last ones. Each takes the next when one is done, so a slow link gets less.
+ * the carrier, for links of neighbours, the last ones. Each takes the next when one is done, so a slow link gets less. Chunks
+ * that an engine on another GPU has come from there (contents_offers.c).
  */
 #define MD_LOG_DOMAIN "swap"
 
@@ -15,44 +16,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/process_checkpoint.h"
-#include "swap/contents.h"
+#include "swap/contents_share.h"
 #include "swap/pulse.h"
 
-#define CHUNKS_LEAST 32u               /* that small memory is divided into */
-#define LENT_LEAST (2 * MD_SWAP_BLOCK) /* smaller allocations are not worth a handle of their own */
-#define LENT_OF_LINK 4u                /* chunks that the carrier has at a time: its staging buffers, and one more */
-#define SILENCE_NS 3000000000ull       /* a carrier that has chunks and says nothing */
-#define ROOM_NS 10000000000ull         /* for memory that a dying carrier still holds */
+#define CHUNKS_LEAST 32u         /* that small memory is divided into */
+#define LENT_OF_LINK 4u          /* chunks that the carrier has at a time: its staging buffers, and one more */
+#define SILENCE_NS 3000000000ull /* a carrier that has chunks and says nothing */
+#define ROOM_NS 10000000000ull   /* for memory that a dying carrier still holds */
 #define DEVICES 64
-
-enum state { FREE, OWN, LENT, DONE };
-
-struct chunk {
-	size_t part, first, count; /* blocks of the contents */
-	uint64_t bytes;            /* from the pool; the others are zeros */
-	enum state state;
-	unsigned by; /* the link that has copied it, or has it: 0 for the own one, else 1 + that of the carrier */
-};
-
-struct share {
-	const struct md_swap_contents *contents;
-	const struct md_swap_below *below;
-	struct md_swap_links *links;
-	struct md_swap_carry *carry;
-	struct md_swap_report *report;
-	struct chunk *chunks;            /* owned; by address */
-	size_t count, front, back, left; /* front, back: where to look for free chunks; left: not done */
-	bool *lendable, *lent_part;      /* owned; of each part */
-	struct {
-		CUstream stream;
-		size_t chunk;
-		bool busy;
-	} slots[MD_SWAP_STREAMS];
-	uint64_t own_bytes, free_bytes, lent_bytes, carried_bytes; /* own, carried: done */
-	uint64_t own_busy, began, lent_since;                      /* own_busy: submitted; ns */
-	unsigned lent;                                             /* chunks */
-	bool over;                                                 /* no carrier any more */
-};
 
 /* ---- the list ---- */
 
@@ -76,29 +47,30 @@ static bool is_shared(const struct md_swap_part *part, int device)
 	return part->place == MD_SWAP_EMPTY && part->count && part->range.device == device;
 }
 
-static uint64_t copied_bytes(const struct md_swap_contents *contents, size_t first, size_t count)
+uint64_t md_swap_share_bytes(const struct md_swap_share *s, size_t first, size_t count)
 {
 	uint64_t bytes = 0;
 	for (size_t i = first; i < first + count; i++)
-		bytes += contents->blocks[i] < MD_SWAP_ZERO ? contents->hashes[i].size : 0;
+		bytes += s->contents->blocks[i] < MD_SWAP_ZERO ? s->contents->hashes[i].size : 0;
 	return bytes;
 }
 
-static void divide(struct share *s, size_t part, size_t blocks)
+static void divide(struct md_swap_share *s, size_t part, size_t blocks)
 {
 	const struct md_swap_part *from = &s->contents->parts[part];
-	s->lendable[part] = s->below->lend && from->range.bytes >= LENT_LEAST;
+	s->lendable[part] = s->below->lend && from->range.bytes >= MD_SWAP_LENT_LEAST;
 	for (size_t at = 0; at < from->count; at += blocks) {
-		struct chunk *chunk = &s->chunks[s->count++];
-		*chunk = (struct chunk){.part = part,
-					.first = from->first + at,
-					.count = from->count - at < blocks ? from->count - at : blocks};
-		chunk->bytes = copied_bytes(s->contents, chunk->first, chunk->count);
+		struct md_share_chunk *chunk = &s->chunks[s->count++];
+		*chunk = (struct md_share_chunk){.part = part,
+						 .first = from->first + at,
+						 .count = from->count - at < blocks ? from->count - at : blocks};
+		chunk->bytes = md_swap_share_bytes(s, chunk->first, chunk->count);
+		chunk->lender = MD_SHARE_NO_LENDER;
 		s->free_bytes += chunk->bytes;
 	}
 }
 
-static enum md_status make_list(struct share *s, int device, struct md_error *err)
+static enum md_status make_list(struct md_swap_share *s, int device, struct md_error *err)
 {
 	const struct md_swap_contents *contents = s->contents;
 	size_t blocks = 0;
@@ -106,7 +78,7 @@ static enum md_status make_list(struct share *s, int device, struct md_error *er
 		blocks += is_shared(&contents->parts[i], device) ? contents->parts[i].count : 0;
 	size_t size = blocks / CHUNKS_LEAST;
 	size = size < 1 ? 1 : size > MD_CARRY_CHUNK_BLOCKS ? MD_CARRY_CHUNK_BLOCKS : size;
-	s->chunks = calloc(blocks / size + contents->part_count + 1, sizeof(*s->chunks));
+	s->chunks = calloc(blocks + contents->part_count + 1, sizeof(*s->chunks)); /* offers divide them further */
 	s->lendable = calloc(contents->part_count + 1, sizeof(*s->lendable));
 	s->lent_part = calloc(contents->part_count + 1, sizeof(*s->lent_part));
 	if (!s->chunks || !s->lendable || !s->lent_part)
@@ -118,10 +90,10 @@ static enum md_status make_list(struct share *s, int device, struct md_error *er
 	return MD_OK;
 }
 
-static void count_all(struct share *s)
+static void count_all(struct md_swap_share *s)
 {
 	for (size_t i = 0; i < s->count; i++) {
-		const struct chunk *chunk = &s->chunks[i];
+		const struct md_share_chunk *chunk = &s->chunks[i];
 		s->report->copied += chunk->bytes;
 		for (size_t b = chunk->first; b < chunk->first + chunk->count; b++)
 			s->report->zero += s->contents->blocks[b] == MD_SWAP_ZERO ? s->contents->hashes[b].size : 0;
@@ -130,8 +102,8 @@ static void count_all(struct share *s)
 
 /* ---- the own link ---- */
 
-static enum md_status zero_blocks(struct share *s, const struct chunk *chunk, const struct md_swap_link *link,
-				  struct md_error *err)
+static enum md_status zero_blocks(struct md_swap_share *s, const struct md_share_chunk *chunk,
+				  const struct md_swap_link *link, struct md_error *err)
 {
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
 		if (s->contents->blocks[i] == MD_SWAP_ZERO)
@@ -140,7 +112,7 @@ static enum md_status zero_blocks(struct share *s, const struct chunk *chunk, co
 	return MD_OK;
 }
 
-static void lock_pages(struct share *s, const struct chunk *chunk, const struct md_swap_link *link)
+static void lock_pages(struct md_swap_share *s, const struct md_share_chunk *chunk, const struct md_swap_link *link)
 {
 	uint64_t began = md_clock_ns();
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
@@ -150,9 +122,9 @@ static void lock_pages(struct share *s, const struct chunk *chunk, const struct 
 }
 
 /* All of a chunk goes over one stream, whose end is the chunk's. */
-static enum md_status submit(struct share *s, unsigned slot, size_t index, struct md_error *err)
+static enum md_status submit(struct md_swap_share *s, unsigned slot, size_t index, struct md_error *err)
 {
-	struct chunk *chunk = &s->chunks[index];
+	struct md_share_chunk *chunk = &s->chunks[index];
 	struct md_swap_run run = {.links = s->links, .direction = MD_SWAP_TO_DEVICE};
 	struct md_swap_link *link, lane;
 	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
@@ -161,7 +133,7 @@ static enum md_status submit(struct share *s, unsigned slot, size_t index, struc
 		lane.streams[i] = link->streams[slot];
 	run.link = &lane;
 	lock_pages(s, chunk, link);
-	chunk->state = OWN;
+	chunk->state = MD_SHARE_OWN;
 	s->slots[slot].stream = link->streams[slot];
 	s->slots[slot].chunk = index;
 	s->slots[slot].busy = true;
@@ -175,10 +147,10 @@ static enum md_status submit(struct share *s, unsigned slot, size_t index, struc
 	return md_swap_run_end(&run, err);
 }
 
-static enum md_status reap(struct share *s, bool *moved, struct md_error *err)
+static enum md_status reap(struct md_swap_share *s, bool *moved, struct md_error *err)
 {
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++) {
-		struct chunk *chunk = &s->chunks[s->slots[i].chunk];
+		struct md_share_chunk *chunk = &s->chunks[s->slots[i].chunk];
 		if (!s->slots[i].busy)
 			continue;
 		CUresult result = s->links->driver->cuStreamQuery(s->slots[i].stream);
@@ -186,7 +158,7 @@ static enum md_status reap(struct share *s, bool *moved, struct md_error *err)
 			continue;
 		MD_FORWARD(md_cuda_status(result, "cuStreamQuery of copies", err));
 		s->slots[i].busy = false;
-		chunk->state = DONE;
+		chunk->state = MD_SHARE_DONE;
 		chunk->by = 0;
 		s->own_busy -= chunk->bytes;
 		s->own_bytes += chunk->bytes;
@@ -197,20 +169,28 @@ static enum md_status reap(struct share *s, bool *moved, struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status feed_own(struct share *s, struct md_error *err)
+/* What no engine on another GPU is known to have. */
+static bool is_for_links(const struct md_swap_share *s, const struct md_share_chunk *chunk)
+{
+	return chunk->state == MD_SHARE_FREE && !md_swap_offers_have(s, chunk);
+}
+
+static enum md_status feed_own(struct md_swap_share *s, struct md_error *err)
 {
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++) {
-		while (s->front < s->count && s->chunks[s->front].state != FREE)
+		if (s->slots[i].busy)
+			continue;
+		while (s->front < s->count && !is_for_links(s, &s->chunks[s->front]))
 			s->front++;
-		if (s->front == s->count)
+		size_t next = s->front < s->count ? s->front : md_swap_offers_for_own(s);
+		if (next == s->count)
 			return MD_OK;
-		if (!s->slots[i].busy)
-			MD_FORWARD(submit(s, i, s->front, err));
+		MD_FORWARD(submit(s, i, next, err));
 	}
 	return MD_OK;
 }
 
-static bool own_works(const struct share *s)
+static bool own_works(const struct md_swap_share *s)
 {
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++)
 		if (s->slots[i].busy)
@@ -218,7 +198,7 @@ static bool own_works(const struct share *s)
 	return false;
 }
 
-static enum md_status wait_for_own(struct share *s, struct md_error *err)
+static enum md_status wait_for_own(struct md_swap_share *s, struct md_error *err)
 {
 	bool moved;
 	while (own_works(s)) {
@@ -231,7 +211,7 @@ static enum md_status wait_for_own(struct share *s, struct md_error *err)
 /* ---- giving the carrier up ---- */
 
 /* New physical memory at the same addresses. A carrier that is dying may hold the old one for a moment. */
-static enum md_status renew_part(struct share *s, struct md_swap_part *part, struct md_error *err)
+static enum md_status renew_part(struct md_swap_share *s, struct md_swap_part *part, struct md_error *err)
 {
 	uint64_t began = md_clock_ns();
 	enum md_status status;
@@ -247,29 +227,35 @@ static enum md_status renew_part(struct share *s, struct md_swap_part *part, str
 }
 
 /* The carrier may still write there, or has written there what nobody knows. */
-static bool is_tainted(const struct share *s, size_t part, bool liar)
+static bool is_tainted(const struct md_swap_share *s, size_t part, bool liar)
 {
 	for (size_t i = 0; i < s->count; i++)
-		if (s->chunks[i].part == part && (s->chunks[i].state == LENT || (liar && s->chunks[i].by)))
+		if (s->chunks[i].part == part && (s->chunks[i].state == MD_SHARE_LENT || (liar && s->chunks[i].by)))
 			return true;
 	return liar && s->lent_part[part];
 }
 
-static void free_chunks(struct share *s, size_t part)
+void md_swap_share_free(struct md_swap_share *s, struct md_share_chunk *chunk)
 {
-	for (size_t i = 0; i < s->count; i++) {
-		struct chunk *chunk = &s->chunks[i];
-		if (chunk->part != part)
-			continue;
-		s->left += chunk->state == DONE;
-		s->free_bytes += chunk->bytes;
-		chunk->state = FREE;
-		chunk->by = 0;
-	}
+	s->left += chunk->state == MD_SHARE_DONE;
+	s->free_bytes += chunk->state == MD_SHARE_FREE ? 0 : chunk->bytes;
+	s->unchecked -= chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
+	chunk->state = MD_SHARE_FREE;
+	chunk->taken = false;
+	chunk->by = 0;
+	s->front = 0;
+	s->back = s->count;
 }
 
-/* From here on all goes over the own link. */
-static enum md_status give_up(struct share *s, const char *why, bool liar, struct md_error *err)
+static void free_chunks(struct md_swap_share *s, size_t part)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (s->chunks[i].part == part)
+			md_swap_share_free(s, &s->chunks[i]);
+}
+
+/* From here on all goes over the own link. What has come already is checked as ever. */
+static enum md_status give_up(struct md_swap_share *s, const char *why, bool liar, struct md_error *err)
 {
 	s->over = true;
 	md_swap_carry_abandon(s->carry, why);
@@ -281,14 +267,15 @@ static enum md_status give_up(struct share *s, const char *why, bool liar, struc
 		MD_FORWARD(renew_part(s, &s->contents->parts[i], err));
 		free_chunks(s, i);
 	}
-	s->lent = 0;
+	s->lent = s->taken = 0;
 	s->front = 0;
 	return MD_OK;
 }
 
 /* ---- the carrier ---- */
 
-static void fill_runs(const struct share *s, const struct chunk *chunk, struct md_carry_message *message)
+static void fill_runs(const struct md_swap_share *s, const struct md_share_chunk *chunk,
+		      struct md_carry_message *message)
 {
 	const struct md_swap_part *part = &s->contents->parts[chunk->part];
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++) {
@@ -305,7 +292,7 @@ static void fill_runs(const struct share *s, const struct chunk *chunk, struct m
 }
 
 /* False: the driver does not hand it over, and the own link copies it. */
-static bool lend_part(struct share *s, size_t part, enum md_status *status, struct md_error *err)
+static bool lend_part(struct md_swap_share *s, size_t part, enum md_status *status, struct md_error *err)
 {
 	const struct md_swap_range *range = &s->contents->parts[part].range;
 	struct md_error why = {0};
@@ -322,49 +309,82 @@ static bool lend_part(struct share *s, size_t part, enum md_status *status, stru
 	return true;
 }
 
-static enum md_status lend(struct share *s, size_t index, struct md_error *err)
+static void note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, bool takes)
 {
-	struct chunk *chunk = &s->chunks[index];
+	struct md_share_speed *speed = takes ? &s->takes : &s->carries;
+	if (!s->lent)
+		s->carry->heard_at = md_clock_ns();
+	if (!speed->since)
+		speed->since = md_clock_ns();
+	chunk->state = MD_SHARE_LENT;
+	chunk->taken = takes;
+	s->free_bytes -= chunk->bytes;
+	speed->outstanding += chunk->bytes;
+	s->taken += takes;
+	s->lent++;
+}
+
+static enum md_status lend(struct md_swap_share *s, size_t index, struct md_error *err)
+{
+	struct md_share_chunk *chunk = &s->chunks[index];
 	struct md_carry_message message = {.part = (uint32_t)chunk->part, .chunk = (uint32_t)index};
+	bool takes = md_swap_offers_have(s, chunk);
 	struct md_swap_link *link;
 	struct md_error lost = {0};
 	enum md_status status = MD_OK;
 	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
 	if (!lend_part(s, chunk->part, &status, &lost))
 		return MD_OK;
-	fill_runs(s, chunk, &message);
+	if (takes)
+		md_swap_offers_fill(s, chunk, &message);
+	else
+		fill_runs(s, chunk, &message);
 	MD_FORWARD(zero_blocks(s, chunk, link, err));
 	if (status == MD_OK)
-		status = md_swap_carry_chunk(s->carry, &message, &lost);
+		status = takes ? md_swap_carry_take(s->carry, &message, &lost)
+			       : md_swap_carry_chunk(s->carry, &message, &lost);
 	if (status != MD_OK)
 		return give_up(s, NULL, false, err);
-	if (!s->lent)
-		s->carry->heard_at = md_clock_ns();
-	if (!s->lent_since)
-		s->lent_since = md_clock_ns();
-	chunk->state = LENT;
-	s->free_bytes -= chunk->bytes;
-	s->lent_bytes += chunk->bytes;
-	s->lent++;
+	note_lent(s, chunk, takes);
 	return MD_OK;
 }
 
-/* Whether the carrier is done with one chunk more before the own link is done with all that is left, as far as that is known. */
-static bool is_worth_it(const struct share *s, const struct chunk *chunk)
+double md_swap_share_own_speed(const struct md_swap_share *s)
 {
-	double now = (double)md_clock_ns();
-	if (!s->own_bytes || !s->carried_bytes)
-		return true;
-	double own = (double)s->own_bytes / (now - (double)s->began);
-	double carried = (double)s->carried_bytes / (now - (double)s->lent_since);
-	return (double)(s->lent_bytes + chunk->bytes) / carried <= (double)(s->free_bytes + s->own_busy) / own;
+	return (double)s->own_bytes / (double)(md_clock_ns() - s->began + 1);
 }
 
-static enum md_status feed_carrier(struct share *s, struct md_error *err)
+double md_swap_share_speed(const struct md_share_speed *speed)
 {
-	while (s->carry->ready && s->lent < s->carry->links * LENT_OF_LINK) {
-		while (s->back && (s->chunks[s->back - 1].state != FREE || !s->chunks[s->back - 1].bytes ||
-				   !s->lendable[s->chunks[s->back - 1].part]))
+	return speed->since ? (double)speed->done / (double)(md_clock_ns() - speed->since + 1) : 0;
+}
+
+/* Whether the carrier is done with one chunk more before the own link is done with all that is left, as far as that is known. */
+static bool is_worth_it(const struct md_swap_share *s, const struct md_share_chunk *chunk)
+{
+	double own = md_swap_share_own_speed(s), carried = md_swap_share_speed(&s->carries);
+	if (own <= 0 || carried <= 0)
+		return true;
+	return (double)(s->carries.outstanding + chunk->bytes) / carried <= (double)(s->free_bytes + s->own_busy) / own;
+}
+
+static bool may_be_carried(const struct md_swap_share *s, const struct md_share_chunk *chunk)
+{
+	return is_for_links(s, chunk) && chunk->bytes && s->lendable[chunk->part];
+}
+
+static enum md_status feed_takes(struct md_swap_share *s, struct md_error *err)
+{
+	size_t next;
+	while (s->carry->ready && s->taken < MD_SHARE_TAKES && !s->over && (next = md_swap_offers_next(s)) < s->count)
+		MD_FORWARD(lend(s, next, err));
+	return MD_OK;
+}
+
+static enum md_status feed_carrier(struct md_swap_share *s, struct md_error *err)
+{
+	while (s->carry->ready && s->carry->carrier.neighbours && s->lent - s->taken < s->carry->links * LENT_OF_LINK) {
+		while (s->back && !may_be_carried(s, &s->chunks[s->back - 1]))
 			s->back--;
 		if (!s->back || !is_worth_it(s, &s->chunks[s->back - 1]))
 			return MD_OK;
@@ -374,22 +394,39 @@ static enum md_status feed_carrier(struct share *s, struct md_error *err)
 }
 
 /* False: no such chunk is lent. */
-static bool take_done(struct share *s, const struct md_carry_message *message)
+static bool take_done(struct md_swap_share *s, const struct md_carry_message *message)
 {
-	struct chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
-	if (!chunk || chunk->state != LENT || chunk->bytes != message->bytes)
+	struct md_share_chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
+	if (!chunk || chunk->state != MD_SHARE_LENT || chunk->bytes != message->bytes)
 		return false;
-	chunk->state = DONE;
+	struct md_share_speed *speed = chunk->taken ? &s->takes : &s->carries;
+	chunk->state = chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
 	chunk->by = 1 + message->link;
+	s->unchecked += chunk->taken ? chunk->bytes : 0;
+	s->taken -= chunk->taken;
 	s->lent--;
-	s->left--;
-	s->lent_bytes -= chunk->bytes;
-	s->carried_bytes += chunk->bytes;
+	s->left -= !chunk->taken;
+	speed->outstanding -= chunk->bytes;
+	speed->done += chunk->bytes;
 	md_swap_pulse_step();
 	return true;
 }
 
-static enum md_status hear(struct share *s, bool *moved, struct md_error *err)
+/* False: no such chunk is to come from there. */
+static bool take_not(struct md_swap_share *s, const struct md_carry_message *message)
+{
+	struct md_share_chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
+	if (!chunk || chunk->state != MD_SHARE_LENT || !chunk->taken)
+		return false;
+	s->taken--;
+	s->lent--;
+	s->takes.outstanding -= chunk->bytes;
+	md_swap_share_free(s, chunk);
+	md_swap_offers_lose(s, chunk->lender);
+	return true;
+}
+
+static enum md_status hear(struct md_swap_share *s, bool *moved, struct md_error *err)
 {
 	struct md_carry_message message;
 	for (;;) {
@@ -399,20 +436,23 @@ static enum md_status hear(struct share *s, bool *moved, struct md_error *err)
 		*moved = true;
 		if (event == MD_CARRY_EVENT_LOST)
 			return give_up(s, NULL, false, err);
+		if (event == MD_CARRY_EVENT_OFFER)
+			md_swap_offers_add(s, &message);
 		if (event == MD_CARRY_EVENT_ENDED || event == MD_CARRY_EVENT_LIAR ||
-		    (event == MD_CARRY_EVENT_DONE && !take_done(s, &message)))
+		    (event == MD_CARRY_EVENT_DONE && !take_done(s, &message)) ||
+		    (event == MD_CARRY_EVENT_NOT && !take_not(s, &message)))
 			return give_up(s, "the carrier has sent what makes no sense", true, err);
 	}
 }
 
-static bool is_silent(const struct share *s)
+static bool is_silent(const struct md_swap_share *s)
 {
 	return s->lent && md_clock_ns() - s->carry->heard_at > SILENCE_NS;
 }
 
 /* ---- all ---- */
 
-static enum md_status begin(struct share *s, int device, struct md_error *err)
+static enum md_status begin(struct md_swap_share *s, int device, struct md_error *err)
 {
 	char gpu[MD_CHECKPOINT_UUID_BYTES];
 	struct md_error lost = {0};
@@ -426,7 +466,7 @@ static enum md_status begin(struct share *s, int device, struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status take_turns(struct share *s, struct md_error *err)
+static enum md_status take_turns(struct md_swap_share *s, struct md_error *err)
 {
 	while (s->left) {
 		bool moved = false;
@@ -435,7 +475,10 @@ static enum md_status take_turns(struct share *s, struct md_error *err)
 		if (!s->over)
 			MD_FORWARD(hear(s, &moved, err));
 		if (!s->over)
+			MD_FORWARD(feed_takes(s, err));
+		if (!s->over)
 			MD_FORWARD(feed_carrier(s, err));
+		MD_FORWARD(md_swap_offers_check(s, &moved, err));
 		if (!s->over && is_silent(s))
 			MD_FORWARD(give_up(s, "the carrier does not go on", false, err));
 		else if (!moved)
@@ -444,12 +487,12 @@ static enum md_status take_turns(struct share *s, struct md_error *err)
 	return MD_OK;
 }
 
-static void report_links(struct share *s)
+static void report_links(struct md_swap_share *s)
 {
 	struct md_swap_report *report = s->report;
 	for (size_t i = 0; i < s->count; i++) {
 		unsigned by = s->chunks[i].by;
-		if (by && by <= MD_CARRY_LINKS)
+		if (by && by <= MD_CARRY_LINKS && !s->chunks[i].taken)
 			report->by_link[by - 1] += s->chunks[i].bytes;
 	}
 	report->links = s->carry->links;
@@ -457,7 +500,7 @@ static void report_links(struct share *s)
 }
 
 /* Parts on other devices are submitted as a whole before, and go over the links of those. */
-static enum md_status copy_others(struct share *s, int device, struct md_error *err)
+static enum md_status copy_others(struct md_swap_share *s, int device, struct md_error *err)
 {
 	for (size_t i = 0; i < s->contents->part_count; i++) {
 		const struct md_swap_part *part = &s->contents->parts[i];
@@ -468,7 +511,7 @@ static enum md_status copy_others(struct share *s, int device, struct md_error *
 	return MD_OK;
 }
 
-static enum md_status share(struct share *s, struct md_error *err)
+static enum md_status share(struct md_swap_share *s, struct md_error *err)
 {
 	int device = busiest_device(s->contents);
 	MD_FORWARD(make_list(s, device, err));
@@ -482,12 +525,17 @@ enum md_status md_swap_contents_share(const struct md_swap_contents *contents, c
 				      struct md_swap_links *links, struct md_swap_carry *carry,
 				      struct md_swap_report *report, struct md_error *err)
 {
-	struct share s = {.contents = contents, .below = below, .links = links, .carry = carry, .report = report};
+	struct md_swap_share s = {
+	    .contents = contents, .below = below, .links = links, .carry = carry, .report = report};
+	md_map_init(&s.offers.places);
 	struct md_error later = {0};
 	enum md_status status = share(&s, err);
 	enum md_status waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
-	if (status == MD_OK && waited == MD_OK)
+	if (status == MD_OK && waited == MD_OK) {
 		report_links(&s);
+		md_swap_offers_report(&s);
+	}
+	md_swap_offers_finish(&s.offers);
 	free(s.chunks);
 	free(s.lendable);
 	free(s.lent_part);

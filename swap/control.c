@@ -26,6 +26,7 @@
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/leave.h"
+#include "swap/lending.h"
 #include "swap/numa.h"
 #include "swap/pool_spill.h"
 #include "swap/pulse.h"
@@ -49,6 +50,7 @@ static const struct md_swap_below below = {
     .map = md_swap_memory_map,
     .discardable = md_swap_discard_covers,
     .lend = md_swap_memory_lend,
+    .lend_known = md_swap_memory_lend_known,
 };
 
 /* Of the thread alone. */
@@ -58,6 +60,7 @@ struct control {
 	struct md_descriptor kept; /* the wire's, which the engine may have closed */
 	struct md_swap_pool *pool;
 	struct md_swap_exchange *exchange;
+	struct md_swap_lending lending;
 	uint64_t told, told_spilled; /* bytes that medusa-swap run knows of, and of these those in the spill file */
 	unsigned ticks;              /* steps of an arrival */
 	bool released, troubled;
@@ -77,6 +80,7 @@ static void renew(void)
 	if (md_descriptor_is_ours(&control.kept))
 		close(control.kept.fd);
 	control.kept = MD_DESCRIPTOR_NONE;
+	md_swap_lending_finish(&control.lending);
 	md_swap_leave_renew();
 	atomic_store(&started, false);
 }
@@ -85,6 +89,7 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void
 {
 	static struct md_child_renewal own = {.renew = renew};
 	control.kept = MD_DESCRIPTOR_NONE;
+	md_swap_lending_init(&control.lending, &below, NULL);
 	md_child_register(&own);
 }
 
@@ -104,6 +109,9 @@ static void put_links(struct md_json *json, const struct md_swap_report *report)
 	md_json_number(json, "copied_by_neighbours", bytes);
 	md_json_text(json, "links", text);
 	md_json_text(json, "neighbours_because", report->because);
+	md_json_number(json, "copied_by_peers", report->by_peers);
+	md_json_number(json, "peers_differed", report->differed);
+	md_json_text(json, "peers_because", report->peers_because);
 }
 
 static void put_report(struct md_json *json, const struct md_swap_report *report)
@@ -187,6 +195,8 @@ static enum md_status swap(struct control *c, bool out, const struct md_swap_set
 			   struct md_swap_report *report, struct md_error *err)
 {
 	enum md_status status;
+	if (out && !md_swap_exchange_is_out(c->exchange))
+		MD_FORWARD(md_swap_lending_recall(&c->lending, settings->deadline_ns, err));
 	md_swap_leave_hold();
 	if (out) {
 		md_swap_leave_arm();
@@ -306,11 +316,14 @@ static void end_carrier(void *user)
 }
 
 /* The connection to the carrier came with the message. */
-static enum md_status come_in_helped(struct control *c, struct md_swap_settings *settings, bool helped,
-				     struct md_swap_report *report, struct md_error *err)
+static enum md_status come_in_helped(struct control *c, struct md_swap_settings *settings,
+				     const struct md_swap_message *message, struct md_swap_report *report,
+				     struct md_error *err)
 {
 	struct md_swap_carrier carrier = {.fd = -1, .end = end_carrier, .user = c};
-	if (helped && c->wire.passed >= 0) {
+	if (md_swap_message_number(message, "carrier") && c->wire.passed >= 0) {
+		carrier.neighbours = md_swap_message_number(message, "neighbours") != 0;
+		carrier.peers = md_swap_message_number(message, "peers") != 0;
 		carrier.fd = md_descriptor_raise(c->wire.passed);
 		c->wire.passed = -1;
 		settings->carrier = &carrier;
@@ -364,7 +377,7 @@ static enum md_status carry_out(struct control *c, const struct md_swap_message 
 			   ? go_out_full(c, &settings, report, err)
 			   : do_out(c, &settings, md_swap_message_number(message, "own") != 0, report, err);
 	if (!strcmp(wish, "in"))
-		return come_in_helped(c, &settings, md_swap_message_number(message, "neighbours") != 0, report, err);
+		return come_in_helped(c, &settings, message, report, err);
 	if (!strcmp(wish, "end"))
 		return do_end(c, &settings, md_swap_message_number(message, "lost") != 0, report);
 	if (!strcmp(wish, "release"))
@@ -375,11 +388,23 @@ static enum md_status carry_out(struct control *c, const struct md_swap_message 
 			    wish);
 }
 
+/* A borrower's connection came with the message. Nobody waits for an answer. */
+static void lend(struct control *c)
+{
+	if (c->wire.passed >= 0)
+		md_swap_lending_begin(&c->lending, c->wire.passed);
+	c->wire.passed = -1;
+}
+
 static enum md_status obey(struct control *c, const struct md_swap_message *message, struct md_error *err)
 {
 	struct md_swap_report report = {0};
 	struct md_error why = {0};
 	uint64_t id = md_swap_message_number(message, "id");
+	if (!strcmp(md_swap_message_text(message, "do"), "lend")) {
+		lend(c);
+		return MD_OK;
+	}
 	md_swap_pulse_begin(&c->kept, id);
 	enum md_status status = carry_out(c, message, &report, &why);
 	md_swap_pulse_end();
@@ -412,7 +437,9 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 		return md_error_set(err, MD_ERR_CORRUPT,
 				    "the answer of medusa-swap run came without the descriptor of the pool");
 	MD_FORWARD(md_swap_pool_open_spilling(c->wire.passed, c->wire.passed_too, &c->pool, err));
-	return md_swap_exchange_create(&below, c->pool, &c->exchange, err);
+	MD_FORWARD(md_swap_exchange_create(&below, c->pool, &c->exchange, err));
+	md_swap_lending_init(&c->lending, &below, md_swap_exchange_book(c->exchange));
+	return MD_OK;
 }
 
 static enum md_status join(struct control *c, struct md_error *err)
@@ -523,7 +550,7 @@ static enum md_status serve(struct control *c, struct md_error *err)
 			tick = 0; /* what is arriving must not wait */
 			continue;
 		}
-		bool came = md_swap_wire_wait(&c->wire, tick);
+		bool came = md_swap_lending_wait(&c->lending, &c->wire, tick);
 		if (!md_descriptor_is_ours(&c->kept))
 			return md_error_set(err, MD_ERR_BUSY, "the engine has closed the connection");
 		if (came) {
@@ -588,6 +615,8 @@ static bool remains_out(const struct control *c)
 static void leave(struct control *c)
 {
 	md_swap_leave_hold();
+	md_swap_lending_finish(&c->lending);
+	c->lending.book = NULL;
 	md_swap_exchange_destroy(c->exchange);
 	md_swap_pool_close(c->pool);
 	c->exchange = NULL;

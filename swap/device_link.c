@@ -39,6 +39,7 @@ static enum md_status open_link(const struct md_swap_links *links, struct md_swa
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++)
 		MD_FORWARD(
 		    md_cuda_call_in(links->driver, err, cuStreamCreate, &link->streams[i], CU_STREAM_NON_BLOCKING));
+	MD_FORWARD(md_cuda_call_in(links->driver, err, cuStreamCreate, &link->aside, CU_STREAM_NON_BLOCKING));
 	md_device_hasher_open_mapped(&link->hasher, links->driver, link->streams[0]);
 	return MD_OK;
 }
@@ -48,6 +49,8 @@ static void close_link(const struct md_swap_links *links, struct md_swap_link *l
 	for (unsigned i = 0; i < MD_SWAP_STREAMS; i++)
 		if (link->streams[i])
 			links->driver->cuStreamDestroy_v2(link->streams[i]);
+	if (link->aside)
+		links->driver->cuStreamDestroy_v2(link->aside);
 	md_device_hasher_close(&link->hasher);
 }
 

@@ -14,6 +14,7 @@ struct md_swap_link {
 	CUcontext context;
 	unsigned long long id; /* distinguishes the context from a later one with the same handle */
 	CUstream streams[MD_SWAP_STREAMS];
+	CUstream aside; /* for hashing while copies are under way on the others */
 	struct md_device_hasher hasher;
 };
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "driver/device_hash.h"
 #include "swap/arrival.h"
+#include "swap/book.h"
 #include "swap/contents.h"
 #include "swap/elsewhere.h"
 #include "swap/pool_spill.h"
@@ -32,6 +33,7 @@ struct md_swap_exchange {
 	size_t looked; /* blocks of the contents that have been looked through for addresses */
 	uint8_t *room; /* of a block that is looked through while it may be moved; NULL: not yet */
 	bool out, arriving;
+	struct md_swap_book book; /* while the memory is in */
 };
 
 static struct md_hash hash_of_zeros(void)
@@ -65,8 +67,14 @@ void md_swap_exchange_destroy(struct md_swap_exchange *exchange)
 	md_swap_links_finish(&exchange->links);
 	md_swap_contents_finish(&exchange->contents, exchange->pool);
 	md_swap_leads_finish(&exchange->leads);
+	md_swap_book_clear(&exchange->book);
 	free(exchange->room);
 	free(exchange);
+}
+
+struct md_swap_book *md_swap_exchange_book(struct md_swap_exchange *exchange)
+{
+	return &exchange->book;
 }
 
 bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange)
@@ -239,6 +247,7 @@ static enum md_status carry(struct md_swap_exchange *x, bool hurry, struct md_er
 	MD_FORWARD(md_swap_arrival_carry(hurry, &over, err));
 	if (over) {
 		x->arriving = false;
+		md_swap_book_write(&x->book, &x->contents);
 		md_swap_contents_finish(&x->contents, x->pool);
 	}
 	return MD_OK;
@@ -273,8 +282,8 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 	uint64_t began = md_clock_ns();
 	if (settings->overlap && carrying->wanted)
 		return md_error_set(err, MD_ERR_INVALID,
-				    "neighbours cannot fill memory while the engine uses it: ask for overlap or for "
-				    "neighbours, not for both");
+				    "neighbours and peers cannot fill memory while the engine uses it: ask for overlap "
+				    "or for them, not for both");
 	bool spilled = false;
 	if (settings->overlap && settings->verify)
 		return md_error_set(
@@ -294,9 +303,10 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 		return let_arrive(x, report, err);
 	MD_FORWARD(fill_all(x, settings->verify, carrying, report, err));
 	report->resident = x->contents.resident;
-	md_swap_contents_finish(&x->contents, x->pool);
 	x->out = false;
 	x->below->open_gate();
+	md_swap_book_write(&x->book, &x->contents);
+	md_swap_contents_finish(&x->contents, x->pool);
 	return MD_OK;
 }
 
@@ -318,7 +328,10 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 	md_swap_carry_finish(&carrying);
 	if (status != MD_OK)
 		return status;
-	snprintf(done.because, sizeof(done.because), "%s", carrying.why);
+	if (carrying.carrier.neighbours)
+		snprintf(done.because, sizeof(done.because), "%s", carrying.why);
+	if (carrying.carrier.peers && !done.by_peers && !*done.peers_because)
+		snprintf(done.peers_because, sizeof(done.peers_because), "%s", carrying.why);
 	*report = done;
 	return MD_OK;
 }
@@ -443,6 +456,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 		return status;
 	}
 	exchange->out = true;
+	md_swap_book_clear(&exchange->book);
 	note_regions(exchange);
 	md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;

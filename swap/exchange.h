@@ -23,6 +23,8 @@ struct md_swap_below {
 	bool (*discardable)(uint64_t address, uint64_t bytes); /* whether all of it may be lost */
 	/* A descriptor by which another process can map the physical memory; the caller closes it. NULL: there is none. */
 	enum md_status (*lend)(const struct md_swap_range *range, int *fd, struct md_error *err);
+	/* The same by the serial number of the range, while the engine runs. NULL: there is none. */
+	enum md_status (*lend_known)(uint64_t serial, int *fd, struct md_error *err);
 };
 
 struct md_swap_settings {
@@ -48,11 +50,18 @@ struct md_swap_report {
 	uint32_t links;
 	uint64_t by_link[MD_CARRY_LINKS];
 	char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
-	char because[256]; /* why neighbours have carried nothing, or nothing more; "": no reason */
+	char because[256];       /* why neighbours have carried nothing, or nothing more; "": no reason */
+	uint64_t by_peers;       /* of `copied`, from memory of engines on other GPUs */
+	uint64_t differed;       /* came from there as well, and had other bytes: it was copied again, from the pool */
+	char peers_because[256]; /* why nothing has come from there; "": no reason */
 };
 
 /* Belongs to one thread. */
 struct md_swap_exchange;
+
+struct md_swap_book;
+/* What this process's memory held when it came in last. */
+struct md_swap_book *md_swap_exchange_book(struct md_swap_exchange *exchange);
 
 /* Neither below nor the pool is owned; both must outlive it. */
 enum md_status md_swap_exchange_create(const struct md_swap_below *below, struct md_swap_pool *pool,

@@ -13,6 +13,7 @@
 #include "swap/arrival.h"
 #include "swap/discard.h"
 #include "swap/layer.h"
+#include "swap/lending.h"
 
 pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
 struct md_swap_physical *md_swap_physicals;
@@ -22,13 +23,23 @@ static struct md_interval_index mappings MD_GUARDED_BY(md_swap_memory_lock); /* 
 
 /* ---- physical memory ---- */
 
+/* Memory that was freed while it was lent to another engine has its room for a moment longer. */
+static CUresult create(CUmemGenericAllocationHandle *handle, uint64_t bytes, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	CUresult result = md_swap_real.cuMemCreate(handle, bytes, prop, flags);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !md_swap_lending_await())
+		return result;
+	return md_swap_real.cuMemCreate(handle, bytes, prop, flags);
+}
+
 CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop, unsigned long long flags,
 				 struct md_swap_physical **physical)
 {
 	struct md_swap_physical *made = calloc(1, sizeof(*made));
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = md_swap_real.cuMemCreate(&made->handle, bytes, prop, flags);
+	CUresult result = create(&made->handle, bytes, prop, flags);
 	if (result != CUDA_SUCCESS) {
 		free(made);
 		return result;
@@ -203,7 +214,7 @@ CUresult md_swap_physical_out(struct md_swap_physical *physical)
 CUresult md_swap_physical_in(struct md_swap_physical *physical)
 {
 	CUmemGenericAllocationHandle handle;
-	CUresult result = md_swap_real.cuMemCreate(&handle, physical->bytes, &physical->prop, 0);
+	CUresult result = create(&handle, physical->bytes, &physical->prop, 0);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = map_again(physical, handle, NULL);

@@ -54,7 +54,8 @@ static struct md_swap_range range_of(struct md_swap_physical *physical)
 				      .device = physical->prop.location.id,
 				      .why = why_resident(physical),
 				      .context = physical->context,
-				      .owner = physical};
+				      .owner = physical,
+				      .serial = physical->serial};
 	if (mapping || physical->mappings)
 		range.address = (mapping ? mapping : physical->mappings)->address;
 	if (range.why)
@@ -157,22 +158,41 @@ enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_e
 	return say(result, "giving memory back", range, err);
 }
 
+static CUresult hand_over(const struct md_swap_physical *physical, int *fd) MD_REQUIRES(md_swap_memory_lock)
+{
+	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	if (!physical->handle || !((unsigned)physical->prop.requestedHandleTypes & type) ||
+	    !md_swap_real.cuMemExportToShareableHandle)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return md_swap_real.cuMemExportToShareableHandle(fd, physical->handle, type, 0);
+}
+
 /* This is no sharing by the engine (swap/sharing.h): whoever borrows the memory has given it back before it goes out. */
 enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, struct md_error *err)
 {
-	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	const struct md_swap_physical *physical = range->owner;
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 	if (range->flags & (MD_SWAP_RESIDENT | MD_SWAP_MOVES))
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "the memory is none that goes out");
 	pthread_mutex_lock(&md_swap_memory_lock);
-	if (physical->handle && (unsigned)physical->prop.requestedHandleTypes & type &&
-	    md_swap_real.cuMemExportToShareableHandle)
-		result = md_swap_real.cuMemExportToShareableHandle(fd, physical->handle, type, 0);
+	CUresult result = hand_over(range->owner, fd);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "it was made without a handle that others can use");
 	return say(result, "handing memory over", range, err);
+}
+
+/* Whoever holds the lock may wait for borrowers (md_swap_lending_await), so the thread that serves them does not wait for it. */
+enum md_status md_swap_memory_lend_known(uint64_t serial, int *fd, struct md_error *err)
+{
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+	if (pthread_mutex_trylock(&md_swap_memory_lock))
+		return md_error_set(err, MD_ERR_BUSY, "the lock of the engine's memory is held");
+	for (const struct md_swap_physical *at = md_swap_physicals; at && result == CUDA_ERROR_NOT_FOUND; at = at->next)
+		if (at->serial == serial)
+			result = why_resident(at) ? CUDA_ERROR_NOT_SUPPORTED : hand_over(at, fd);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_ERROR_NOT_FOUND)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "the engine has freed the memory");
+	return md_cuda_status(result, "handing memory over", err);
 }
 
 void md_swap_memory_totals(struct md_swap_totals *totals)

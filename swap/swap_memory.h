@@ -28,6 +28,7 @@ struct md_swap_range {
 	const char *why;   /* "exported to another process", say; NULL where nothing is to be said */
 	CUcontext context; /* one in which the address can be read and written */
 	void *owner;       /* of swap_memory.c */
+	uint64_t serial;   /* of the physical memory, which no other one has ever had; 0: managed memory */
 };
 
 /*
@@ -48,6 +49,12 @@ enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_e
  * closes it. MD_ERR_UNSUPPORTED: the memory was not made so that it can be handed over.
  */
 enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, struct md_error *err);
+
+/*
+ * The same for whatever has this serial number, at any time. MD_ERR_BUSY: the memory's lock is held; MD_ERR_NOT_FOUND: there
+ * is no such memory any more, or it is out.
+ */
+enum md_status md_swap_memory_lend_known(uint64_t serial, int *fd, struct md_error *err);
 
 struct md_swap_totals {
 	uint64_t swappable; /* bytes that md_swap_memory_unmap would release, or has released */

@@ -240,7 +240,14 @@ enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
 	return MD_OK;
 }
 
-enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err)
+static enum md_status connect_failure(int failure)
+{
+	if (failure == EAGAIN)
+		return MD_ERR_BUSY;
+	return failure == ENOENT || failure == ECONNREFUSED ? MD_ERR_NOT_FOUND : MD_ERR_IO;
+}
+
+static enum md_status connect_to(const char *path, int flags, int *fd, struct md_error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	MD_AUTO_FD int made = -1;
@@ -248,13 +255,22 @@ enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *
 		return md_error_set(err, MD_ERR_INVALID, "%s: the path of a socket has at most %zu bytes", path,
 				    sizeof(address.sun_path) - 1);
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 	if (made < 0)
 		return md_error_set(err, MD_ERR_IO, "a socket: %s", strerror(errno));
 	if (connect(made, (struct sockaddr *)&address, sizeof(address)))
-		return md_error_set(err, errno == ENOENT || errno == ECONNREFUSED ? MD_ERR_NOT_FOUND : MD_ERR_IO,
-				    "%s: %s", path, strerror(errno));
+		return md_error_set(err, connect_failure(errno), "%s: %s", path, strerror(errno));
 	MD_FORWARD(md_swap_wire_check_peer(made, err));
 	*fd = md_steal_fd(&made);
 	return MD_OK;
+}
+
+enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err)
+{
+	return connect_to(path, 0, fd, err);
+}
+
+enum md_status md_swap_wire_connect_now(const char *path, int *fd, struct md_error *err)
+{
+	return connect_to(path, SOCK_NONBLOCK, fd, err);
 }

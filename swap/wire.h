@@ -81,6 +81,8 @@ enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, i
 
 /* MD_ERR_NOT_FOUND: nobody listens there. MD_ERR_INVALID: the peer belongs to another user, who is not root. */
 enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err);
+/* The same without ever waiting. MD_ERR_BUSY: the peer takes no connections now. */
+enum md_status md_swap_wire_connect_now(const char *path, int *fd, struct md_error *err);
 enum md_status md_swap_wire_check_peer(int fd, struct md_error *err);
 
 #endif

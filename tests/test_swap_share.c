@@ -288,7 +288,8 @@ static enum md_status in_with(enum manner manner, unsigned honest, struct md_swa
 	struct md_swap_settings settings = {.verify = true};
 	cr_assert_eq(md_carry_wire_pair(ends, err), MD_OK, "%s", err->message);
 	carrier = (struct carrier){.manner = manner, .honest = honest, .fd = ends[1]};
-	struct md_swap_carrier given = {.fd = ends[0], .end = kill_carrier, .user = &carrier.killed};
+	struct md_swap_carrier given = {
+	    .fd = ends[0], .neighbours = true, .end = kill_carrier, .user = &carrier.killed};
 	settings.carrier = &given;
 	atomic_store(&held, true);
 	cr_assert_eq(pthread_create(&thread, NULL, carry, NULL), 0);
@@ -410,7 +411,7 @@ Test(swap_share, should_fail_overlap)
 	set_up_shared();
 	out();
 	cr_assert_eq(md_carry_wire_pair(ends, &err), MD_OK);
-	struct md_swap_carrier given = {.fd = ends[0]};
+	struct md_swap_carrier given = {.fd = ends[0], .neighbours = true};
 	settings.carrier = &given;
 	cr_assert_eq(md_swap_in(exchange, &settings, &report, &err), MD_ERR_INVALID, "%s", err.message);
 	close(ends[1]);

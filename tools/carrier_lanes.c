@@ -32,6 +32,9 @@ static void close_lane(struct md_carrier_lane *lane)
 			if (lane->buffers[i].address)
 				md_cuda.cuMemFree_v2(lane->buffers[i].address);
 		}
+		for (unsigned i = 0; i < MD_LANE_TAKES; i++)
+			if (lane->takes[i])
+				md_cuda.cuStreamDestroy_v2(lane->takes[i]);
 		md_cuda.cuCtxSetCurrent(NULL);
 	}
 	md_cuda.cuDevicePrimaryCtxRelease_v2(lane->device);
@@ -55,6 +58,8 @@ static enum md_status open_buffers(struct md_carrier_lane *lane, struct md_error
 		MD_FORWARD(md_cuda_call(err, cuMemAlloc_v2, &buffer->address, MD_LANE_BUFFER_BYTES));
 		MD_FORWARD(md_cuda_call(err, cuStreamCreate, &buffer->stream, CU_STREAM_NON_BLOCKING));
 	}
+	for (unsigned i = 0; i < MD_LANE_TAKES; i++)
+		MD_FORWARD(md_cuda_call(err, cuStreamCreate, &lane->takes[i], CU_STREAM_NON_BLOCKING));
 	return MD_OK;
 }
 
@@ -111,6 +116,20 @@ enum md_status md_lanes_open(struct md_lanes *lanes, const char *gpu, struct md_
 	return MD_OK;
 }
 
+void md_lanes_add(struct md_lanes *lanes, const char *gpu)
+{
+	struct md_neighbour list[MD_NEIGHBOURS_MOST];
+	struct md_error why = {0};
+	size_t count = 0;
+	CUdevice of;
+	if (!lanes->count || lanes->count == MD_CARRY_LINKS ||
+	    md_neighbours_find(lanes->gpu, MD_LANE_ROOM + CONTEXT_BYTES, list, &count, &of, &why) != MD_OK)
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(list[i].gpu, gpu) && !list[i].lacks)
+			lanes->count += open_lane(&lanes->list[lanes->count], &list[i], &why) == MD_OK;
+}
+
 /* ---- page-locked parts of the pool ---- */
 
 static struct md_swap_link lock_link(const struct md_lanes *lanes)
@@ -155,17 +174,26 @@ static void release(struct md_carrier_part *part)
 	*part = (struct md_carrier_part){0};
 }
 
-static enum md_status map(const struct md_lanes *lanes, struct md_carrier_part *part, struct md_error *err)
+static unsigned rights(const struct md_lanes *lanes, const struct md_carrier_lane *reader,
+		       CUmemAccessDesc access[MD_CARRY_LINKS])
 {
-	CUmemAccessDesc access[MD_CARRY_LINKS];
-	CUdeviceptr address = 0;
 	for (unsigned i = 0; i < lanes->count; i++)
 		access[i] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, lanes->list[i].device},
 					      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	if (!reader)
+		return lanes->count;
+	access[0] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, reader->device}, CU_MEM_ACCESS_FLAGS_PROT_READ};
+	return 1;
+}
+
+static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *access, unsigned count,
+			  struct md_error *err)
+{
+	CUdeviceptr address = 0;
 	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &address, part->bytes, 0, 0, 0));
 	enum md_status status = md_cuda_call(err, cuMemMap, address, part->bytes, 0, part->handle, 0);
 	if (status == MD_OK) {
-		status = md_cuda_call(err, cuMemSetAccess, address, part->bytes, access, lanes->count);
+		status = md_cuda_call(err, cuMemSetAccess, address, part->bytes, access, count);
 		if (status != MD_OK)
 			md_cuda.cuMemUnmap(address, part->bytes);
 	}
@@ -174,6 +202,35 @@ static enum md_status map(const struct md_lanes *lanes, struct md_carrier_part *
 	else
 		md_cuda.cuMemAddressFree(address, part->bytes);
 	return status;
+}
+
+enum md_status md_lanes_import(const struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory,
+			       uint64_t bytes, struct md_carrier_part *part, struct md_error *err)
+{
+	struct md_carrier_part made = {.there = true, .bytes = bytes};
+	CUmemAccessDesc access[MD_CARRY_LINKS];
+	unsigned count = rights(lanes, reader, access);
+	if (!lanes->count || !bytes || bytes % MD_SWAP_BLOCK || memory < 0)
+		return md_error_set(err, MD_ERR_CORRUPT, "a part has %llu bytes, or came too early",
+				    (unsigned long long)bytes);
+	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, reader ? reader->context : lanes->list[0].context));
+	MD_FORWARD(md_cuda_call(err, cuMemImportFromShareableHandle, &made.handle, (void *)(intptr_t)memory,
+				CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	enum md_status status = map(&made, access, count, err);
+	if (status == MD_OK)
+		*part = made;
+	else
+		release(&made);
+	return status;
+}
+
+enum md_status md_lanes_forget(struct md_carrier_part *part, struct md_error *err)
+{
+	MD_FORWARD(md_cuda_call(err, cuMemUnmap, part->address, part->bytes));
+	md_cuda.cuMemAddressFree(part->address, part->bytes);
+	MD_FORWARD(md_cuda_call(err, cuMemRelease, part->handle));
+	*part = (struct md_carrier_part){0};
+	return MD_OK;
 }
 
 static enum md_status make_room(struct md_lanes *lanes, uint32_t part, struct md_error *err)
@@ -194,23 +251,22 @@ static enum md_status make_room(struct md_lanes *lanes, uint32_t part, struct md
 
 enum md_status md_lanes_part(struct md_lanes *lanes, uint32_t part, uint64_t bytes, int memory, struct md_error *err)
 {
-	struct md_carrier_part made = {.there = true, .bytes = bytes};
-	if (!lanes->count || !bytes || bytes % MD_SWAP_BLOCK || memory < 0)
-		return md_error_set(err, MD_ERR_CORRUPT, "part %u has %llu bytes, or came too early", part,
-				    (unsigned long long)bytes);
+	struct md_carrier_part made;
+	if (!lanes->count)
+		return md_error_set(err, MD_ERR_CORRUPT, "part %u came too early", part);
 	MD_FORWARD(make_room(lanes, part, err));
-	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lanes->list[0].context));
-	MD_FORWARD(md_cuda_call(err, cuMemImportFromShareableHandle, &made.handle, (void *)(intptr_t)memory,
-				CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-	enum md_status status = map(lanes, &made, err);
-	if (status == MD_OK)
-		lanes->parts[part] = made;
-	else
-		release(&made);
-	return status;
+	MD_FORWARD(md_lanes_import(lanes, NULL, memory, bytes, &made, err));
+	lanes->parts[part] = made;
+	return MD_OK;
 }
 
 /* ---- copies ---- */
+
+bool md_lanes_covers(const struct md_lanes *lanes, uint32_t part, uint64_t offset, uint64_t bytes)
+{
+	const struct md_carrier_part *at = part < lanes->part_count ? &lanes->parts[part] : NULL;
+	return at && at->there && offset % MD_SWAP_BLOCK == 0 && bytes <= at->bytes && offset <= at->bytes - bytes;
+}
 
 enum md_status md_lanes_check(const struct md_lanes *lanes, const struct md_carry_message *chunk, struct md_error *err)
 {
@@ -221,9 +277,8 @@ enum md_status md_lanes_check(const struct md_lanes *lanes, const struct md_carr
 	for (uint32_t i = 0; i < chunk->count; i++) {
 		const struct md_carry_run *run = &chunk->runs[i];
 		uint64_t bytes = run->count * MD_SWAP_BLOCK;
-		if (!run->count || run->offset % MD_SWAP_BLOCK || bytes > part->bytes ||
-		    run->offset > part->bytes - bytes || run->count > lanes->blocks ||
-		    run->block > lanes->blocks - run->count)
+		if (!run->count || !md_lanes_covers(lanes, chunk->part, run->offset, bytes) ||
+		    run->count > lanes->blocks || run->block > lanes->blocks - run->count)
 			return md_error_set(err, MD_ERR_CORRUPT, "a chunk outside of its part or of the pool");
 		blocks += run->count;
 	}
@@ -339,13 +394,8 @@ enum md_status md_lanes_drop(struct md_lanes *lanes, struct md_error *err)
 		}
 	}
 	for (uint32_t i = 0; i < lanes->part_count; i++) {
-		struct md_carrier_part *part = &lanes->parts[i];
-		if (!part->there)
-			continue;
-		MD_FORWARD(md_cuda_call(err, cuMemUnmap, part->address, part->bytes));
-		md_cuda.cuMemAddressFree(part->address, part->bytes);
-		MD_FORWARD(md_cuda_call(err, cuMemRelease, part->handle));
-		*part = (struct md_carrier_part){0};
+		if (lanes->parts[i].there)
+			MD_FORWARD(md_lanes_forget(&lanes->parts[i], err));
 	}
 	free(lanes->parts);
 	lanes->parts = NULL;

@@ -11,6 +11,7 @@
 
 #define MD_LANE_BUFFERS 3u /* so that a chunk goes over PCIe while another one goes over NVLink */
 #define MD_LANE_BUFFER_BYTES (MD_CARRY_CHUNK_BLOCKS * MD_SWAP_BLOCK)
+#define MD_LANE_TAKES 2u
 /* Free memory that a neighbour must have beside its context. */
 #define MD_LANE_ROOM ((uint64_t)256 << 20)
 
@@ -27,6 +28,7 @@ struct md_carrier_lane {
 	CUcontext context;
 	char gpu[MD_CARRY_GPU_BYTES];
 	struct md_carrier_buffer buffers[MD_LANE_BUFFERS];
+	CUstream takes[MD_LANE_TAKES]; /* for copies from memory of other engines */
 };
 
 /* Physical memory of the engine. */
@@ -57,6 +59,17 @@ enum md_status md_lanes_init(struct md_lanes *lanes, struct md_swap_pool *pool, 
 enum md_status md_lanes_open(struct md_lanes *lanes, const char *gpu, struct md_error *err);
 /* One step of locking the pool's pages. False: nothing is left to lock now. */
 bool md_lanes_prepare(struct md_lanes *lanes);
+/* One more neighbour, because an engine on it lends memory; unless there are enough, or it is of no use. */
+void md_lanes_add(struct md_lanes *lanes, const char *gpu);
+/*
+ * Maps memory of another process that one neighbour reads, or that all write (reader: NULL). Without effect after a
+ * failure.
+ */
+enum md_status md_lanes_import(const struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory,
+			       uint64_t bytes, struct md_carrier_part *part, struct md_error *err);
+enum md_status md_lanes_forget(struct md_carrier_part *part, struct md_error *err);
+/* Whether a chunk of this many bytes lies within the part of the engine. */
+bool md_lanes_covers(const struct md_lanes *lanes, uint32_t part, uint64_t offset, uint64_t bytes);
 /* Maps memory of the engine for all neighbours. */
 enum md_status md_lanes_part(struct md_lanes *lanes, uint32_t part, uint64_t bytes, int memory, struct md_error *err);
 /* MD_ERR_CORRUPT: the chunk is not within its part and the pool. */

@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "tools/carrier_lanes.h"
+#include "tools/carrier_lenders.h"
 #include "tools/swap_carrier.h"
 #include "tools/swap_child.h"
 
@@ -23,7 +24,9 @@ struct carrier {
 	int session;              /* to an engine, or -1 */
 	struct md_swap_pool *pool;
 	struct md_lanes lanes;
+	struct md_lenders lenders;
 	bool driver; /* it is initialized */
+	bool begun;  /* the engine knows the neighbours of its GPU */
 	struct md_carry_message queue[QUEUE];
 	unsigned first, queued;
 	unsigned copying;
@@ -61,11 +64,16 @@ static enum md_status tell_run(const struct carrier *c, const char *why, struct 
 /* What is under way ends first: memory that the engine may use again is not written any more. */
 static enum md_status end_session(struct carrier *c, struct md_error *err)
 {
-	enum md_status status = md_lanes_drop(&c->lanes, err);
+	enum md_status status = md_lenders_drop(&c->lenders, err);
+	if (status == MD_OK)
+		status = md_lanes_drop(&c->lanes, err);
 	if (c->session >= 0)
 		close(c->session);
 	c->session = -1;
+	c->begun = false;
 	c->first = c->queued = c->copying = 0;
+	if (status == MD_OK)
+		md_lenders_open_missed(&c->lenders);
 	return status;
 }
 
@@ -87,6 +95,7 @@ static enum md_status begin(struct carrier *c, const char *gpu, struct md_error 
 	message.count = c->lanes.count;
 	for (unsigned i = 0; i < c->lanes.count; i++)
 		memcpy(message.gpus[i], c->lanes.list[i].gpu, sizeof(message.gpus[i]));
+	c->begun = true;
 	return md_carry_wire_send(c->session, &message, -1, err);
 }
 
@@ -102,6 +111,7 @@ static enum md_status take_chunk(struct carrier *c, const struct md_carry_messag
 static enum md_status end(struct carrier *c, struct md_error *err)
 {
 	struct md_carry_message message = {.kind = MD_CARRY_END};
+	MD_FORWARD(md_lenders_drop(&c->lenders, err));
 	MD_FORWARD(md_lanes_drop(&c->lanes, err));
 	MD_FORWARD(md_carry_wire_send(c->session, &message, -1, err));
 	return end_session(c, err);
@@ -116,6 +126,11 @@ static enum md_status obey(struct carrier *c, const struct md_carry_message *mes
 		return md_lanes_part(&c->lanes, message->part, message->bytes, passed, err);
 	case MD_CARRY_CHUNK:
 		return take_chunk(c, message, err);
+	case MD_CARRY_TAKE:
+		return md_lenders_take(&c->lenders, message, err);
+	case MD_CARRY_STALE:
+		md_lenders_stale(&c->lenders, message);
+		return MD_OK;
 	case MD_CARRY_END:
 		return end(c, err);
 	default:
@@ -173,6 +188,8 @@ static enum md_status serve_engine(struct carrier *c, struct md_error *err)
 	enum md_status status = hear_engine(c, &why);
 	if (status == MD_OK && c->session >= 0)
 		status = work(c, &why);
+	if (status == MD_OK && c->begun)
+		status = md_lenders_work(&c->lenders, c->session, &why);
 	if (status == MD_OK)
 		return MD_OK;
 	if (status != MD_ERR_TRUNCATED)
@@ -190,6 +207,14 @@ static enum md_status hear_message(struct carrier *c, const struct md_swap_messa
 	if (!strcmp(md_swap_message_text(message, "do"), "carry")) {
 		MD_FORWARD(end_session(c, err));
 		c->session = c->wire.passed;
+		c->wire.passed = -1;
+		return MD_OK;
+	}
+	if (!strcmp(md_swap_message_text(message, "do"), "lender")) {
+		if (c->session >= 0 && c->wire.passed >= 0)
+			md_lenders_add(&c->lenders, c->wire.passed);
+		else if (c->wire.passed >= 0)
+			close(c->wire.passed);
 		c->wire.passed = -1;
 		return MD_OK;
 	}
@@ -216,11 +241,13 @@ static enum md_status serve(struct carrier *c, struct md_error *err)
 {
 	bool locking = false;
 	for (;;) {
-		struct pollfd ready[2] = {{.fd = c->wire.fd, .events = POLLIN}, {.fd = c->session, .events = POLLIN}};
+		struct pollfd ready[2 + MD_CARRY_LENDERS] = {{.fd = c->wire.fd, .events = POLLIN},
+							     {.fd = c->session, .events = POLLIN}};
 		struct timespec pause = {.tv_sec = IDLE_S};
-		if (c->copying || locking)
-			pause = (struct timespec){.tv_nsec = c->copying ? BUSY_NS : LOCK_NS};
-		ppoll(ready, 2, &pause, NULL);
+		bool copying = c->copying || md_lenders_copy(&c->lenders);
+		if (copying || locking)
+			pause = (struct timespec){.tv_nsec = copying ? BUSY_NS : LOCK_NS};
+		ppoll(ready, 2 + (c->begun ? md_lenders_poll(&c->lenders, ready + 2) : 0), &pause, NULL);
 		if (ready[0].revents)
 			MD_FORWARD(hear_run(c, err));
 		if (c->session >= 0)
@@ -260,6 +287,7 @@ int md_swap_carrier_main(void)
 	close(MD_SWAP_CHILD_BESIDE);
 	if (status == MD_OK)
 		status = md_lanes_init(&carrier.lanes, carrier.pool, &err);
+	md_lenders_init(&carrier.lenders, &carrier.lanes);
 	if (status == MD_OK)
 		status = serve(&carrier, &err);
 	if (status == MD_ERR_TRUNCATED) /* medusa-swap run has ended */

@@ -23,7 +23,7 @@
 
 static const char *name, *pool_size, *pool_fd, *spill, *spill_size, *spill_fd, *artifact, *device, *method, *gpu,
     *deadline;
-static bool verify, overlap, neighbours, stays_out, full, freeze, unshared, json;
+static bool verify, overlap, neighbours, peers, stays_out, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -60,6 +60,9 @@ static const struct md_option options[] = {
     {.name = "gpu-neighbours",
      .flag = &neighbours,
      .help = "in: over links of other GPUs, too; run: have that prepared."},
+    {.name = "gpu-peers",
+     .flag = &peers,
+     .help = "in: from engines on other GPUs that have the same blocks; run: lend to such engines."},
     {.name = "stays-out",
      .flag = &stays_out,
      .help = "run: if it is killed while the memory is out, that does not come back by itself."},
@@ -112,6 +115,7 @@ static const struct {
     {"verify", "in", ""},
     {"overlap", "in", ""},
     {"gpu-neighbours", "run in", ""},
+    {"gpu-peers", "run in", ""},
     {"stays-out", "run", ""},
     {"method", "", "out in status"},
     {"full", "out", ""},
@@ -258,8 +262,12 @@ static int report_start(struct md_error *err)
 
 static int start_engine(char *const argv[])
 {
-	struct md_swap_serve_pool pool = {
-	    .fd = -1, .spill_fd = -1, .populated = pool_size != NULL, .neighbours = neighbours, .stays_out = stays_out};
+	struct md_swap_serve_pool pool = {.fd = -1,
+					  .spill_fd = -1,
+					  .populated = pool_size != NULL,
+					  .neighbours = neighbours,
+					  .peers = peers,
+					  .stays_out = stays_out};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};
 	const char *path = NULL;
@@ -357,8 +365,13 @@ static int ask_process(const char *verb, const char *whom)
 
 static int ask(const char *verb, const char *whom)
 {
-	struct md_swap_question question = {
-	    .verb = verb, .verify = verify, .overlap = overlap, .neighbours = neighbours, .full = full, .gpu = gpu};
+	struct md_swap_question question = {.verb = verb,
+					    .verify = verify,
+					    .overlap = overlap,
+					    .neighbours = neighbours,
+					    .peers = peers,
+					    .full = full,
+					    .gpu = gpu};
 	struct md_error err = {0};
 	if (method && strcmp(method, "checkpoint") != 0)
 		return md_options_usage_error(&command, "--method: \"%s\" is not checkpoint", method);
@@ -373,8 +386,9 @@ static int ask(const char *verb, const char *whom)
 		return usage_of_deadline();
 	if (verify && overlap)
 		return md_options_usage_error(&command, "--verify and --overlap: choose one");
-	if (neighbours && overlap)
-		return md_options_usage_error(&command, "--gpu-neighbours and --overlap: choose one");
+	if (overlap && (neighbours || peers))
+		return md_options_usage_error(&command, "--gpu-%s and --overlap: choose one",
+					      peers ? "peers" : "neighbours");
 	if (md_swap_ask(whom, &question, json, &err) != MD_OK)
 		return report(&err);
 	return md_options_flush(&command);

@@ -82,6 +82,12 @@ static void print_swap(const char *name, const char *verb, const struct md_swap_
 	if (md_swap_message_number(answer, "copied_by_neighbours"))
 		md_plain_line(stdout, "%s: %s of them came over links of other GPUs", name,
 			      size_of(answer, "copied_by_neighbours", bytes));
+	if (md_swap_message_number(answer, "copied_by_peers"))
+		md_plain_line(stdout, "%s: %s of them came from engines on other GPUs", name,
+			      size_of(answer, "copied_by_peers", bytes));
+	if (!strcmp(verb, "in") && *md_swap_message_text(answer, "peers_because"))
+		md_plain_line(stdout, "%s: engines on other GPUs: %s", name,
+			      md_swap_message_text(answer, "peers_because"));
 	if (*md_swap_message_text(answer, "neighbours_because"))
 		md_plain_line(stdout, "%s: other GPUs' links: %s", name,
 			      md_swap_message_text(answer, "neighbours_because"));

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "swap/carry_wire.h"
+#include "tools/swap_borrow.h"
 #include "tools/swap_child.h"
 
 /* A carrier that has not said for so long that it has done what it was asked for is stopped, say: another one replaces it. */
@@ -44,6 +45,12 @@ static enum md_status tell(struct md_swap_server *s, const char *what, const cha
 	return md_swap_letter_send(&letter, s->carrier->wire.fd, passed, err);
 }
 
+void md_swap_carrier_lender(struct md_swap_server *s, int lender)
+{
+	struct md_error none = {0};
+	tell(s, "lender", "", lender, &none);
+}
+
 void md_swap_carrier_prepare(struct md_swap_server *s, const char *gpu)
 {
 	struct md_error none = {0};
@@ -66,7 +73,8 @@ int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *
 {
 	struct md_error err = {0};
 	int ends[2];
-	if (s->now.work != MD_SWAP_IN || !s->now.neighbours || (!s->now.process && !is_largest(s, engine)))
+	if (s->now.work != MD_SWAP_IN || !(s->now.neighbours || s->now.peers) ||
+	    (!s->now.process && !is_largest(s, engine)))
 		return -1;
 	enum md_status status = md_carry_wire_pair(ends, &err);
 	if (status == MD_OK) {
@@ -79,9 +87,11 @@ int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *
 		if (status != MD_OK)
 			close(ends[0]);
 	}
+	if (status == MD_OK && s->now.peers)
+		md_swap_borrow_ask(s);
 	if (status == MD_OK)
 		return ends[0];
-	snprintf(s->because, sizeof(s->because), "%.255s", err.message);
+	snprintf(s->now.neighbours ? s->because : s->peers_because, sizeof(s->because), "%.255s", err.message);
 	return -1;
 }
 

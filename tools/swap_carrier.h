@@ -22,6 +22,8 @@ void md_swap_carrier_prepare(struct md_swap_server *s, const char *gpu);
  * not ask for it, another process of the engine gets it, or it cannot be started.
  */
 int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *engine);
+/* Hands it a connection to a lender for the engine that it was given last. */
+void md_swap_carrier_lender(struct md_swap_server *s, int lender);
 /* What it says of its neighbours. */
 void md_swap_carrier_hear(struct md_swap_server *s, const struct md_swap_message *message);
 /* Kills it. Memory of the engine that it has mapped is free once it has ended. */

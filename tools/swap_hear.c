@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "swap/ask.h"
+#include "tools/swap_borrow.h"
 #include "tools/swap_carrier.h"
 #include "tools/swap_server.h"
 
@@ -55,6 +56,9 @@ static void note_links(struct md_swap_server *s, const struct md_swap_message *m
 		snprintf(s->links, sizeof(s->links), "%s", links);
 	if (*because)
 		snprintf(s->because, sizeof(s->because), "%s", because);
+	because = md_swap_message_text(message, "peers_because");
+	if (*because)
+		snprintf(s->peers_because, sizeof(s->peers_because), "%s", because);
 }
 
 static void note_failure(struct md_swap_server *s, const struct md_swap_client *client,
@@ -119,8 +123,8 @@ static bool is_engine(const struct md_swap_server *s, pid_t process)
 static enum md_status hear_command(struct md_swap_server *s, struct md_swap_client *client,
 				   const struct md_swap_message *message, struct md_error *err)
 {
-	static const char *const numbers[] = {"deadline_ms", "process", "verify",    "overlap",
-					      "full",        "pulse",   "neighbours"};
+	static const char *const numbers[] = {"deadline_ms", "process", "verify",     "overlap",
+					      "full",        "pulse",   "neighbours", "peers"};
 	const char *wish = md_swap_message_text(message, "do");
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
 		if (md_swap_message_is_text(message, numbers[i]))
@@ -133,6 +137,7 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 					     .verify = md_swap_message_number(message, "verify") != 0,
 					     .overlap = md_swap_message_number(message, "overlap") != 0,
 					     .neighbours = md_swap_message_number(message, "neighbours") != 0,
+					     .peers = md_swap_message_number(message, "peers") != 0,
 					     .full = md_swap_message_number(message, "full") != 0};
 	client->wish.process = (pid_t)md_swap_message_number(message, "process");
 	snprintf(client->wish.gpu, sizeof(client->wish.gpu), "%s", md_swap_message_text(message, "gpu"));
@@ -175,8 +180,12 @@ static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client
 		client->role = MD_SWAP_COMMAND;
 		return hear_command(s, client, message, err);
 	}
+	if (!strcmp(role, "borrower")) {
+		md_swap_borrow_lend(s, client);
+		return MD_OK;
+	}
 	if (strcmp(role, "engine"))
-		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\", not engine or command", role);
+		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\", not engine, command or borrower", role);
 	if (s->released)
 		return md_error_set(err, MD_ERR_INVALID, "engine %s was released", s->name);
 	if (md_swap_serve_engines(s, 0, NULL) == MD_SWAP_ENGINE_PROCESSES)

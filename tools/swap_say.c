@@ -9,12 +9,12 @@
 #include "tools/swap_server.h"
 
 const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
-    "bytes",          "copied",        "hashed_equal",   "zero",
-    "discarded",      "resident",      "coming_at_open", "copied_by_neighbours",
-    "spilled",        "ns_quiesce",    "ns_hash",        "ns_lock",
-    "ns_copy",        "ns_unmap",      "ns_map",         "ns_spill",
-    "ns_driver_lock", "ns_checkpoint", "ns_restore",     "ns_unlock",
-    "ns_total",
+    "bytes",           "copied",         "hashed_equal",   "zero",
+    "discarded",       "resident",       "coming_at_open", "copied_by_neighbours",
+    "copied_by_peers", "peers_differed", "spilled",        "ns_quiesce",
+    "ns_hash",         "ns_lock",        "ns_copy",        "ns_unmap",
+    "ns_map",          "ns_spill",       "ns_driver_lock", "ns_checkpoint",
+    "ns_restore",      "ns_unlock",      "ns_total",
 };
 
 const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
@@ -79,6 +79,8 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "neighbours", s->carrier_links);
 	md_json_text(json, "neighbour_gpus", s->carrier_gpus);
 	md_json_number(json, "neighbours_locked", s->carrier_locked);
+	md_json_bool(json, "lends", s->lends);
+	md_json_text(json, "peers_because", s->peers_because);
 	md_json_number(json, "spill_bytes", pool.spill.blocks * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "spill_held", pool.spill.held * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "spill_cached", pool.spill.cached * (uint64_t)MD_SWAP_BLOCK);
@@ -196,6 +198,16 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 	md_json_bool(&letter.json, "own", s->now.process != 0);
 	md_json_bool(&letter.json, "full", s->now.full);
 	md_json_bool(&letter.json, "lost", s->full);
-	md_json_bool(&letter.json, "neighbours", carrier >= 0);
+	md_json_bool(&letter.json, "neighbours", s->now.neighbours);
+	md_json_bool(&letter.json, "peers", s->now.peers);
+	md_json_bool(&letter.json, "carrier", carrier >= 0);
 	return md_swap_letter_send(&letter, client->wire.fd, carrier, err);
+}
+
+enum md_status md_swap_say_lend(const struct md_swap_client *client, int borrower, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_text(&letter.json, "do", "lend");
+	return md_swap_letter_send(&letter, client->wire.fd, borrower, err);
 }

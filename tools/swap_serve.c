@@ -292,7 +292,8 @@ enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
 	made->name = name;
 	made->listening = made->wake = made->pool_fd = made->spill_fd = -1;
-	made->prepares_carrier = pool->neighbours;
+	made->prepares_carrier = pool->neighbours || pool->peers;
+	made->lends = pool->peers;
 	enum md_status status = open_all(made, pool, err);
 	atomic_store(&made->placed, md_swap_numa_nodes("/sys") == 1);
 	atomic_store(&made->wanted, pool->populated ? UINT32_MAX : 0);

@@ -17,6 +17,7 @@ struct md_swap_serve_pool {
 	uint64_t bytes;       /* of its own */
 	bool stays_out;       /* what is out when this process is killed does not come back */
 	bool neighbours;      /* the carrier (tools/swap_carrier.h) is started with the engine */
+	bool peers;           /* the same; and the engine lends its memory to engines on other GPUs */
 	bool populated;       /* its own: all pages get memory at once. Else twice as many as the engine has */
 	int spill_fd;         /* of the shared pool's spill file, taken over; -1: none */
 	const char *spill;    /* folder for the spill file of its own; NULL: none */

@@ -35,6 +35,7 @@ struct md_swap_wish {
 	pid_t process; /* of the engine's processes this one alone; 0: all */
 	bool verify, overlap;
 	bool neighbours; /* in: the carrier helps */
+	bool peers;      /* in: it takes blocks from engines on other GPUs */
 	bool full;       /* out: the driver takes what is left */
 	char gpu[64];    /* in, of an engine that is fully out: where it comes back; "": where it was */
 };
@@ -67,6 +68,8 @@ enum md_swap_number {
 	MD_SWAP_N_RESIDENT,
 	MD_SWAP_N_COMING,
 	MD_SWAP_N_NEIGHBOURS,
+	MD_SWAP_N_PEERS,
+	MD_SWAP_N_DIFFERED,
 	MD_SWAP_N_SPILLED,
 	MD_SWAP_N_NS, /* from here on times, of which the longest counts */
 	MD_SWAP_N_HASH = MD_SWAP_N_NS + 1,
@@ -152,6 +155,7 @@ struct md_swap_server {
 	struct md_swap_client *driver;               /* NULL: it does not run */
 	struct md_swap_client *carrier;              /* NULL: it does not run */
 	bool prepares_carrier, prepared;             /* it is started with the engine; it was */
+	bool lends;                                  /* the engine's memory, to engines on other GPUs */
 	uint64_t carrier_links,
 	    carrier_locked;     /* neighbours that it has, and bytes of the pool that are locked for them */
 	uint64_t carrier_asked; /* ns: the first question that it has not answered; 0: none */
@@ -160,6 +164,7 @@ struct md_swap_server {
 	struct md_error why;           /* of the first engine that failed */
 	uint64_t numbers[MD_SWAP_NUMBERS];
 	char links[512], because[256]; /* in: bytes of each neighbour, and why neighbours have carried nothing */
+	char peers_because[256]; /* why nothing came from engines on other GPUs, the last time that it was asked for */
 };
 
 /* ---- swap_work.c ---- */
@@ -199,6 +204,8 @@ void md_swap_say_status(struct md_swap_server *s, struct md_swap_client *client)
 enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_client *client, struct md_error *err);
 enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work,
 				uint64_t id, struct md_error *err);
+/* Hands a borrower's connection to the engine, which does not answer. */
+enum md_status md_swap_say_lend(const struct md_swap_client *client, int borrower, struct md_error *err);
 /* To commands that wait, each second: this process goes on. */
 void md_swap_say_pulse(struct md_swap_client *client);
 

@@ -89,11 +89,10 @@ static enum md_status check(const struct md_swap_server *s, const struct md_swap
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no process of the engine uses a GPU yet");
 	if (wish->work == MD_SWAP_OUT && s->full)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "the engine is fully out: bring it in first");
-	if (wish->work == MD_SWAP_IN && wish->neighbours && wish->overlap)
-		return md_error_set(
-		    err, MD_ERR_INVALID,
-		    "overlap and neighbours: neighbours cannot fill memory while the engine uses it; choose "
-		    "one");
+	if (wish->work == MD_SWAP_IN && wish->overlap && (wish->neighbours || wish->peers))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "overlap and %s: %s cannot fill memory while the engine uses it; choose one",
+				    wish->peers ? "peers" : "neighbours", wish->peers ? "peers" : "neighbours");
 	if (wish->work == MD_SWAP_IN && *wish->gpu && !s->full)
 		return md_error_set(err, MD_ERR_UNSUPPORTED,
 				    "--gpu: only an engine that is out with --full can come back on another GPU");
@@ -153,6 +152,8 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 	s->why = (struct md_error){0};
 	memset(s->numbers, 0, sizeof(s->numbers));
 	*s->links = *s->because = '\0';
+	if (wish->peers)
+		*s->peers_because = '\0';
 	for (size_t i = 0; i < s->client_count; i++) {
 		s->clients[i]->did = s->clients[i]->task.awaited = false;
 		s->clients[i]->was_out = s->clients[i]->out;

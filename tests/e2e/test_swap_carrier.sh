@@ -261,8 +261,8 @@ another magic: failed: a packet of 288 bytes is no message
 no kind: failed: a packet of 288 bytes is no message
 its own kind: failed: a message of kind 5 from an engine
 a chunk without a part: failed: a chunk of part 0, which is not there
-a part without memory: failed: part 0 has 2097152 bytes, or came too early
-a part of odd size: failed: part 0 has 5 bytes, or came too early
+a part without memory: failed: a part has 2097152 bytes, or came too early
+a part of odd size: failed: a part has 5 bytes, or came too early
 a part with a huge number: failed: part 2147483648 is there already, or there are too many
 a part twice: failed: part 0 is there already, or there are too many
 a part that is larger than its memory: failed: cuMemMap: CUDA_ERROR_NOT_SUPPORTED (801, not supported)

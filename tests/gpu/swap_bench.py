@@ -3,6 +3,7 @@
 
     python3 tests/gpu/swap_bench.py [--gb 14] [--cycles 20] [--out FILE.json]
     python3 tests/gpu/swap_bench.py --neighbours [--gb 14] [--turns 5] [--out FILE.json]    two GPUs: in over one link and over two
+    python3 tests/gpu/swap_bench.py --peers [--gb 14] [--turns 5] [--out FILE.json]         two GPUs: in from an engine on the other one
 """
 import argparse
 import json
@@ -233,12 +234,16 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--logs", default=".")
     parser.add_argument("--neighbours", action="store_true")
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     options.arguments = ["--gb", str(options.gb)]
     if options.neighbours:
         import swap_neighbours  # pylint: disable=import-outside-toplevel
         return swap_neighbours.run(options)
+    if options.peers:
+        import swap_peers  # pylint: disable=import-outside-toplevel
+        return swap_peers.run(options)
     table = Table(options.out)
     table["gb"] = options.gb
     return run_parts((with_medusa, alone, with_saver), options, table)

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks that engines on other GPUs have: found by their hashes in what lenders offer, and hashed again when they have come.
+ * The lender's engine runs meanwhile, so nothing that it has said is believed.
+ */
+#define MD_LOG_DOMAIN "swap"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "swap/contents_share.h"
+#include "swap/pulse.h"
+
+#define CHECK_BYTES ((uint64_t)512 << 20) /* that are hashed at a time, while more is coming */
+
+/* ---- places ---- */
+
+static uint64_t key_of(const struct md_hash *hash)
+{
+	uint64_t key;
+	memcpy(&key, hash->bytes, sizeof(key));
+	return key;
+}
+
+static const struct md_share_place *place_of(const struct md_swap_share *s, size_t block)
+{
+	const struct md_hash *hash = &s->contents->hashes[block].hash;
+	uint64_t index = 0;
+	if (!md_map_get(&s->offers.places, key_of(hash), &index) || !index || index > s->offers.count)
+		return NULL;
+	const struct md_share_place *place = &s->offers.list[index - 1];
+	return md_hash_equal(&place->block.hash, hash) && !s->offers.lost[place->lender] ? place : NULL;
+}
+
+bool md_swap_offers_have(const struct md_swap_share *s, const struct md_share_chunk *chunk)
+{
+	return chunk->lender != MD_SHARE_NO_LENDER && !chunk->differs && !s->over && !s->offers.lost[chunk->lender] &&
+	       s->lendable[chunk->part];
+}
+
+static bool is_copied(const struct md_swap_share *s, size_t block)
+{
+	return s->contents->blocks[block] < MD_SWAP_ZERO;
+}
+
+/* Blocks of zeros belong to any lender. */
+static uint8_t lender_of(const struct md_swap_share *s, size_t block, uint8_t before)
+{
+	const struct md_share_place *place = is_copied(s, block) ? place_of(s, block) : NULL;
+	if (!is_copied(s, block))
+		return before;
+	return place ? place->lender : MD_SHARE_NO_LENDER;
+}
+
+/* ---- an offer ---- */
+
+/* The first lender of a block stays the one, as long as it is there: chunks count on it. */
+static bool add_place(struct md_share_offers *offers, const struct md_carry_offered *block, uint8_t lender)
+{
+	uint64_t known = 0;
+	if (md_map_get(&offers->places, key_of(&block->hash), &known) && known && known <= offers->count &&
+	    !offers->lost[offers->list[known - 1].lender])
+		return true;
+	if (!md_map_put(&offers->places, key_of(&block->hash), offers->count + 1))
+		return false;
+	offers->list[offers->count++] = (struct md_share_place){*block, lender};
+	return true;
+}
+
+/* The file is another process's: it is read, and not mapped, so that it may shrink. False: it was of no use. */
+static bool read_offer(struct md_share_offers *offers, int file, uint64_t bytes, uint8_t lender)
+{
+	size_t count = bytes / sizeof(struct md_carry_offered);
+	if (bytes % sizeof(struct md_carry_offered) || count > MD_CARRY_OFFERED_MOST - offers->count)
+		return false;
+	MD_AUTO_FREE struct md_carry_offered *blocks = calloc(count + 1, sizeof(*blocks));
+	struct md_share_place *list = md_array_resize(offers->list, offers->count + count + 1, sizeof(*list));
+	if (list)
+		offers->list = list;
+	if (!blocks || !list || pread(file, blocks, bytes, 0) != (ssize_t)bytes)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (!add_place(offers, &blocks[i], lender))
+			return false;
+	return true;
+}
+
+/* The rest of the chunk becomes one of its own, at the end of the list, which has room for one of each block. */
+static void cut(struct md_swap_share *s, size_t index, size_t count)
+{
+	struct md_share_chunk *chunk = &s->chunks[index], *rest = &s->chunks[s->count++];
+	*rest = *chunk;
+	rest->first += count;
+	rest->count -= count;
+	rest->bytes = md_swap_share_bytes(s, rest->first, rest->count);
+	chunk->count = count;
+	chunk->bytes = md_swap_share_bytes(s, chunk->first, chunk->count);
+	s->left++;
+}
+
+static void divide(struct md_swap_share *s, size_t index)
+{
+	struct md_share_chunk *chunk = &s->chunks[index];
+	uint8_t lender = MD_SHARE_NO_LENDER;
+	bool known = false;
+	size_t end = chunk->first + chunk->count;
+	for (size_t i = chunk->first; i < end; i++) {
+		uint8_t next = lender_of(s, i, lender);
+		if (is_copied(s, i) && known && next != lender) {
+			cut(s, index, i - chunk->first);
+			break;
+		}
+		known = known || is_copied(s, i);
+		lender = next;
+	}
+	chunk->lender = lender;
+}
+
+void md_swap_offers_add(struct md_swap_share *s, const struct md_carry_message *message)
+{
+	uint8_t lender = (uint8_t)message->link;
+	bool wanted = s->carry->carrier.peers && s->carry->passed >= 0;
+	if (wanted && read_offer(&s->offers, s->carry->passed, message->bytes, lender))
+		s->offers.lenders++;
+	if (s->carry->passed >= 0)
+		close(s->carry->passed);
+	s->carry->passed = -1;
+	if (!wanted)
+		return;
+	for (size_t i = 0; i < s->count; i++) { /* what was cut off comes later in this loop */
+		bool free = s->chunks[i].state == MD_SHARE_FREE;
+		s->offers.in_time = s->offers.in_time || free;
+		if (free && !md_swap_offers_have(s, &s->chunks[i]))
+			divide(s, i);
+	}
+	s->front = 0;
+	s->back = s->count;
+}
+
+void md_swap_offers_lose(struct md_swap_share *s, uint8_t lender)
+{
+	if (lender < MD_CARRY_LENDERS)
+		s->offers.lost[lender] = true;
+}
+
+/* ---- who copies what ---- */
+
+size_t md_swap_offers_next(const struct md_swap_share *s)
+{
+	size_t i = s->offers.lenders ? s->count : 0;
+	while (i && !(s->chunks[i - 1].state == MD_SHARE_FREE && s->chunks[i - 1].bytes &&
+		      md_swap_offers_have(s, &s->chunks[i - 1])))
+		i--;
+	return i ? i - 1 : s->count;
+}
+
+size_t md_swap_offers_for_own(const struct md_swap_share *s)
+{
+	double own = md_swap_share_own_speed(s), takes = md_swap_share_speed(&s->takes);
+	uint64_t left = s->takes.outstanding;
+	size_t first = s->count;
+	for (size_t i = s->count; i; i--) {
+		if (s->chunks[i - 1].state != MD_SHARE_FREE)
+			continue;
+		first = i - 1;
+		left += s->chunks[i - 1].bytes;
+	}
+	if (first == s->count || !s->carry->ready)
+		return first;
+	if (own <= 0 || takes <= 0)
+		return s->own_busy ? s->count : first;
+	bool sooner = (double)(s->own_busy + s->chunks[first].bytes) / own <= (double)left / takes;
+	return sooner ? first : s->count;
+}
+
+void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk,
+			 struct md_carry_message *take)
+{
+	const struct md_swap_part *part = &s->contents->parts[chunk->part];
+	take->link = chunk->lender;
+	for (size_t i = chunk->first; i < chunk->first + chunk->count && take->count < MD_CARRY_CHUNK_BLOCKS; i++) {
+		const struct md_share_place *place = is_copied(s, i) ? place_of(s, i) : NULL;
+		if (place)
+			take->takes[take->count++] = (struct md_carry_take){(i - part->first) * MD_SWAP_BLOCK,
+									    place->block.part, place->block.block};
+	}
+}
+
+/* ---- checking ---- */
+
+static void tell_stale(struct md_swap_share *s, const struct md_share_chunk *chunk, size_t block)
+{
+	const struct md_share_place *place = place_of(s, block);
+	if (place)
+		md_swap_carry_stale(s->carry, chunk->lender, place->block.part, place->block.block);
+}
+
+/* hashes: of the blocks of the chunk that were copied. */
+static void judge(struct md_swap_share *s, struct md_share_chunk *chunk, const struct md_hash_range *hashes)
+{
+	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++) {
+		if (!is_copied(s, i) || md_hash_equal(&hashes++->hash, &s->contents->hashes[i].hash))
+			continue;
+		chunk->differs = true;
+		tell_stale(s, chunk, i);
+	}
+	if (chunk->differs) {
+		s->report->differed += chunk->bytes;
+		md_swap_share_free(s, chunk);
+		return;
+	}
+	chunk->state = MD_SHARE_DONE;
+	s->unchecked -= chunk->bytes;
+	s->left--;
+}
+
+static bool is_of(const struct md_swap_share *s, const struct md_share_chunk *chunk, CUcontext context)
+{
+	return chunk->state == MD_SHARE_UNCHECKED && s->contents->parts[chunk->part].range.context == context;
+}
+
+/* Of all chunks in one context. */
+static enum md_status check_in(struct md_swap_share *s, CUcontext context, struct md_error *err)
+{
+	size_t count = 0, at = 0;
+	for (size_t i = 0; i < s->count; i++)
+		count += is_of(s, &s->chunks[i], context) ? s->chunks[i].count : 0;
+	MD_AUTO_FREE struct md_hash_range *hashes = calloc(count + 1, sizeof(*hashes));
+	if (!hashes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the hashes of %zu blocks", count);
+	count = 0;
+	for (size_t i = 0; i < s->count; i++)
+		for (size_t b = 0; is_of(s, &s->chunks[i], context) && b < s->chunks[i].count; b++)
+			if (is_copied(s, s->chunks[i].first + b))
+				hashes[count++] = s->contents->hashes[s->chunks[i].first + b];
+	MD_FORWARD(md_swap_contents_hash_aside(s->links, context, hashes, count, err));
+	for (size_t i = 0; i < s->count; i++) {
+		struct md_share_chunk *chunk = &s->chunks[i];
+		if (!is_of(s, chunk, context))
+			continue;
+		size_t first = at;
+		for (size_t b = 0; b < chunk->count; b++)
+			at += is_copied(s, chunk->first + b);
+		judge(s, chunk, hashes + first);
+	}
+	return MD_OK;
+}
+
+enum md_status md_swap_offers_check(struct md_swap_share *s, bool *moved, struct md_error *err)
+{
+	if (!s->unchecked || (s->unchecked < CHECK_BYTES && s->taken))
+		return MD_OK;
+	*moved = true;
+	for (size_t i = 0; i < s->count; i++)
+		if (s->chunks[i].state == MD_SHARE_UNCHECKED)
+			MD_FORWARD(check_in(s, s->contents->parts[s->chunks[i].part].range.context, err));
+	return MD_OK;
+}
+
+/* ---- the end ---- */
+
+static void explain(const struct md_swap_share *s, char *text, size_t size)
+{
+	bool lost = false;
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+		lost = lost || s->offers.lost[i];
+	if (*s->carry->why)
+		snprintf(text, size, "%s", s->carry->why);
+	else if (!s->carry->ready)
+		snprintf(text, size, "the carrier was not ready in time; the next time it will be");
+	else if (!s->offers.lenders)
+		snprintf(text, size, "no engine on a GPU that reaches this one has offered its memory in time");
+	else if (!s->offers.in_time)
+		snprintf(text, size, "the other engine's offer came when all was under way from the pool");
+	else if (s->report->differed)
+		snprintf(text, size, "blocks of other engines had other bytes than these engines knew of");
+	else if (lost)
+		snprintf(text, size, "another engine has not handed its memory over");
+	else
+		snprintf(text, size, "no engine on another GPU has blocks of this one");
+}
+
+void md_swap_offers_report(const struct md_swap_share *s)
+{
+	struct md_swap_report *report = s->report;
+	for (size_t i = 0; i < s->count; i++)
+		report->by_peers += s->chunks[i].taken ? s->chunks[i].bytes : 0;
+	if (s->carry->carrier.peers && !report->by_peers)
+		explain(s, report->peers_because, sizeof(report->peers_because));
+	if (report->differed)
+		md_debug("%" PRIu64 " bytes of other engines differed, and came from the pool", report->differed);
+}
+
+void md_swap_offers_finish(struct md_share_offers *offers)
+{
+	md_map_finish(&offers->places);
+	free(offers->list);
+	offers->list = NULL;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of chunks of memory that comes in over several links, and from other engines; for contents_share.c, contents_offers.c. */
+#ifndef MD_SWAP_CONTENTS_SHARE_H
+#define MD_SWAP_CONTENTS_SHARE_H
+
+#include "base/map.h"
+#include "swap/contents.h"
+
+#define MD_SHARE_NO_LENDER UINT8_MAX
+#define MD_SHARE_TAKES 24u /* chunks that the carrier has to take from lenders at a time */
+
+enum md_share_state {
+	MD_SHARE_FREE,
+	MD_SHARE_OWN,
+	MD_SHARE_LENT,
+	MD_SHARE_UNCHECKED, /* it has come from a lender, and was not compared yet */
+	MD_SHARE_DONE,
+};
+
+struct md_share_chunk {
+	size_t part, first, count; /* blocks of the contents */
+	uint64_t bytes;            /* from the pool; the others are zeros */
+	enum md_share_state state;
+	unsigned by;    /* the link that has copied it, or has it: 0 for the own one, else 1 + that of the carrier */
+	uint8_t lender; /* that has offered all its blocks */
+	bool taken;     /* from that lender, not from the pool */
+	bool differs;   /* from what a lender has offered: it comes from the pool */
+};
+
+struct md_share_speed {
+	uint64_t outstanding, done; /* bytes */
+	uint64_t since;             /* ns; 0: nothing was asked for */
+};
+
+/* What lenders have offered. */
+struct md_share_offers {
+	struct md_map places; /* the first bytes of a hash: 1 + its index in the list */
+	struct md_share_place {
+		struct md_carry_offered block;
+		uint8_t lender;
+	} * list; /* owned */
+	size_t count;
+	unsigned lenders; /* that have offered something */
+	bool in_time;     /* while chunks were free */
+	bool lost[MD_CARRY_LENDERS];
+};
+
+struct md_swap_share {
+	const struct md_swap_contents *contents;
+	const struct md_swap_below *below;
+	struct md_swap_links *links;
+	struct md_swap_carry *carry;
+	struct md_swap_report *report;
+	struct md_share_chunk *chunks;   /* owned; by address, at first */
+	size_t count, front, back, left; /* front, back: where to look for free chunks; left: not done */
+	bool *lendable, *lent_part;      /* owned; of each part */
+	struct {
+		CUstream stream;
+		size_t chunk;
+		bool busy;
+	} slots[MD_SWAP_STREAMS];
+	uint64_t own_bytes, free_bytes;       /* own: done */
+	uint64_t own_busy, began;             /* own_busy: submitted; ns */
+	struct md_share_speed carries, takes; /* by the carrier, from the pool and from lenders */
+	unsigned lent, taken;                 /* chunks that the carrier has; of these, those from lenders */
+	uint64_t unchecked;                   /* bytes */
+	struct md_share_offers offers;
+	bool over; /* no carrier any more */
+};
+
+/* ---- contents_share.c ---- */
+
+uint64_t md_swap_share_bytes(const struct md_swap_share *s, size_t first, size_t count);
+/* Whoever had the chunk, it is to be copied anew. */
+void md_swap_share_free(struct md_swap_share *s, struct md_share_chunk *chunk);
+/* Bytes a nanosecond so far; 0: not known. */
+double md_swap_share_own_speed(const struct md_swap_share *s);
+double md_swap_share_speed(const struct md_share_speed *speed);
+
+/* ---- contents_offers.c ---- */
+
+/* An offer has come, with its file. Divides chunks that nobody has yet into those that the lender has and others. */
+void md_swap_offers_add(struct md_swap_share *s, const struct md_carry_message *message);
+/* Whether a lender that has the whole chunk is there. */
+bool md_swap_offers_have(const struct md_swap_share *s, const struct md_share_chunk *chunk);
+/* The next chunk that is to come from a lender; s->count: none. */
+size_t md_swap_offers_next(const struct md_swap_share *s);
+/* One that the own link is done with before lenders are done with all of theirs, as far as that is known. */
+size_t md_swap_offers_for_own(const struct md_swap_share *s);
+void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk,
+			 struct md_carry_message *take);
+/* The lender gives nothing more. */
+void md_swap_offers_lose(struct md_swap_share *s, uint8_t lender);
+/* Compares what has come from lenders with the hashes; what differs is to come from the pool. */
+enum md_status md_swap_offers_check(struct md_swap_share *s, bool *moved, struct md_error *err);
+void md_swap_offers_report(const struct md_swap_share *s);
+void md_swap_offers_finish(struct md_share_offers *offers);
+
+#endif

@@ -1,0 +1,330 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-swap in --gpu-peers: blocks that an engine on another device has come from its memory, while it runs. Whatever it and
+# the carrier do meanwhile, the memory holds what it held.
+. tests/e2e/lib.sh
+. tests/e2e/swap_lib.sh
+export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=1G HOSTCUDA_DEVICES=3
+export HOSTCUDA_H2D_GBPS=${LINK:-0.2} # bytes a nanosecond; all of the memory takes about 0.2 s over one link
+
+# ---- an engine on device 1 that lends ---------------------------------------------------------------------------------
+lend() { # options of run...
+	rm -f "$work/lender.in" "$work/lender.out"
+	mkfifo "$work/lender.in" "$work/lender.out"
+	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} timeout --kill-after=5 "$run_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
+		"${subject[@]}" 1 <"$work/lender.in" >"$work/lender.out" 2>"$work/lender.err" &
+	lender=$!
+	exec {lender_in}>"$work/lender.in" {lender_out}<"$work/lender.out"
+	told
+	ask_lender "alloc $megabytes"
+	ask_lender sum
+	of_lender=$lender_said
+	for _ in $(seq 200); do [ "$(of lender swappable)" -gt 8000000 ] 2>/dev/null && break; sleep 0.05; done
+	turn lender
+}
+told() { lender_said=; read -r -t 20 lender_said <&"$lender_out"; }
+ask_lender() { printf '%s\n' "$*" >&"$lender_in" && told; }
+turn() { # out and in: what has come in is known
+	run turned medusa-swap out "$1"
+	assert_exit turned 0
+	run turned medusa-swap in "$1"
+	assert_exit turned 0
+}
+of() { medusa-swap status --json "$1" 2>/dev/null | sed -n "s/^  \"$2\": \"\{0,1\}\([^\",]*\).*/\1/p"; }
+lender_is_right() { ask_lender sum && assert_equal 'what the memory of the lender holds' "$of_lender" "$lender_said"; }
+end_lender() {
+	exec {lender_in}>&-
+	told
+	assert_equal 'what the threads of the lender found' 'wrong 0' "$lender_said"
+	await_end "$lender" lender
+	wait "$lender" 2>/dev/null
+	exec {lender_out}<&-
+}
+
+# ---- an engine on device 0 that comes in ------------------------------------------------------------------------------
+come() { # options of in...
+	before=($(went 0 0) $(went 2 0))
+	done_swap in in --gpu-peers "$@"
+	assert_sum
+	after=($(went 0 0) $(went 2 0))
+	by_peers=$(number in copied_by_peers)
+}
+come_by_peers() { # until something has: on a machine with much to do the lender may answer too late
+	for _ in $(seq 12); do
+		[ "$(state state)" = out ] || done_swap out out
+		come "$@"
+		[ "$by_peers" -gt 0 ] && return
+	done
+	fail 'something to come from the lender' "$(grep -E 'peers|neighbours' "$work/in.json")"
+}
+comer() { CUDA_VISIBLE_DEVICES=0 begin_large "$@"; }
+restart() { close_engine; comer "$@"; }
+until_differed() {
+	for _ in $(seq 12); do
+		[ "$(state state)" = out ] || done_swap out out
+		come
+		[ "$(number in peers_differed)" -gt 0 ] && return
+	done
+	fail 'something that differs' "$(grep -E 'peers|neighbours' "$work/in.json")"
+}
+carrier_of() { pgrep -f 'medusa-swap carrier-of-run' -P "$1"; }
+until_carrier_again() { done_swap out out && done_swap in in --gpu-peers && until_carrier 2; }
+until_went() { # bus, device: bytes go there
+	local was
+	was=$(went "$1" "$2")
+	for _ in $(seq 200); do [ "$(went "$1" "$2")" -gt "$was" ] && return; sleep 0.01; done
+}
+counted() { # files of all three (fd), or their threads (task)
+	local pid
+	for pid in $(of lender engine_pid) $(engine_pid) $(carrier_of "$(state pid)"); do
+		ls "/proc/$pid/$1" | wc -l
+	done
+}
+sum_of() { local sum=0 one; for one in $1; do sum=$((sum + one)); done; echo $sum; }
+on_one() { # bytes that all processes have on device 1
+	python3 -c "
+import struct
+print(sum(struct.unpack('<2048Q', open('$HOSTCUDA_SHARED', 'rb').read(128 * 16 * 8))[1::16]))"
+}
+
+section 'what another engine has comes from there'
+lend --gpu-peers
+comer all --gpu-peers -- 0
+assert_equal 'both hold' "$of_lender" "$wanted"
+assert_contains <(medusa-swap status --json lender) '"lends": true'
+until_carrier 2
+most=0 all=$(state swappable)
+for round in $(seq "${PEER_ROUNDS:-12}"); do
+	come_by_peers $([ $((round % 4)) = 0 ] && echo --verify) $([ $((round % 3)) = 0 ] && echo --gpu-neighbours)
+	by_neighbours=$(number in copied_by_neighbours)
+	assert_equal "round $round: what device 0 got from others" $((by_peers + by_neighbours)) $((after[1] - before[1]))
+	assert_equal "round $round: what came over the link" $(($(number in copied) - by_peers - by_neighbours)) $((after[0] - before[0]))
+	assert_equal "round $round: what differed" 0 "$(number in peers_differed)"
+	assert_contains "$work/in.json" '"peers_because": ""'
+	[ "$by_peers" -gt "$most" ] && most=$by_peers
+	if [ "$round" = 3 ]; then files=$(counted fd) threads=$(counted task); fi
+done
+assert_at_least 'the most that came from the lender' $((all / 3)) "$most"
+assert_equal 'descriptors of the lender, the engine and the carrier' "$files" "$(counted fd)"
+assert_at_most 'their threads' $(($(sum_of "$threads") + 12)) "$(sum_of "$(counted task)")" # hostcuda has one for each stream that was used
+lender_is_right
+turn lender
+done_swap in in
+assert_equal 'what came from the lender without being asked for' 0 "$(number in copied_by_peers)"
+for _ in $(seq 8); do
+	run told_in medusa-swap out all
+	run told_in medusa-swap in all --gpu-peers
+	grep -q 'came from engines' "$work/told_in.out" && break
+done
+assert_contains "$work/told_in.out" 'MB of them came from engines on other GPUs'
+swap both in --gpu-peers --overlap
+assert_exit both 2
+assert_contains "$work/both.err" '--gpu-peers and --overlap: choose one'
+
+section 'what the lender has written is not taken'
+ask_lender 'write 77'
+ask_lender sum
+of_lender=$lender_said
+until_differed # its own answer is of before
+assert_lacks "$work/in.json" '"peers_differed": 0,'
+lender_is_right
+done_swap out out
+come # what differed is not offered again
+assert_equal 'what differed the second time' 0 "$(number in peers_differed)"
+for round in 1 2; do
+	done_swap out out
+	(for _ in $(seq 12); do printf 'write %s\nwrite 5\n' "$RANDOM"; done >&"$lender_in") &
+	come
+	wait $!
+	for _ in $(seq 24); do told; done
+	turn lender # both hold the same again
+done
+ask_lender 'write 5'
+ask_lender sum
+of_lender=$lender_said
+assert_equal 'both hold' "$of_lender" "$wanted"
+
+section 'the lender frees its memory, and goes out, at any moment'
+run gone medusa-swap out lender
+away=$(on_one)
+run back medusa-swap in lender
+for round in $(seq "${PEER_HURTS:-5}"); do
+	turn lender
+	done_swap out out
+	printf 'renew\n' >&"$lender_in"
+	come
+	told
+	lender_is_right
+	turn lender
+	done_swap out out
+	(sleep "0.0$((RANDOM % 9))"; medusa-swap out lender >"$work/gone.out" 2>&1; echo $? >"$work/gone.code") &
+	come
+	wait $!
+	assert_equal 'what out of the lender ends with' 0 "$(cat "$work/gone.code")"
+	assert_equal 'bytes of the lender on device 1' "$away" "$(on_one)"
+	run back medusa-swap in lender
+	lender_is_right
+done
+
+section 'a carrier that keeps the memory holds up out, and nothing else'
+export HOSTCUDA_NVLINK=0.05
+restart all --gpu-peers -- 0
+turn lender
+until_carrier 2
+for round in 1 2 3 4 5 6; do
+	done_swap out out
+	victim=$(carrier_of "$(state pid)") manager=$(state pid)
+	swap in in --gpu-peers &
+	until_went 2 0 # it copies
+	kill -STOP "$manager" "$victim"
+	run kept medusa-swap out lender --deadline 1
+	lender_is_right
+	kill -CONT "$victim" "$manager"
+	wait $!
+	assert_contains "$work/in.json" '"ok": true'
+	assert_sum
+	grep -q 'does not give it back' "$work/kept.err" && break
+	run back medusa-swap in lender # its part had come
+done
+assert_contains "$work/kept.err" 'memory is lent to another engine (--gpu-peers), and the carrier of medusa-swap run, process'
+assert_equal 'the lender is' in "$(of lender state)"
+run out medusa-swap out lender
+assert_exit out 0
+run back medusa-swap in lender
+unset HOSTCUDA_NVLINK
+close_engine
+end_lender
+
+section 'whoever takes part is killed at any moment'
+for round in $(seq "${PEER_DEATHS:-8}"); do
+	export HOSTCUDA_NVLINK=0.2
+	[ -n "$(of lender pid)" ] || lend --gpu-peers
+	[ -n "$(of all pid)" ] || { comer all --gpu-peers -- 0; until_carrier 2; }
+	[ "$(state state)" = out ] || done_swap out out
+	case $((round % 4)) in
+	0) victim=$(of lender engine_pid) ;;
+	1) victim=$(carrier_of "$(state pid)") ;;
+	2) victim=$(engine_pid) ;;
+	3) victim=$(of lender pid) orphan=$(of lender engine_pid) ;;
+	esac
+	(sleep "0.$(printf %02d $((RANDOM % 25)))"; kill -KILL "$victim") 2>/dev/null &
+	swap in in --gpu-peers
+	wait $!
+	case $((round % 4)) in
+	0)
+		assert_contains "$work/in.json" '"ok": true'
+		assert_sum
+		await_end "$lender" lender
+		wait "$lender" 2>/dev/null
+		exec {lender_in}>&- {lender_out}<&-
+		;;
+	1)
+		assert_contains "$work/in.json" '"ok": true'
+		assert_sum
+		lender_is_right
+		until_carrier_again
+		;;
+	2)
+		end_engine 137
+		lender_is_right
+		turn lender
+		;;
+	3)
+		assert_contains "$work/in.json" '"ok": true'
+		assert_sum
+		lender_is_right # without medusa-swap run
+		exec {lender_in}>&-
+		for _ in $(seq 200); do kill -0 "$orphan" 2>/dev/null || break; sleep 0.05; done
+		wait "$lender" 2>/dev/null
+		exec {lender_out}<&-
+		;;
+	esac
+done
+unset HOSTCUDA_NVLINK
+[ -z "$(of all pid)" ] || close_engine
+[ -z "$(of lender pid)" ] || end_lender
+
+section 'the lender is stopped'
+lend --gpu-peers
+comer all --gpu-peers -- 0
+until_carrier 2
+for delay in 0 0.02 0.05; do
+	done_swap out out
+	victim=$(of lender engine_pid)
+	(sleep "$delay"; kill -STOP "$victim") &
+	come
+	wait $!
+	kill -CONT "$victim"
+	lender_is_right
+	done_swap out out
+	victim=$(of lender pid)
+	kill -STOP "$victim"
+	come
+	kill -CONT "$victim"
+	assert_contains "$work/in.json" 'has offered its memory in time'
+	assert_contains <(medusa-swap status --json all) 'has offered its memory in time'
+done
+close_engine
+
+section 'each call of the driver in the carrier fails once'
+megabytes=8
+for call in ${PEER_CALLS:-$(seq 18 3 132)}; do # many are questions whether a copy has ended
+	HOSTCUDA_FAULT="@medusa-swap/swap-carrier:$call:UNKNOWN" comer "each$call" --gpu-peers -- 0
+	done_swap out out
+	come
+	done_swap out out
+	done_swap in in
+	assert_sum
+	close_engine
+done
+lender_is_right
+end_lender
+
+section 'each call of the driver for lending fails once'
+for fault in cuMemExportToShareableHandle:1:UNKNOWN cuMemExportToShareableHandle:2:UNKNOWN cuMemExportToShareableHandle:*:NOT_SUPPORTED cuDeviceGetUuid_v2:*:UNKNOWN; do
+	HOSTCUDA_FAULT=$fault lend --gpu-peers
+	comer all --gpu-peers -- 0
+	until_carrier 2
+	for round in 1 2 3; do
+		done_swap out out
+		come
+	done
+	lender_is_right
+	close_engine
+	end_lender
+done
+
+section 'where nothing can come from there, the pool has it'
+none() { # why
+	until_carrier "${2:-2}"
+	done_swap out out
+	come
+	assert_equal 'what came from the lender' 0 "$by_peers"
+	assert_contains "$work/in.json" "$1"
+	assert_contains <(medusa-swap status --json all) "$1"
+	close_engine
+}
+lend # without the option
+comer all --gpu-peers -- 0
+none 'has offered its memory in time'
+end_lender
+LENDS_ON=0 lend --gpu-peers # the same device
+comer all --gpu-peers -- 0
+none 'has offered its memory in time'
+end_lender
+lend --gpu-peers
+run gone medusa-swap out lender
+comer all --gpu-peers -- 0
+none 'has offered its memory in time'
+run back medusa-swap in lender
+HOSTCUDA_NVLINK=none comer all --gpu-peers -- 0
+none 'cannot access its memory' 0
+ask_lender 'write 99'
+turn lender
+comer all --gpu-peers -- 0
+until_carrier 2
+done_swap out out
+come
+close_engine
+end_lender
+finish

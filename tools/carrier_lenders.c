@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks lenders for memory as it is wanted, copies from it, and gives it back; a lender that fails is left out. */
+#include "tools/carrier_lenders.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+
+#define PARTS_MOST (1u << 20)
+#define ANSWER_NS 1000000000ull /* for a part that was asked for */
+
+void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes)
+{
+	*lenders = (struct md_lenders){.lanes = lanes};
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+		lenders->list[i].fd = lenders->list[i].file = -1;
+}
+
+void md_lenders_add(struct md_lenders *lenders, int fd)
+{
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
+		struct md_lender *lender = &lenders->list[i];
+		if (lender->fd >= 0 || lender->offered)
+			continue;
+		*lender = (struct md_lender){.fd = fd, .file = -1};
+		return;
+	}
+	close(fd);
+}
+
+unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_CARRY_LENDERS])
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+		if (lenders->list[i].fd >= 0 && !lenders->list[i].gone)
+			ready[count++] = (struct pollfd){.fd = lenders->list[i].fd, .events = POLLIN};
+	return count;
+}
+
+bool md_lenders_copy(const struct md_lenders *lenders)
+{
+	bool any = lenders->queued != 0;
+	for (size_t i = 0; i < MD_LENDER_COPIES; i++)
+		any = any || lenders->copies[i].busy;
+	return any;
+}
+
+/* ---- hearing lenders ---- */
+
+static void take_offer(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *offer,
+		       int *file)
+{
+	unsigned lane = 0;
+	while (lane < lenders->lanes->count && strcmp(lenders->lanes->list[lane].gpu, offer->gpus[0]) != 0)
+		lane++;
+	if (lane == lenders->lanes->count && strcmp(lenders->lanes->gpu, offer->gpus[0]) != 0)
+		snprintf(lenders->missed, sizeof(lenders->missed), "%s", offer->gpus[0]);
+	if (lender->offered || lane == lenders->lanes->count || *file < 0) {
+		lender->gone = true;
+		return;
+	}
+	lender->offered = true;
+	lender->lane = lane;
+	lender->offer = *offer;
+	lender->file = *file;
+	*file = -1;
+}
+
+/* Memory that cannot be mapped is refused, as if the lender had done that. */
+static void take_part(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *message,
+		      int memory)
+{
+	struct md_lender_part *part = message->part < lender->part_count ? &lender->parts[message->part] : NULL;
+	struct md_error why = {0};
+	if (!part || part->state != MD_LENDER_ASKED) {
+		lender->gone = true;
+		return;
+	}
+	part->state = md_lanes_import(lenders->lanes, &lenders->lanes->list[lender->lane], memory, message->bytes,
+				      &part->memory, &why) == MD_OK
+			  ? MD_LENDER_THERE
+			  : MD_LENDER_REFUSED;
+}
+
+static void obey(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *message,
+		 int *passed)
+{
+	switch (message->kind) {
+	case MD_CARRY_OFFER:
+		take_offer(lenders, lender, message, passed);
+		break;
+	case MD_CARRY_PART:
+		take_part(lenders, lender, message, *passed);
+		break;
+	case MD_CARRY_NOT:
+		if (message->part < lender->part_count && lender->parts[message->part].state == MD_LENDER_ASKED)
+			lender->parts[message->part].state = MD_LENDER_REFUSED;
+		break;
+	default: /* it wants its memory back, or says what makes no sense */
+		lender->gone = true;
+	}
+}
+
+static void hear(struct md_lenders *lenders, struct md_lender *lender)
+{
+	bool there = true;
+	while (there && lender->fd >= 0 && !lender->gone) {
+		struct md_carry_message message;
+		struct md_error none = {0};
+		int passed = -1;
+		if (md_carry_wire_receive(lender->fd, &message, &passed, &there, &none) != MD_OK)
+			lender->gone = true;
+		else if (there)
+			obey(lenders, lender, &message, &passed);
+		if (passed >= 0)
+			close(passed);
+	}
+}
+
+/* ---- what the engine wants ---- */
+
+enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry_message *take, struct md_error *err)
+{
+	bool good = take->link < MD_CARRY_LENDERS && lenders->list[take->link].passed_on && take->count;
+	for (uint32_t i = 0; good && i < take->count; i++)
+		good = take->takes[i].part < PARTS_MOST &&
+		       md_lanes_covers(lenders->lanes, take->part, take->takes[i].offset, MD_SWAP_BLOCK);
+	if (!good)
+		return md_error_set(err, MD_ERR_CORRUPT, "a chunk of no lender, or outside of part %u", take->part);
+	if (lenders->queued == MD_LENDER_QUEUE)
+		return md_error_set(err, MD_ERR_CORRUPT, "more than %u chunks from lenders at a time", MD_LENDER_QUEUE);
+	lenders->queue[lenders->queued++] = *take;
+	return MD_OK;
+}
+
+void md_lenders_stale(struct md_lenders *lenders, const struct md_carry_message *stale)
+{
+	struct md_carry_message message = *stale;
+	struct md_error none = {0};
+	if (stale->link < MD_CARRY_LENDERS && lenders->list[stale->link].fd >= 0)
+		md_carry_wire_send(lenders->list[stale->link].fd, &message, -1, &none);
+}
+
+/* NULL: there is no room. */
+static struct md_lender_part *part_of(struct md_lender *lender, uint32_t number)
+{
+	if (number >= lender->part_count) {
+		struct md_lender_part *parts = md_array_resize(lender->parts, number + 1, sizeof(*parts));
+		if (!parts)
+			return NULL;
+		memset(parts + lender->part_count, 0, (number + 1 - lender->part_count) * sizeof(*parts));
+		lender->parts = parts;
+		lender->part_count = number + 1;
+	}
+	return &lender->parts[number];
+}
+
+static void ask(struct md_lender *lender, struct md_lender_part *part, uint32_t number)
+{
+	struct md_carry_message message = {.kind = MD_CARRY_PART, .part = number};
+	struct md_error none = {0};
+	part->state = MD_LENDER_ASKED;
+	part->asked_at = md_clock_ns();
+	lender->gone = md_carry_wire_send(lender->fd, &message, -1, &none) != MD_OK;
+}
+
+enum readiness { READY, WAITS, NEVER };
+
+static enum readiness look_at(struct md_lender *lender, const struct md_carry_take *take)
+{
+	struct md_lender_part *part = lender->gone ? NULL : part_of(lender, take->part);
+	if (!part || part->state == MD_LENDER_REFUSED)
+		return NEVER;
+	if (part->state == MD_LENDER_UNASKED)
+		ask(lender, part, take->part);
+	if (part->state == MD_LENDER_ASKED) {
+		lender->gone = lender->gone || md_clock_ns() - part->asked_at > ANSWER_NS;
+		return lender->gone ? NEVER : WAITS;
+	}
+	return (uint64_t)(take->block + 1ull) * MD_SWAP_BLOCK <= part->memory.bytes ? READY : NEVER;
+}
+
+/* Asks for all that is missing at once. */
+static enum readiness look_at_all(struct md_lender *lender, const struct md_carry_message *take)
+{
+	enum readiness all = READY;
+	for (uint32_t i = 0; i < take->count; i++) {
+		enum readiness one = look_at(lender, &take->takes[i]);
+		all = one > all ? one : all;
+	}
+	return all;
+}
+
+/* ---- copies ---- */
+
+static bool follows(const struct md_carry_take *before, const struct md_carry_take *take)
+{
+	return take->part == before->part && take->block == before->block + 1 &&
+	       take->offset == before->offset + MD_SWAP_BLOCK;
+}
+
+static enum md_status copy(struct md_lenders *lenders, const struct md_carry_message *take, CUstream stream,
+			   struct md_error *err)
+{
+	const struct md_lender *lender = &lenders->list[take->link];
+	CUdeviceptr to = lenders->lanes->parts[take->part].address;
+	for (uint32_t i = 0, next; i < take->count; i = next) {
+		const struct md_carry_take *first = &take->takes[i];
+		CUdeviceptr from = lender->parts[first->part].memory.address + first->block * MD_SWAP_BLOCK;
+		for (next = i + 1; next < take->count && follows(&take->takes[next - 1], &take->takes[next]);)
+			next++;
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, to + first->offset, from, (next - i) * MD_SWAP_BLOCK,
+					stream));
+	}
+	return MD_OK;
+}
+
+static enum md_status begin_copy(struct md_lenders *lenders, struct md_lender_copy *at,
+				 const struct md_carry_message *take, struct md_error *err)
+{
+	struct md_lender *lender = &lenders->list[take->link];
+	const struct md_carrier_lane *lane = &lenders->lanes->list[lender->lane];
+	CUstream stream = lane->takes[lenders->turn++ % MD_LANE_TAKES];
+	*at = (struct md_lender_copy){
+	    .lane = lender->lane, .lender = take->link, .chunk = take->chunk, .bytes = take->count * MD_SWAP_BLOCK};
+	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lane->context));
+	MD_FORWARD(copy(lenders, take, stream, err));
+	MD_FORWARD(md_cuda_call(err, cuEventCreate, &at->done, CU_EVENT_DISABLE_TIMING));
+	MD_FORWARD(md_cuda_call(err, cuEventRecord, at->done, stream));
+	at->busy = true;
+	lender->under_way++;
+	return MD_OK;
+}
+
+static struct md_lender_copy *free_copy(struct md_lenders *lenders)
+{
+	for (size_t i = 0; i < MD_LENDER_COPIES; i++)
+		if (!lenders->copies[i].busy)
+			return &lenders->copies[i];
+	return NULL;
+}
+
+static enum md_status say_not(int session, uint32_t chunk, struct md_error *err)
+{
+	struct md_carry_message message = {.kind = MD_CARRY_NOT, .chunk = chunk};
+	return md_carry_wire_send(session, &message, -1, err);
+}
+
+/* Chunks that wait for a part do not hold up others. */
+static enum md_status feed(struct md_lenders *lenders, int session, struct md_error *err)
+{
+	unsigned kept = 0;
+	enum md_status status = MD_OK;
+	for (unsigned i = 0; i < lenders->queued; i++) {
+		const struct md_carry_message *take = &lenders->queue[i];
+		struct md_lender_copy *at = free_copy(lenders);
+		enum readiness ready = status == MD_OK ? look_at_all(&lenders->list[take->link], take) : WAITS;
+		if (ready == NEVER)
+			status = say_not(session, take->chunk, err);
+		else if (ready == READY && at)
+			status = begin_copy(lenders, at, take, err);
+		else
+			lenders->queue[kept++] = *take;
+	}
+	lenders->queued = kept;
+	return status;
+}
+
+static enum md_status reap(struct md_lenders *lenders, int session, struct md_error *err)
+{
+	for (size_t i = 0; i < MD_LENDER_COPIES; i++) {
+		struct md_lender_copy *at = &lenders->copies[i];
+		struct md_carry_message message = {
+		    .kind = MD_CARRY_DONE, .chunk = at->chunk, .link = at->lane, .bytes = at->bytes};
+		if (!at->busy)
+			continue;
+		MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lenders->lanes->list[at->lane].context));
+		CUresult result = md_cuda.cuEventQuery(at->done);
+		if (result == CUDA_ERROR_NOT_READY)
+			continue;
+		MD_FORWARD(md_cuda_status(result, "cuEventQuery of copies", err));
+		at->busy = false;
+		lenders->list[at->lender].under_way--;
+		md_cuda.cuEventDestroy_v2(at->done);
+		MD_FORWARD(md_carry_wire_send(session, &message, -1, err));
+	}
+	return MD_OK;
+}
+
+/* ---- giving back ---- */
+
+static enum md_status give_back(struct md_lender *lender, struct md_error *err)
+{
+	enum md_status status = MD_OK;
+	for (uint32_t i = 0; i < lender->part_count && status == MD_OK; i++)
+		if (lender->parts[i].state == MD_LENDER_THERE) {
+			status = md_lanes_forget(&lender->parts[i].memory, err);
+			lender->parts[i].state = MD_LENDER_REFUSED;
+		}
+	if (status != MD_OK)
+		return status;
+	free(lender->parts);
+	lender->parts = NULL;
+	lender->part_count = 0;
+	if (lender->file >= 0)
+		close(lender->file);
+	if (lender->fd >= 0)
+		close(lender->fd);
+	lender->fd = lender->file = -1;
+	return MD_OK;
+}
+
+/* The place of one that has offered something stays taken, since the engine knows it by that. */
+static enum md_status give_back_gone(struct md_lenders *lenders, struct md_error *err)
+{
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
+		struct md_lender *lender = &lenders->list[i];
+		if (lender->gone && lender->fd >= 0 && !lender->under_way)
+			MD_FORWARD(give_back(lender, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status pass_on(struct md_lenders *lenders, int session, struct md_error *err)
+{
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
+		struct md_lender *lender = &lenders->list[i];
+		if (!lender->offered || lender->passed_on || lender->gone)
+			continue;
+		lender->passed_on = true;
+		lender->offer.link = (uint32_t)i;
+		MD_FORWARD(md_carry_wire_send(session, &lender->offer, lender->file, err));
+		close(lender->file);
+		lender->file = -1;
+	}
+	return MD_OK;
+}
+
+enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err)
+{
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+		hear(lenders, &lenders->list[i]);
+	MD_FORWARD(pass_on(lenders, session, err));
+	MD_FORWARD(reap(lenders, session, err));
+	MD_FORWARD(feed(lenders, session, err));
+	return give_back_gone(lenders, err);
+}
+
+static enum md_status settle(struct md_lenders *lenders, struct md_error *err)
+{
+	for (unsigned i = 0; i < lenders->lanes->count; i++) {
+		MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lenders->lanes->list[i].context));
+		for (unsigned s = 0; s < MD_LANE_TAKES; s++)
+			MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, lenders->lanes->list[i].takes[s]));
+	}
+	for (size_t i = 0; i < MD_LENDER_COPIES; i++) {
+		if (lenders->copies[i].busy)
+			md_cuda.cuEventDestroy_v2(lenders->copies[i].done);
+		lenders->copies[i].busy = false;
+	}
+	return MD_OK;
+}
+
+enum md_status md_lenders_drop(struct md_lenders *lenders, struct md_error *err)
+{
+	struct md_lanes *lanes = lenders->lanes;
+	char missed[MD_CARRY_GPU_BYTES];
+	memcpy(missed, lenders->missed, sizeof(missed));
+	MD_FORWARD(settle(lenders, err));
+	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+		MD_FORWARD(give_back(&lenders->list[i], err));
+	md_lenders_init(lenders, lanes);
+	memcpy(lenders->missed, missed, sizeof(missed));
+	return MD_OK;
+}
+
+void md_lenders_open_missed(struct md_lenders *lenders)
+{
+	if (*lenders->missed)
+		md_lanes_add(lenders->lanes, lenders->missed);
+	*lenders->missed = '\0';
+}

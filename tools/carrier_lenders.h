@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lenders, in the carrier's process: engines on neighbours that have blocks of the engine which comes in. Their memory is
+ * mapped for reading while they run, and copied over NVLink by the neighbour that it is on.
+ */
+#ifndef MD_TOOLS_CARRIER_LENDERS_H
+#define MD_TOOLS_CARRIER_LENDERS_H
+
+#include <poll.h>
+
+#include "tools/carrier_lanes.h"
+
+#define MD_LENDER_COPIES 16u /* chunks that are under way: enough for the time between two looks at them */
+#define MD_LENDER_QUEUE 32u  /* chunks that an engine may ask for at a time */
+
+struct md_lender_part {
+	enum { MD_LENDER_UNASKED, MD_LENDER_ASKED, MD_LENDER_THERE, MD_LENDER_REFUSED } state;
+	uint64_t asked_at; /* ns */
+	struct md_carrier_part memory;
+};
+
+struct md_lender {
+	int fd; /* -1: none */
+	bool offered, passed_on;
+	bool gone;     /* it wants its memory back, does not answer, or has ended */
+	unsigned lane; /* of the neighbour that it is on */
+	int file;      /* of the offer, until that is passed on; else -1 */
+	struct md_carry_message offer;
+	struct md_lender_part *parts; /* owned */
+	uint32_t part_count;
+	unsigned under_way;
+};
+
+struct md_lenders {
+	struct md_lanes *lanes;
+	struct md_lender list[MD_CARRY_LENDERS];
+	struct md_carry_message queue[MD_LENDER_QUEUE];
+	unsigned queued;
+	struct md_lender_copy {
+		bool busy;
+		unsigned lane, lender;
+		CUevent done;
+		uint32_t chunk;
+		uint64_t bytes;
+	} copies[MD_LENDER_COPIES];
+	unsigned turn;
+	char missed[MD_CARRY_GPU_BYTES]; /* a GPU with a lender, on which there is no lane yet; "": none */
+};
+
+void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes);
+/* Takes the connection to a lender over. */
+void md_lenders_add(struct md_lenders *lenders, int fd);
+/* Lists connections to lenders; returns how many. */
+unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_CARRY_LENDERS]);
+/* Whether chunks are waiting or under way. */
+bool md_lenders_copy(const struct md_lenders *lenders);
+/* A chunk that the engine wants. MD_ERR_CORRUPT: it is not within its part, or of no lender. */
+enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry_message *take, struct md_error *err);
+void md_lenders_stale(struct md_lenders *lenders, const struct md_carry_message *stale);
+/* Hears lenders, begins copies, and tells the engine of offers, of copies that have ended, and of chunks that do not come. */
+enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err);
+/* Waits for all copies, and gives everything back. */
+enum md_status md_lenders_drop(struct md_lenders *lenders, struct md_error *err);
+/* Makes a lane where a lender was of no use without one, so that the next time finds it. */
+void md_lenders_open_missed(struct md_lenders *lenders);
+
+#endif
