@@ -46,27 +46,47 @@ run status medusa-swap status plain
 assert_exit status 3
 assert_contains "$work/status.err" 'no engine called plain runs'
 
-section 'many rounds, with threads that launch all the time: nothing is wrong, and nothing grows'
+section 'many rounds, with threads that launch all the time: every output is the same, and nothing grows'
 rounds=${SWAP_ROUNDS:-200}
-counted() { # process: descriptors, threads, and memory in steps of 4 MB
+counted() { # process: descriptors and threads
 	echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l)"
 }
-begin many -- 3
+rss() { awk '/RssAnon/ { print $2 }' "/proc/$1/status"; }
+mapfile -t works < <(for _ in $(seq "$rounds"); do echo 'work 1'; done)
+expected "${works[@]}"
+export HOSTCUDA_SHARED=$work/devices # so that bytes on the device are known from here
+run_limit=$((run_limit + rounds)) begin many -- 3
 pid=$(engine_pid) supervisor=$(state pid)
 for round in $(seq "$rounds"); do
 	done_swap out out
-	done_swap in in
-	[ "$round" != 20 ] || { before=$(counted "$pid") beside=$(counted "$supervisor") room=$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status"); }
+	away=$(on_device)
+	case $((round % 5)) in
+	0) done_swap in in --verify ;;
+	1) done_swap in in --overlap ;;
+	*) done_swap in in ;;
+	esac
+	asked work 1
+	assert_equal "what the engine computes after round $round" "${live[round]}" "$answered"
+	if [ "$round" = 20 ]; then
+		before=$(counted "$pid") beside=$(counted "$supervisor") room=$(rss "$pid") room_beside=$(rss "$supervisor")
+		there=$(on_device) gone=$away
+	fi
 done
 assert_equal 'descriptors and threads of the engine' "$before" "$(counted "$pid")"
 assert_equal 'descriptors and threads of medusa-swap run' "$beside" "$(counted "$supervisor")"
-[ -n "${SAN:-}${TSAN:-}" ] || assert_at_most 'memory of the engine in kB' $((room + 8192)) "$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status")"
+assert_equal 'bytes on the device, in' "$there" "$(on_device)"
+assert_equal 'bytes on the device, out' "$gone" "$away"
+if [ -z "${SAN:-}${TSAN:-}" ]; then
+	assert_at_most 'memory of the engine in kB' $((room + 8192)) "$(rss "$pid")"
+	assert_at_most 'memory of medusa-swap run in kB' $((room_beside + 4096)) "$(rss "$supervisor")"
+fi
 assert_equal outs "$rounds" "$(state outs)"
 exec {engine_in}>&-
 engine_in=
 answer
 assert_equal 'what the threads found' 'wrong 0' "$answered"
 end_engine
+unset HOSTCUDA_SHARED
 
 section 'the memory is free while it is out'
 begin free -- 0

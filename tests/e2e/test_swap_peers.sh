@@ -94,7 +94,7 @@ assert_equal 'both hold' "$of_lender" "$wanted"
 assert_contains <(medusa-swap status --json lender) '"lends": true'
 until_carrier 2
 most=0 all=$(state swappable)
-for round in $(seq "${PEER_ROUNDS:-12}"); do
+for round in $(seq "${PEER_ROUNDS:-9}"); do
 	come_by_peers $([ $((round % 4)) = 0 ] && echo --verify) $([ $((round % 3)) = 0 ] && echo --gpu-neighbours)
 	by_neighbours=$(number in copied_by_neighbours)
 	assert_equal "round $round: what device 0 got from others" $((by_peers + by_neighbours)) $((after[1] - before[1]))
@@ -148,7 +148,7 @@ section 'the lender frees its memory, and goes out, at any moment'
 run gone medusa-swap out lender
 away=$(on_one)
 run back medusa-swap in lender
-for round in $(seq "${PEER_HURTS:-5}"); do
+for round in $(seq "${PEER_HURTS:-3}"); do
 	turn lender
 	done_swap out out
 	printf 'renew\n' >&"$lender_in"
@@ -196,7 +196,7 @@ close_engine
 end_lender
 
 section 'whoever takes part is killed at any moment'
-for round in $(seq "${PEER_DEATHS:-8}"); do
+for round in $(seq "${PEER_DEATHS:-4}"); do
 	export HOSTCUDA_NVLINK=0.2
 	[ -n "$(of lender pid)" ] || lend --gpu-peers
 	[ -n "$(of all pid)" ] || { comer all --gpu-peers -- 0; until_carrier 2; }
@@ -268,7 +268,7 @@ close_engine
 
 section 'each call of the driver in the carrier fails once'
 megabytes=8
-for call in ${PEER_CALLS:-$(seq 18 3 132)}; do # many are questions whether a copy has ended
+for call in ${PEER_CALLS:-$(seq 18 6 132)}; do # many are questions whether a copy has ended
 	HOSTCUDA_FAULT="@medusa-swap/swap-carrier:$call:UNKNOWN" comer "each$call" --gpu-peers -- 0
 	done_swap out out
 	come
