@@ -42,7 +42,7 @@ for _ in $(seq 100); do
 	now=$(used)
 	[ "$now" -le "$together" ] || together=$now
 	readers=$(medusa-backbone status --json | sed -n 's/.*"readers": \([0-9]*\).*/\1/p')
-	[ "$readers" -lt "$engines" ] || all_there=$((${all_there:-0} + 1))
+	[ "${readers:-0}" -lt "$engines" ] || all_there=$((${all_there:-0} + 1))
 	[ "${all_there:-0}" -lt 10 ] || break
 	sleep 0.1
 done

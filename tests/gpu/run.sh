@@ -79,7 +79,7 @@ check_lora() {
 		python3 tests/llama/make_adapter.py --model models/recipes/tiny.yaml --rank $rank --alpha $rank --seed $rank --std 0.1 --peft "$out/lora$rank"
 	done
 	try lora-live "${tiny[@]}" "${mixed[@]}"
-	try lora-capture medusa-capture -o "$out/lora.medusa" -- "${tiny[@]}"
+	try lora-capture medusa-capture -o "$out/lora.medusa" -- "${tiny[@]}" --check # launches each graph
 	try lora-restore medusa-restore "$out/lora.medusa" -- "${tiny[@]}" "${mixed[@]}" --report "$out/lora.json"
 	try lora-restored-all python3 -c "import json; r = json.load(open('$out/lora.json')); assert r['graphs_live'] == 0 and r['graphs_restored'] == 4, r['graphs']"
 }
