@@ -128,6 +128,15 @@ scatter() {
 	try scatter-verify medusa-verify --nondeterministic 256 "$artifact" -- "${run[@]}"
 }
 
+# Few rows and wide matrices, whose products are split; verified by the capture and again.
+products() {
+	local run=("$python" tests/gpu/torch_products.py --expect-restored) artifact=$out/products.medusa
+	try products-live "${run[@]}" || return
+	CAPTURE="" try products-capture capture "$artifact" "" "${run[@]}" || return
+	try products-restore medusa-restore "$artifact" -- "${run[@]}"
+	try products-verify verified products "$artifact" "${run[@]}"
+}
+
 # Adapters that did not exist at capture, in slots that restored graphs read.
 adapters() {
 	local run=("$python" tests/gpu/torch_adapters.py --expect-restored) artifact=$out/adapters.medusa
@@ -204,6 +213,7 @@ wanted batching && pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
 wanted eager && pool eager
 wanted scatter && pool scatter
+wanted products && pool products
 wanted adapters && pool adapters
 wanted graph_trees && pool graph_trees
 wanted serve && pool serve
