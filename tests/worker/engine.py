@@ -193,9 +193,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 
-    def prove(self, asked, right):
-        """An answer that only this engine gives to this request, and whose client can compute it, too."""
-        made = Answer(options.name if right else "an engine whose memory is wrong", asked)
+    def prove(self, asked, right, adapter):
+        """An answer that only this engine, or this adapter in it, gives to this request, and whose client can compute it, too."""
+        made = Answer((adapter or options.name) if right else "an engine whose memory is wrong", asked)
         until_close = asked.get("until_close")
         if not asked.get("stream") and not until_close:
             self.end()
@@ -235,14 +235,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"name": options.name, "type": self.headers["Content-Type"], "form": body.decode("latin-1")})
             return
         asked = json.loads(body)
-        if options.journal:
-            with open(options.journal, "a", encoding="utf-8") as journal:
-                journal.write(f"{asked.get('id')}\n")
         refused, adapter = adapters.of(asked.get("model")) if adapters else (None, None)
         if refused:
             self.end()
             self.answer(*refused)
             return
+        if options.journal:
+            with open(options.journal, "a", encoding="utf-8") as journal:
+                journal.write(f"{asked.get('id')}\n")
         if asked.get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(asked.get("wait", 0))
@@ -253,7 +253,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         sys.stdout.flush()
         memory = device.count() if device else None
         if asked.get("prove"):
-            self.prove(asked, memory is not False)
+            self.prove(asked, memory is not False, adapter)
             return
         if asked.get("raw"):
             self.raw(**asked["raw"])

@@ -42,7 +42,8 @@ class Soak:
         if options.seed % 2: # in some soaks the GPU has no more memory than the models may use
             os.environ["HOSTCUDA_MEM"] = f"{plan.ROOM_MB}M"
         self.daemon, self.life, self.sizes = None, 0, []
-        self.config = plan.configuration(folder, self.port, ENGINE, 0)
+        self.engines = ENGINE, plan.prepare(folder)
+        self.config = plan.configuration(folder, self.port, self.engines, 0)
         self.gate, self.over, self.busy = threading.Event(), False, 0
         self.most, self.room, self.strict = 0, plan.ROOM_MB << 20, False # bytes of the GPU; whether more are still to be said
         self.recent = [] # faults
@@ -69,7 +70,7 @@ class Soak:
 
     def write_config(self, variant, more=""):
         """The daemon's next one; the one that counts is only known when it has been read."""
-        self.config = plan.configuration(self.folder, self.port, ENGINE, variant)
+        self.config = plan.configuration(self.folder, self.port, self.engines, variant)
         with open(f"{self.folder}/config.yaml.new", "w", encoding="utf-8") as file:
             file.write(self.config + more)
         os.replace(f"{self.folder}/config.yaml.new", f"{self.folder}/config.yaml")
@@ -269,8 +270,8 @@ class Soak:
                       *self.books.against_journal(f"{self.folder}/journal")]:
             self.violation(wrong)
         with open(f"{self.folder}/err", encoding="utf-8", errors="replace") as file:
-            twice = sum("which runs already" in line for line in file)
-        self.expect(not twice, f"{twice} requests were run a second time while they ran")
+            twice = [line.strip() for line in file if "which runs already" in line]
+        self.expect(not twice, f"{len(twice)} requests were run a second time while they ran: {twice[:3]}")
         self.until("no process of the daemon is left", lambda: not processes(self.mark))
         for outcome, count in sorted(self.books.all.items()):
             if count:

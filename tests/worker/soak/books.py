@@ -7,9 +7,8 @@ import sqlite3
 import struct
 import threading
 
-from answers import Answer
 from soak import plan
-from soak.client import body_of
+from soak.client import answer_to
 
 PARTS = ("requests", "requests_served_total", "requests_failed_total", "requests_refused_total", "requests_limited_total", "requests_left_waiting_total",
          "requests_left_running_total")
@@ -47,10 +46,10 @@ class Books:
 
     def note(self, request, outcome, number):
         """number: of the daemon that was asked."""
-        prompt, answer = Answer(request["model"], body_of(request)[1]).tokens
+        prompt, answer = answer_to(request).tokens
         with self.lock:
             self.all[outcome] += 1
-            if outcome == "served" or outcome.endswith("concurrency_limit"):
+            if request["model"] not in plan.COMPUTED and (outcome == "served" or outcome.endswith("concurrency_limit")):
                 self.ends[request["name"]] = outcome
             if number != self.number or outcome in ("page", "left within the body") or request["kind"] in ("without a key", "unknown model", "no JSON"):
                 return
@@ -69,7 +68,7 @@ class Books:
     def against_metrics(self, metrics):
         unclear = lambda outcome: outcome in ("left", "cut off", "lost") or outcome.endswith(("overloaded", "too_many_connections", "bad_gateway"))
         for model in plan.MODELS:
-            if model == plan.SOMETIMES or model not in metrics:
+            if model in plan.SOMETIMES or model not in metrics:
                 continue
             doubt, said = self.count(model, unclear), metrics[model]
             for name, sure in (("requests_total", self.count(model, lambda o: not unclear(o))), ("requests_served_total", self.count(model, "served".__eq__)),
@@ -81,7 +80,7 @@ class Books:
         now, lost = sums(state), metrics[None].get("accounting_lost_requests_total", 0)
         grown = {key: value - self.at_start.get(key, 0) for key, value in now.items()}
         for model in plan.MODELS:
-            if model != plan.SOMETIMES and model in metrics:
+            if model not in plan.SOMETIMES and model in metrics:
                 written = sum(value for (m, _, kind), value in grown.items() if m == model and kind == "requests")
                 served = metrics[model]["requests_served_total"]
                 if not served - lost <= written <= served:

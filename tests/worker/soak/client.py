@@ -6,6 +6,8 @@ import struct
 import time
 
 from answers import Answer
+from soak import plan
+from soak.computed import Computed
 
 BOUND = 120 # seconds in which each request has ended, on the slowest machine; the daemon's own limits are 20 s
 LONG = 65536 # bytes of JSON that the daemon holds back, so that an answer that breaks off can be taken back
@@ -13,6 +15,27 @@ LONG = 65536 # bytes of JSON that the daemon holds back, so that an answer that 
 # What a request may be refused with, whatever happens around it.
 REASONS = {(429, "concurrency_limit"), (429, "queue_full"), (502, "engine_failed"), (502, "bad_gateway"), (503, "draining"), (503, "overloaded"),
            (503, "too_many_connections"), (504, "waited_too_long"), (504, "deadline")}
+
+
+class Said:
+    """The answer of engine.py to a request, or of an adapter in it."""
+    nothing = ""
+
+    def __init__(self, request, asked):
+        self.made = Answer(request["model"], asked)
+        self.tokens = self.made.tokens
+
+    def content(self, choice):
+        return choice["delta"].get("content", "")
+
+    def begins_with(self, got):
+        return self.made.text().startswith(got)
+
+    def is_all(self, got):
+        return self.made.text() == got
+
+    def is_whole(self, answer):
+        return answer == self.made.whole()
 
 
 class Broken(Exception):
@@ -113,6 +136,10 @@ def body_of(request):
     """(the body, what the client asks)."""
     kind = request["kind"]
     stream = kind in ("stream", "slow reader", "stalled reader", "left within") or (kind in ("long answer", "half closed", "engine dies", "left at once") and request["stream"])
+    if request["model"] in plan.COMPUTED:
+        asked = {"model": "nobody" if kind == "unknown model" else request["model"], **Computed(request).asked(stream)}
+        text = json.dumps(asked).encode()
+        return (text[:-1] + b",}" if kind == "no JSON" else text), asked
     pad = {"long answer": 20000, "slow reader": 20000, "stalled reader": 150000}.get(kind, 0)
     asked = {"model": "nobody" if kind == "unknown model" else request["model"], "prove": request["name"], "id": request["name"], "stream": stream, "max_tokens": request["tokens"],
              "until_close": request["until_close"], "token": request["token"], "wait": request["wait"], "pad": pad, "prompt": request["name"] + "p" * request["prompt"]}
@@ -122,11 +149,16 @@ def body_of(request):
     return (text[:-1] + b",}" if kind == "no JSON" else text), asked
 
 
+def answer_to(request):
+    return Computed(request) if request["model"] in plan.COMPUTED else Said(request, body_of(request)[1])
+
+
 def head_of(request, size):
     key = "" if request["kind"] == "without a key" else f"X-Api-Key: {request['key']}\r\n"
     if request["kind"] == "page":
         return f"GET {request['page']} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{key}\r\n".encode()
-    return f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{key}Content-Length: {size}\r\n\r\n".encode()
+    path = "/v1/completions" if request["model"] in plan.COMPUTED else "/v1/chat/completions"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{key}Content-Length: {size}\r\n\r\n".encode()
 
 
 def refusal(status, body):
@@ -142,7 +174,7 @@ def refusal(status, body):
 
 def judge_stream(text, made):
     """served, or refused within; the pieces before that are right."""
-    got, done = "", False
+    got, done = made.nothing, False
     for event in text.split("\n\n"):
         line = event.strip("\n")
         if not line or line.startswith(":"):
@@ -155,20 +187,21 @@ def judge_stream(text, made):
         value = json.loads(line[6:])
         if "error" in value:
             code, message = refusal(0, line[6:])
-            if not made.text().startswith(got):
+            if not made.begins_with(got):
                 raise Wrong(f"wrong pieces before the error {code}: {got[:200]}")
             return f"broken off: {code}", message
-        got += "".join(choice["delta"].get("content", "") for choice in value["choices"])
+        for choice in value["choices"]:
+            got = got + made.content(choice)
     if not done:
         raise Broken("the stream has no end")
-    if got != made.text():
-        raise Wrong(f"a wrong answer: {got[:200]!r} instead of {made.text()[:200]!r}")
+    if not made.is_all(got):
+        raise Wrong(f"a wrong answer: {got[:200]!r}")
     return "served", ""
 
 
 def judge(request, asked, status, headers, body):
     """(outcome, what is said of it)."""
-    kind, made = request["kind"], Answer(request["model"], asked)
+    kind, made = request["kind"], answer_to(request)
     if kind == "page":
         if status == 200 or (status == 503 and request["page"] == "/health"):
             return "page", ""
@@ -178,14 +211,14 @@ def judge(request, asked, status, headers, body):
             raise Wrong(f"it was served: {body[:200]}")
         if asked["stream"]:
             return judge_stream(body.decode(), made)
-        if json.loads(body) != made.whole():
+        if not made.is_whole(json.loads(body)):
             raise Wrong(f"a wrong answer: {body[:300]}")
         if "die" in asked or "die_half" in asked:
             raise Wrong("an engine that dies cannot have said so")
         return "served", ""
     code, message = refusal(status, body)
     planned = {"without a key": (401, "unauthorized"), "unknown model": (404, "model_not_found"), "no JSON": (400, "invalid_json")}.get(kind)
-    sometimes = (404, "model_not_found") if request["model"] == "omega" else None
+    sometimes = (404, "model_not_found") if request["model"] in plan.SOMETIMES else None
     if (status, code) not in {planned} | (set() if planned and kind == "without a key" else REASONS) | {sometimes}:
         raise Wrong(f"refused with {status} {code}: {message}")
     return f"refused: {code}", message

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a soak does to the daemon and its engines: one function for each kind in plan.FAULTS."""
+import http.client
 import os
 import signal
 import struct
@@ -7,6 +8,7 @@ import subprocess
 import threading
 import time
 
+from soak import plan
 from soak.client import BOUND
 
 CLOCKS = (3600, -3600, 86400 * 40, -86400 * 40, 86400 * 3650, -86400 * 365 * 30, 1, -1)
@@ -58,7 +60,8 @@ class Faults:
 
     def engines(self, model):
         """Processes of the model's engine: itself, and medusa-swap around it."""
-        return [pid for pid, words in processes(self.soak.mark).items() if "--name" in words and words[words.index("--name") + 1] == model]
+        base = plan.BASES.get(model, model)
+        return [pid for pid, words in processes(self.soak.mark).items() if base in [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--name", "--served-name")]]
 
     def later(self, seconds, action, *arguments):
         def run():
@@ -90,7 +93,7 @@ class Faults:
     def kill_any_process(self, lasts, model, number):
         """But the daemon, and who looks after its engines."""
         found = [pid for pid, words in sorted(processes(self.soak.mark).items()) if pid != self.soak.daemon.process.pid
-                 and (os.path.basename(words[0]) == "medusa-swap" or "--name" in words)]
+                 and (os.path.basename(words[0]) == "medusa-swap" or "--name" in words or "--served-name" in words)]
         if found:
             tell(found[number % len(found)], signal.SIGKILL)
 
@@ -164,3 +167,33 @@ class Faults:
         self.later(0, self.order, (0, 1), "drain", "--deadline", "1")
         time.sleep(lasts / 2)
         self.order((0,), "resume")
+
+    # ---- adapters ----
+
+    def lose_an_adapter(self, lasts, model, number):
+        """Its file or folder is gone for a while."""
+        path = plan.path_of(self.soak.folder, model)
+        os.rename(path, f"{path}.away")
+        self.later(lasts, os.rename, f"{path}.away", path)
+
+    def forget_adapters(self, lasts, model, number):
+        """The engine has none any more, and the daemon is not told. Nothing, if it does not run or does not hear."""
+        def forget(port):
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=lasts)
+                connection.request("POST", "/forget", "{}")
+                connection.getresponse().read()
+            except (OSError, http.client.HTTPException):
+                pass
+            finally:
+                connection.close()
+
+        for words in processes(self.soak.mark).values():
+            if "--port" in words and model in words:
+                self.later(0, forget, int(words[words.index("--port") + 1]))
+
+    def unload_an_adapter(self, lasts, model, number):
+        self.unload(lasts, model, number)
+
+    def load_an_adapter(self, lasts, model, number):
+        self.load(lasts, model, number)
