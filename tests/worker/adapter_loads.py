@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters on an engine: loaded, made room for, lost, refused, unloaded: adapter_loads.py FOLDER."""
+import http.client
+import json
 import os
 import signal
 import socket
 import sys
-import json
+import threading
 
 from adapter_world import World, ask, errors, states, text
 from daemon import Held, check, finish, lives, until
@@ -158,5 +160,50 @@ until("another engine loads it", lambda: w.journal().count("load e") == 2)
 w.let_load("e")
 check("an engine that dies while it loads", [(200, "text of e")], [(r.status, r.json.get("adapter")) for r in held.let_go().wait()])
 check("text of another one", (200, "base", "text of a"), ask(d, "a"))
+
+# The engine says to two requests that it does not know the adapter. That it has lost it is known before the second answer is read.
+
+
+def counts():
+    connection = http.client.HTTPConnection("127.0.0.1", w.port, timeout=60)
+    connection.request("GET", "/counts")
+    return json.loads(connection.getresponse().read())
+
+
+def begin(**more):
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(d.chat("a", **more)))
+    thread.start()
+    return thread, replies
+
+
+def create(path):
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+
+def end(threads):
+    for thread, _ in threads:
+        thread.join()
+    return [(200, "text of a")] * len(threads), [r for _, replies in threads for r in text(replies)]
+
+
+for turn in range(3):
+    gates = [f"{w.folder}/gate.{turn}.{i}" for i in range(2)]
+    check(f"the adapter is there ({turn})", (200, "base", "text of a"), ask(d, "a"))
+    d.ask("POST", "/upstream/base/forget", {"names": ["a"], "until": gates[0]})
+    before = counts()
+    threads = [begin(refuse_when=gates[1])]
+    until("the engine has the first one", lambda before=before: counts()["running"] == 1)
+    threads.append(begin())
+    until("the engine is asked for its list", lambda before=before: counts()["asked"] > before["asked"])
+    d.process.send_signal(signal.SIGSTOP)
+    create(gates[0])
+    until("its list is said", lambda before=before: counts()["lists"] > before["lists"])
+    create(gates[1])
+    until("the first one is refused", lambda: counts()["running"] == 0)
+    d.process.send_signal(signal.SIGCONT)
+    check(f"both are answered by the adapter ({turn})", *end(threads))
+check("no request runs twice", 0, d.stderr().count("which runs already"))
 check("its end", 0, d.stop())
 finish()

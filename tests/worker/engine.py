@@ -36,7 +36,7 @@ parser.add_argument("--lora-journal", help="file that gets a line for each load 
 options = parser.parse_args()
 began = time.monotonic()
 lock = threading.Lock()
-counts = {"requests": 0, "running": 0, "most": 0, "cancelled": 0}
+counts = {"requests": 0, "running": 0, "most": 0, "cancelled": 0, "lists": 0}
 
 
 class Device:
@@ -103,9 +103,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ready = time.monotonic() - began >= options.start and not options.never_healthy
             self.answer(200 if ready else 503, "ok" if ready else "loading", "text/plain")
         elif self.path == "/counts":
-            self.answer(200, counts)
+            self.answer(200, {**counts, "asked": adapters.lists if adapters else 0})
         elif adapters and self.path == "/v1/models":
             self.answer(200, adapters.list())
+            counts["lists"] += 1
         else:
             self.answer(200, {"path": self.path, "name": options.name, "headers": dict(self.headers)})
 
@@ -237,6 +238,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked = json.loads(body)
         refused, adapter = adapters.of(asked.get("model")) if adapters else (None, None)
         if refused:
+            while asked.get("refuse_when") and not os.path.exists(asked["refuse_when"]):
+                time.sleep(0.01)
             self.end()
             self.answer(*refused)
             return

@@ -21,6 +21,7 @@ class Adapters:
         self.base, self.slots, self.journal = base, slots, journal
         self.lock = threading.Lock()
         self.loaded, self.coming = {}, set()
+        self.until, self.lists = None, 0 # the list is said when this file is there; how often it was asked for
 
     def note(self, *words):
         if self.journal:
@@ -28,6 +29,9 @@ class Adapters:
                 journal.write(" ".join(words) + "\n")
 
     def list(self):
+        self.lists += 1
+        while self.until and not os.path.exists(self.until):
+            time.sleep(0.01)
         made = [{"id": self.base, "object": "model", "root": self.base, "parent": None}]
         with self.lock:
             return {"object": "list", "data": made + [{"id": name, "object": "model", "root": a["path"], "parent": self.base} for name, a in self.loaded.items()]}
@@ -65,7 +69,8 @@ class Adapters:
         return 200, f"Success: LoRA adapter '{name}' removed successfully."
 
     def forget(self, asked):
-        """As an engine that was started anew behind everybody's back."""
+        """As an engine that was started anew behind everybody's back. until: a file that its list waits for."""
+        self.until = asked.get("until")
         with self.lock:
             for name in asked.get("names", list(self.loaded)):
                 self.loaded.pop(name, None)

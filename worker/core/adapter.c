@@ -259,7 +259,7 @@ static void settle_all(struct md_model *model, const char *answer, size_t size)
 	}
 }
 
-/* The scheduler learns what an engine has that it does not know of: there it stays, or it is sent away. */
+/* The scheduler learns what an engine has that it does not know of: there it stays, or it is sent away, as users have asked. */
 static void tell_found(struct md_model *model)
 {
 	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next) {
@@ -268,7 +268,7 @@ static void tell_found(struct md_model *model)
 			continue;
 		if (own->wanted && own->transfer) {
 			is_loaded(adapter);
-		} else if (!own->wanted && !adapter->gone) {
+		} else if (!own->wanted && !adapter->gone && !adapter->unwanted) {
 			own->wanted = true;
 			tell(adapter, MEDUSA_SCHED_EVENT_RESIDENT);
 		} else if (own->wanted) {
@@ -282,7 +282,14 @@ static void list_ended(struct md_model *model, const char *why)
 	struct md_adapter_host *host = &model->host;
 	bool known = !why && host->status / 100 == 2;
 	host->list = NULL;
-	host->unsure = false;
+	if (why && !host->broke) { /* an engine that has ended is seen to soon, and takes its adapters along */
+		host->broke = true;
+		md_buf_finish(&host->answer);
+		rest(model);
+		pump_soon(model);
+		return;
+	}
+	host->unsure = host->broke = false;
 	if (!known)
 		md_warn("model %s: its engine does not say which adapters it has (%s), so it counts as having none",
 			model->id, why ? why : "GET /v1/models failed");
@@ -465,7 +472,7 @@ void md_adapter_engine_gone(struct md_model *model, bool failed)
 {
 	struct md_adapter_host *host = &model->host;
 	cancel(&host->list, &host->answer);
-	host->unsure = host->leaves = false;
+	host->unsure = host->leaves = host->broke = false;
 	host->rests_until = 0;
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;

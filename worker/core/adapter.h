@@ -37,6 +37,7 @@ struct md_adapter_host {
 	struct md_model *first;
 	struct event *pump;
 	bool unsure;          /* which of them its engine has: its list is asked */
+	bool broke;           /* the connection by which it was asked for its list broke: it is asked once more */
 	uint64_t rests_until; /* ns: nothing is begun before */
 	bool leaves;          /* its engine is to be swapped out when no call is under way */
 	struct md_http_call *list;

@@ -447,12 +447,25 @@ void md_job_take_back(struct md_model *model, uint32_t gpu)
 }
 
 /*
+ * Reads what the system still has of the engine's answer. False: the job goes on, also where that was a 404 that is doubted
+ * (is_doubtful): nobody is left who could be asked.
+ */
+static bool ends_with_rest(struct md_worker_job *job)
+{
+	const struct md_map *jobs = &job->model->worker->jobs;
+	uint64_t id = job->id;
+	if (!job->call || !md_http_call_take_rest(job->call))
+		return false;
+	return !md_map_get(jobs, id, NULL) || !job->doubted;
+}
+
+/*
  * The batch has failed with the engine: the scheduler decides whether it is tried again. An answer that the engine has
  * sent whole before it ended is one, although the end of the process was seen before the end of the connection.
  */
 bool md_job_return(struct md_worker_job *job, const struct md_model *by)
 {
-	if (job->call && md_http_call_take_rest(job->call))
+	if (ends_with_rest(job))
 		return false;
 	if (job->until_close && !job->refused && md_account_is_whole(job)) {
 		complete(job);

@@ -14,10 +14,18 @@ struct md_unload {
 	void *context;
 };
 
+/* Nobody can use it where it is, and the engine unloads it as soon as it is back, unless somebody asks for it. */
+static bool is_out(const struct md_model *adapter)
+{
+	return md_engine_state(adapter->base->engine) == MD_ENGINE_SWAPPED && adapter->unwanted &&
+	       !adapter->adapter.wanted;
+}
+
 static bool is_stopped(const struct md_model *model)
 {
 	if (model->base)
-		return md_engine_state(model->base->engine) == MD_ENGINE_STOPPED || md_adapter_is_gone(model);
+		return md_engine_state(model->base->engine) == MD_ENGINE_STOPPED || md_adapter_is_gone(model) ||
+		       is_out(model);
 	return !model->engine || md_engine_state(model->engine) == MD_ENGINE_STOPPED;
 }
 
@@ -54,9 +62,12 @@ static void tell_done(struct md_worker *worker)
 	}
 }
 
-/* The scheduler learns that the adapter is not there any more, and has it leave the engine. */
+/* The scheduler learns that the adapter is not there any more, and has it leave the engine. With an engine that is out it has gone already. */
 static void unload_adapter(struct md_model *adapter)
 {
+	enum md_engine_state state = md_engine_state(adapter->base->engine);
+	if (!adapter->adapter.wanted && (state == MD_ENGINE_LEAVING || state == MD_ENGINE_SWAPPED))
+		return;
 	snprintf(adapter->last_failure, sizeof(adapter->last_failure), "was told to unload the adapter");
 	md_model_return_jobs(adapter);
 	md_decisions_post(adapter->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_FUNCTION_FAILED,

@@ -8,7 +8,7 @@ import struct
 import threading
 
 from soak import plan
-from soak.client import answer_to
+from soak.client import FAILED, answer_to
 
 PARTS = ("requests", "requests_served_total", "requests_failed_total", "requests_refused_total", "requests_limited_total", "requests_left_waiting_total",
          "requests_left_running_total")
@@ -66,7 +66,7 @@ class Books:
     # ---- comparisons at the end of a daemon's life; each yields what is wrong ----
 
     def against_metrics(self, metrics):
-        unclear = lambda outcome: outcome in ("left", "cut off", "lost") or outcome.endswith(("overloaded", "too_many_connections", "bad_gateway"))
+        unclear = lambda outcome: outcome in ("left", "cut off", "lost", FAILED) or outcome.endswith(("overloaded", "too_many_connections", "bad_gateway"))
         for model in plan.MODELS:
             if model in plan.SOMETIMES or model not in metrics:
                 continue

@@ -17,6 +17,9 @@ REASONS = {(429, "concurrency_limit"), (429, "queue_full"), (502, "engine_failed
            (503, "too_many_connections"), (504, "waited_too_long"), (504, "deadline")}
 
 
+FAILED = "the engine's own failure" # a request that ended with it
+
+
 class Said:
     """The answer of engine.py to a request, or of an adapter in it."""
     nothing = ""
@@ -172,7 +175,12 @@ def refusal(status, body):
     return error["code"], error["message"]
 
 
-def judge_stream(text, made):
+def is_own_failure(request, error):
+    """llama-engine says so when its device fails, and ends; the worker passes it on as its answer."""
+    return request["model"] in plan.COMPUTED and error.get("type") == "server_error" and error.get("message") == "the engine failed before the answer was whole"
+
+
+def judge_stream(request, text, made):
     """served, or refused within; the pieces before that are right."""
     got, done = made.nothing, False
     for event in text.split("\n\n"):
@@ -185,6 +193,8 @@ def judge_stream(text, made):
             done = True
             continue
         value = json.loads(line[6:])
+        if "error" in value and is_own_failure(request, value["error"]) and made.begins_with(got):
+            return FAILED, ""
         if "error" in value:
             code, message = refusal(0, line[6:])
             if not made.begins_with(got):
@@ -210,12 +220,14 @@ def judge(request, asked, status, headers, body):
         if kind in ("without a key", "unknown model", "no JSON"):
             raise Wrong(f"it was served: {body[:200]}")
         if asked["stream"]:
-            return judge_stream(body.decode(), made)
+            return judge_stream(request, body.decode(), made)
         if not made.is_whole(json.loads(body)):
             raise Wrong(f"a wrong answer: {body[:300]}")
         if "die" in asked or "die_half" in asked:
             raise Wrong("an engine that dies cannot have said so")
         return "served", ""
+    if status == 500 and is_own_failure(request, json.loads(body)["error"]):
+        return FAILED, ""
     code, message = refusal(status, body)
     planned = {"without a key": (401, "unauthorized"), "unknown model": (404, "model_not_found"), "no JSON": (400, "invalid_json")}.get(kind)
     sometimes = (404, "model_not_found") if request["model"] in plan.SOMETIMES else None
