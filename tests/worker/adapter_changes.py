@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 
 from adapter_world import World, ask, states, text
-from daemon import ENGINE, Held, check, finish, lives, until
+from daemon import ENGINE, PATIENCE, Held, check, finish, lives, until
 
 folder = sys.argv[1]
 
@@ -50,6 +51,24 @@ check("the other model once more", 200, d.chat("large").status)
 check("unloaded again", 0, d.ctl("unload", "a").returncode)
 check("and asked for, before the engine is back", (200, "base", "text of a"), ask(d, "a"))
 check("it never left", ["load a", "unload a", "load a"], w.journal())
+check("its end", 0, d.stop())
+
+# So does one that is being unloaded: the engine's answer would not come while its memory is away.
+w = World(f"{folder}/unloading", "a", engine="--device-mb 20", own="memory: 200MB\n      swap: on", others=other("large", "memory: 200MB", "--device-mb 20"))
+w.write("a", stays=w.gate("a"))
+d = w.start()
+check("a is loaded", (200, "base", "text of a"), ask(d, "a"))
+unload = subprocess.Popen(["medusa-workerctl", "unload", "a", "--socket", d.control])
+until("the unload has begun", lambda: w.journal() == ["load a", "unload a"])
+waits = Held(d, "large").let_go()
+until("the other model waits", lambda: w.of(d, "large")["waiting"] == 1)
+check("the engine stays, and nobody has been answered", ("ready", None), (states(d)["base"], unload.poll()))
+w.let_load("a")
+check("the unload ends", 0, unload.wait(PATIENCE))
+check("then the other one is served", [200], [r.status for r in waits.wait()])
+check("by the memory of the engine, which was swapped", {"base": "swapped", "a": "stopped", "large": "ready"}, states(d))
+check("the adapter is loaded anew in the same process", ((200, "base", "text of a"), True), (ask(d, "a"), lives(w.pid)))
+check("and only then", ["load a", "unload a", "load a"], w.journal())
 check("its end", 0, d.stop())
 
 # ---- memory: an adapter's bytes count, and with its engine it makes room ----

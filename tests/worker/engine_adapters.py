@@ -2,7 +2,7 @@
 """LoRA adapters of engine.py, by vLLM's API: what an adapter's file says decides whether and how it loads.
 
 The file is JSON: {"text": what requests are answered with, "until": a load ends when this file is there, "status": it fails, "say":
-why, "late": it is loaded all the same}. A file that is not there is an adapter that is not there.
+why, "late": it is loaded all the same, "stays": its unload ends when this file is there}. A file that is not there is an adapter that is not there.
 """
 import json
 import os
@@ -56,7 +56,7 @@ class Adapters:
         with self.lock:
             self.coming.remove(name)
             if not failed or facts.get("late"):
-                self.loaded[name] = {"path": path, "text": facts.get("text", "")}
+                self.loaded[name] = {"path": path, "text": facts.get("text", ""), "stays": facts.get("stays")}
         return error(facts["status"], facts.get("say", "it is broken")) if failed else (200, f"Success: LoRA adapter '{name}' added successfully.")
 
     def unload(self, asked):
@@ -65,7 +65,9 @@ class Adapters:
         with self.lock:
             if name not in self.loaded:
                 return error(404, f"The lora adapter '{name}' cannot be found.")
-            del self.loaded[name]
+            stays = self.loaded.pop(name)["stays"]
+        while stays and not os.path.exists(stays):
+            time.sleep(0.01)
         return 200, f"Success: LoRA adapter '{name}' removed successfully."
 
     def forget(self, asked):
