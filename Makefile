@@ -91,7 +91,7 @@ HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))
 SIMULATOR := $(call layers,simulator)
 HTTP := $(call sources,http)
-JANSSON := $(call sources,jansson)
+JSON := $(call sources,json)
 WORKER := $(call layers,worker)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
@@ -165,7 +165,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, and what judges it, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(BACKBONE) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(JANSSON) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(BACKBONE) $(SCHEDULER) $(SIMULATOR) $(HTTP) $(JSON) $(WORKER) $(TOOL_SHARED) $(TEST_JUDGES))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -231,7 +231,7 @@ $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUI
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(SANITIZE) -Iinclude $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< -L$(BUILD)/lib -lmedusa-sched
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
-$(LLAMA)/llama-engine: $(call objects,$(ENGINE) $(HTTP) $(JANSSON)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
+$(LLAMA)/llama-engine: $(call objects,$(ENGINE) $(HTTP) $(JSON)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(CORE_LIB) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(SERVE_LIBS) $(LDLIBS)

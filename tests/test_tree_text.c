@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 /* ---- allocations that fail: the linker sends the library's calls here ---- */
 

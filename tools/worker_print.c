@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/plain.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 void md_worker_print_json(json_t *value)
 {

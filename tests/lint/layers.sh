@@ -36,10 +36,10 @@ check backbone base driver api swap medusa
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
 check http base
-check jansson base
-check worker base format http jansson scheduler simulator swap medusa
-check tools base http jansson scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
+check json base
+check worker base format http json scheduler simulator swap medusa
+check tools base http json scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
 check include medusa
 check hostcuda base driver
-check models base driver format http jansson medusa hostcuda
+check models base driver format http json medusa hostcuda
 exit $failed

@@ -49,8 +49,8 @@ forbid 'a graph that is no longer ready leaves the statistics in md_restore_grap
 forbid 'out of memory is said as "out of memory for ...", with what was to have it' \
 	'"([^";]*[^A-Za-z";])?(no memory (for|to) |[Oo]ut of memory(?! for ))' '*.c' ':!tests' ':!bench' ':!base/status.c' \
 	':!*names.c'
-forbid 'JSON is parsed and printed by jansson/tree_text.h: jansson itself leaves characters out when memory fails' \
-	'\bjson_(load|dump)\w*\s*\(' '*.c' '*.h' ':!jansson/tree_text.c' ':!tests'
+forbid 'JSON is parsed and printed by json/tree_text.h: jansson itself leaves characters out when memory fails' \
+	'\bjson_(load|dump)\w*\s*\(' '*.c' '*.h' ':!json/tree_text.c' ':!tests'
 forbid 'what others may call is MD_EXPORT (base/export.h)' 'visibility\("default"\)' '*.c' '*.h' ':!base/export.h'
 forbid 'threads are started by base/thread.h, so that none of ours takes a signal of the engine' \
 	'\bpthread_create\s*\(' '*.c' '*.h' ':!base/thread.[ch]' ':!tests' ':!bench'

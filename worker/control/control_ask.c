@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/control/control_place.h"
 #include "worker/control/socket.h"
 

@@ -13,7 +13,7 @@
 
 #include "http/listener.h"
 #include "http/wire_watch.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/control/control_place.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"

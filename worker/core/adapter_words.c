@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/plain.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 char *md_adapter_order(const char *name, const char *path)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/core/body_text.h"
 
 /* ---- what is to be changed ---- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 static void say(struct md_worker_job *job, const char *text)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/core/answer_kind.h"
 
 #define HELD_MAX 65536u /* bytes of an event, or of JSON, that are held back; what is longer is passed on as it comes */

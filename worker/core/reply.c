@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 struct kind {
 	unsigned status;

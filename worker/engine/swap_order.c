@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 #define ANSWER_MOST 16384u /* it lists up to 256 processes */
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/engine/process_spawn.h"
 
 #define ANSWER_S 10

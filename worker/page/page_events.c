@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "worker/control/state_report.h"
 #include "worker/core/reply.h"
 

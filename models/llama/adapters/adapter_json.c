@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 /* Jansson says what is wrong, then shows what stands there. The file may be any, so what it holds is not shown. */
 static int words_without_text(const char *words)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "models/llama/serve/api_reply.h"
 #include "models/llama/serve/server_parts.h"
 

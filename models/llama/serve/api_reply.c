@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 #include "models/llama/unicode.h"
 
 static char *text_of(json_t *root)

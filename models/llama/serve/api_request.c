@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 #define DEFAULT_TOKENS 16 /* OpenAI's, of completions */
 #define BYTES_PER_TOKEN 64

@@ -6,7 +6,7 @@
  * taken before, and the text ends there: jansson asks for one byte at a time, and puts it into its buffer before it asks
  * for another one.
  */
-#include "jansson/tree_text.h"
+#include "json/tree_text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
