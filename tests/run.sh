@@ -81,10 +81,21 @@ jobs=${JOBS:-$(nproc)}
 # These do little but wait for deadlines; beside the others, one after the other, from the beginning on.
 patient=" test_swap_carrier test_swap_silent test_worker_injected "
 
+# Engines and daemons that a script did not end, because it was ended itself: they have its mark in their environment.
+end_left() { # mark, file that gets a line for each
+	local file pid
+	for file in $(grep -lsxz "MEDUSA_SUITE=$1" /proc/[0-9]*/environ); do
+		pid=${file#/proc/} pid=${pid%/environ}
+		printf '%s %s\n' "$pid" "$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | cut -c1-120)" >>"$2"
+		kill -KILL "$pid" 2>/dev/null
+	done
+}
+
 run_script() { # name: leaves its code and its seconds beside its log
 	local name=$1 began=$SECONDS code
-	timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
+	MEDUSA_SUITE=$name.$BASHPID timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
 	code=$?
+	end_left "$name.$BASHPID" "$logs/$name.left"
 	[ $code != 0 ] || finished "$logs/$name.log" || code="0, but it ended without its count of checks"
 	printf '%s\n%s\n' "$code" $((SECONDS - began)) >"$logs/$name.end"
 }
@@ -93,6 +104,7 @@ report_script() { # name
 	local lines
 	mapfile -t lines <"$logs/$1.end"
 	report "$1" "${lines[0]}" "$logs/$1.log" "${lines[1]}"
+	[ ! -s "$logs/$1.left" ] || sed 's/^/        left running, and ended: /' "$logs/$1.left"
 }
 
 declare -A running=() # process id -> name

@@ -33,6 +33,15 @@ script silent
 verdict silent "  FAIL  test_silent (exit 0, but it ended without its count of checks" 1
 script skipped 'echo "nothing to test here"' 'exit 77'
 verdict skipped "  skip  test_skipped: nothing to test here" 0
+script strays 'setsid sleep 4321 >/dev/null 2>&1 &' 'echo $! >"'"$work/stray"'"' 'assert_equal one 1 2' finish
+verdict strays "  FAIL  test_strays (exit 1" 1
+assert_contains "$work/strays.out" "        left running, and ended: "
+checks=$((checks + 1))
+for _ in $(seq 100); do
+	[ -e "/proc/$(cat "$work/stray")" ] && grep -q . "/proc/$(cat "$work/stray")/cmdline" 2>/dev/null || break
+	sleep 0.05
+done
+! grep -qs sleep "/proc/$(cat "$work/stray")/cmdline" || fail "process $(cat "$work/stray") ended with its script" "it runs"
 verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
 
 section "what failed tests leave"
