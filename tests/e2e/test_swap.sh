@@ -47,7 +47,7 @@ assert_exit status 3
 assert_contains "$work/status.err" 'no engine called plain runs'
 
 section 'many rounds, with threads that launch all the time: every output is the same, and nothing grows'
-rounds=${SWAP_ROUNDS:-200}
+rounds=${SWAP_ROUNDS:-60}
 counted() { # process: descriptors and threads
 	echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l)"
 }

@@ -277,7 +277,7 @@ close_engine
 
 section 'each call of the driver in the carrier fails once'
 megabytes=8
-for call in ${PEER_CALLS:-$(seq 18 24 132)}; do # many are questions whether a copy has ended
+for call in ${PEER_CALLS:-$(seq 18 38 132)}; do # many are questions whether a copy has ended
 	HOSTCUDA_FAULT="@medusa-swap/swap-carrier:$call:UNKNOWN" comer "each$call" --gpu-peers -- 0
 	done_swap out out
 	come
