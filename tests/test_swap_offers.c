@@ -2,12 +2,10 @@
 /* In with a carrier that has blocks of other engines: offers, right and wrong bytes, refusals, deaths, lies. */
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "driver/device_hash.h"
-#include "swap/carry_wire.h"
-#include "tests/swap_exchange_fixture.h"
+#include "tests/swap_carrier_fixture.h"
 
 enum manner {
 	HONEST,
@@ -31,16 +29,11 @@ enum manner {
 static struct carrier {
 	enum manner manner;
 	int fd;
-	struct {
-		uint8_t *bytes; /* NULL: not mapped */
-		uint64_t size;
-	} parts[MOST];
 	struct md_carry_message late[MOST * BLOCKS]; /* chunks that it has not said to be done */
 	size_t late_count;
 	unsigned done, stale;
 	atomic_bool killed;
 } carrier;
-static atomic_bool held; /* the own link copies nothing meanwhile */
 
 static uint64_t what_of(size_t i, size_t block)
 {
@@ -102,18 +95,10 @@ static void offer(uint32_t lender, int fd)
 	close(fd);
 }
 
-static void take_part(const struct md_carry_message *message, int passed)
-{
-	cr_assert(passed >= 0 && message->part < MOST, "part %u comes with its memory", message->part);
-	carrier.parts[message->part].size = message->bytes;
-	carrier.parts[message->part].bytes = mmap(NULL, message->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, passed, 0);
-	cr_assert_neq(carrier.parts[message->part].bytes, MAP_FAILED);
-}
-
 static void fill(const struct md_carry_message *take, bool rightly)
 {
 	for (uint32_t i = 0; i < take->count; i++)
-		write_words(carrier.parts[take->part].bytes + take->takes[i].offset,
+		write_words(parts[take->part].bytes + take->takes[i].offset,
 			    what_of(part_at(take->link, take->takes[i].part), take->takes[i].block) + !rightly);
 }
 
@@ -132,7 +117,7 @@ static void say_done(const struct md_carry_message *take, uint32_t chunk)
 /* False: it does no more. */
 static bool take_chunk(const struct md_carry_message *take)
 {
-	cr_assert(take->count && take->part < MOST && carrier.parts[take->part].bytes, "a part that is there");
+	cr_assert(take->count && take->part < MOST && parts[take->part].bytes, "a part that is there");
 	for (uint32_t i = 0; i < take->count && carrier.manner != BAD_NUMBERS; i++)
 		cr_assert(part_at(take->link, take->takes[i].part) == take->part, "its own number");
 	if (carrier.manner == BAD_NUMBERS || (carrier.manner == REFUSES && carrier.done == 2) ||
@@ -157,15 +142,6 @@ static bool take_chunk(const struct md_carry_message *take)
 	carrier.done++;
 	say_done(take, take->chunk);
 	return true;
-}
-
-static void unmap_parts(void)
-{
-	for (size_t i = 0; i < MOST; i++) {
-		if (carrier.parts[i].bytes)
-			munmap(carrier.parts[i].bytes, carrier.parts[i].size);
-		carrier.parts[i].bytes = NULL;
-	}
 }
 
 static void begin(void)
@@ -236,48 +212,12 @@ static void *carry(void *unused)
 static void write_late(void)
 {
 	for (size_t i = 0; i < carrier.late_count; i++)
-		if (carrier.parts[carrier.late[i].part].bytes)
+		if (parts[carrier.late[i].part].bytes)
 			fill(&carrier.late[i], false);
 	unmap_parts();
 }
 
 /* ---- the engine ---- */
-
-static CUresult query(CUstream stream)
-{
-	return atomic_load(&held)   ? CUDA_ERROR_NOT_READY
-	       : is_due(&call_left) ? CUDA_ERROR_UNKNOWN
-				    : md_cuda.cuStreamQuery(stream);
-}
-
-static enum md_status lend(const struct md_swap_range *range, int *fd, struct md_error *err)
-{
-	const struct memory *m = range->owner;
-	return md_cuda_call(err, cuMemExportToShareableHandle, fd, m->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-			    0);
-}
-
-static void kill_carrier(void *user)
-{
-	atomic_store((atomic_bool *)user, true);
-}
-
-static struct md_swap_below lending;
-
-static void set_up_offered(void)
-{
-	struct md_error err = {0};
-	call_left = -1;
-	lending = below;
-	lending.lend = lend;
-	set_up_pool(64);
-	md_swap_exchange_destroy(exchange);
-	cr_assert_eq(md_swap_exchange_create(&lending, pool, &exchange, &err), MD_OK, "%s", err.message);
-	table.cuStreamQuery = query;
-	for (size_t i = 0; i < MOST; i++)
-		add(0);
-	write_all();
-}
 
 static enum md_status in_with(enum manner manner, struct md_swap_report *report, struct md_error *err)
 {
@@ -317,7 +257,7 @@ TestSuite(swap_offers, .init = set_up, .fini = tear_down, .timeout = 120);
 
 Test(swap_offers, blocks_come_from_a_lender)
 {
-	set_up_offered();
+	set_up_lending();
 	for (int turn = 0; turn < 3; turn++) {
 		struct md_swap_report report = come(HONEST);
 		cr_assert_geq(report.by_peers, 10 * MD_SWAP_BLOCK, "%zu", (size_t)report.by_peers);
@@ -329,7 +269,7 @@ Test(swap_offers, blocks_come_from_a_lender)
 
 Test(swap_offers, other_bytes_come_from_the_pool)
 {
-	set_up_offered();
+	set_up_lending();
 	struct md_swap_report report = come(WRONG_BYTES);
 	cr_assert(report.by_peers && report.differed, "%zu, %zu", (size_t)report.by_peers, (size_t)report.differed);
 	cr_assert_eq(report.by_peers + report.differed, carrier.done * MD_SWAP_BLOCK);
@@ -339,7 +279,7 @@ Test(swap_offers, other_bytes_come_from_the_pool)
 
 Test(swap_offers, what_is_not_handed_over_comes_from_the_pool)
 {
-	set_up_offered();
+	set_up_lending();
 	struct md_swap_report report = come(REFUSES);
 	cr_assert_eq(report.by_peers, 2 * MD_SWAP_BLOCK, "%zu", (size_t)report.by_peers);
 	report = come(BAD_NUMBERS);
@@ -351,7 +291,7 @@ Test(swap_offers, what_is_not_handed_over_comes_from_the_pool)
 
 Test(swap_offers, a_bad_offer_is_left_alone)
 {
-	set_up_offered();
+	set_up_lending();
 	for (enum manner manner = OTHER_BLOCKS; manner < TWO_LENDERS; manner++) {
 		if (manner == BAD_NUMBERS)
 			continue;
@@ -363,7 +303,7 @@ Test(swap_offers, a_bad_offer_is_left_alone)
 
 Test(swap_offers, what_a_bad_carrier_writes_never_matters)
 {
-	set_up_offered();
+	set_up_lending();
 	static const enum manner bad[] = {DIES, LIES_OF_CHUNK, LIES_OF_NOT, LIES_OF_LINK};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct md_swap_report report = come(bad[i]);
@@ -394,7 +334,7 @@ static bool survives(int n)
 
 Test(swap_offers, each_call_fails_once)
 {
-	set_up_offered();
+	set_up_lending();
 	call_left = -1;
 	let_calls_fail();
 	table.cuStreamQuery = query;

@@ -2,12 +2,9 @@
 /* In with a carrier that helps, dies, falls silent or lies: whatever it writes later never reaches memory that is in use. */
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "swap/carry_wire.h"
-#include "tests/swap_exchange_fixture.h"
+#include "tests/swap_carrier_fixture.h"
 
 /* What the carrier does with the chunk at which it stops being honest. */
 enum manner {
@@ -33,16 +30,11 @@ static struct carrier {
 	enum manner manner;
 	unsigned honest; /* chunks before that */
 	int fd;
-	struct {
-		uint8_t *bytes; /* NULL: not mapped */
-		uint64_t size;
-	} parts[MOST];
 	struct md_carry_message late[MOST * BLOCKS]; /* chunks that it has not said to be done */
 	size_t late_count;
 	atomic_uint done;
 	atomic_bool killed;
 } carrier;
-static atomic_bool held; /* the own link copies nothing meanwhile, so that the carrier gets its chunks */
 
 /* ---- the carrier, in this process ---- */
 
@@ -58,7 +50,7 @@ static void fill(const struct md_carry_message *chunk, bool rightly, uint64_t *b
 	for (uint32_t i = 0; i < chunk->count; i++) {
 		const struct md_carry_run *run = &chunk->runs[i];
 		uint64_t size = run->count * MD_SWAP_BLOCK;
-		uint8_t *to = carrier.parts[chunk->part].bytes + run->offset;
+		uint8_t *to = parts[chunk->part].bytes + run->offset;
 		if (rightly)
 			memcpy(to, md_swap_pool_bytes(pool, run->block), size);
 		else
@@ -76,14 +68,6 @@ static void say_done(const struct md_carry_message *chunk, uint64_t bytes, uint3
 static void say_ready(void)
 {
 	send_packet(&(struct md_carry_message){.kind = MD_CARRY_READY, .count = 1, .gpus = {"GPU-fake"}});
-}
-
-static void take_part(const struct md_carry_message *message, int passed)
-{
-	cr_assert(passed >= 0 && message->part < MOST, "part %u comes with its memory", message->part);
-	carrier.parts[message->part].size = message->bytes;
-	carrier.parts[message->part].bytes = mmap(NULL, message->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, passed, 0);
-	cr_assert_neq(carrier.parts[message->part].bytes, MAP_FAILED);
 }
 
 /* What it was told and has not heard. */
@@ -146,15 +130,6 @@ static bool misbehave(const struct md_carry_message *chunk)
 		return false;
 	default:
 		return false;
-	}
-}
-
-static void unmap_parts(void)
-{
-	for (size_t i = 0; i < MOST; i++) {
-		if (carrier.parts[i].bytes)
-			munmap(carrier.parts[i].bytes, carrier.parts[i].size);
-		carrier.parts[i].bytes = NULL;
 	}
 }
 
@@ -229,47 +204,16 @@ static void write_late(void)
 	for (size_t i = 0; i < carrier.late_count; i++)
 		fill(&carrier.late[i], false, &bytes);
 	for (size_t i = 0; i < MOST && carrier.manner >= LIES; i++)
-		if (carrier.parts[i].bytes)
-			memset(carrier.parts[i].bytes, 0xEE, carrier.parts[i].size);
+		if (parts[i].bytes)
+			memset(parts[i].bytes, 0xEE, parts[i].size);
 	unmap_parts();
 }
 
 /* ---- the engine ---- */
 
-static CUresult query(CUstream stream)
-{
-	return atomic_load(&held)   ? CUDA_ERROR_NOT_READY
-	       : is_due(&call_left) ? CUDA_ERROR_UNKNOWN
-				    : md_cuda.cuStreamQuery(stream);
-}
-
-static enum md_status lend(const struct md_swap_range *range, int *fd, struct md_error *err)
-{
-	const struct memory *m = range->owner;
-	return md_cuda_call(err, cuMemExportToShareableHandle, fd, m->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-			    0);
-}
-
-static void kill_carrier(void *user)
-{
-	atomic_store((atomic_bool *)user, true);
-}
-
-static struct md_swap_below lending;
-
 static void set_up_shared(void)
 {
-	call_left = -1;
-	lending = below;
-	lending.lend = lend;
-	set_up_pool(64);
-	md_swap_exchange_destroy(exchange);
-	struct md_error err = {0};
-	cr_assert_eq(md_swap_exchange_create(&lending, pool, &exchange, &err), MD_OK, "%s", err.message);
-	table.cuStreamQuery = query;
-	for (size_t i = 0; i < MOST; i++)
-		add(0);
-	write_all();
+	set_up_lending();
 	write_block(&memory[3], 1, 0);
 }
 

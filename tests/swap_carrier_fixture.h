@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests that play the carrier have in common: the engine's memory mapped in it, and an engine that lends it. */
+#ifndef MD_TESTS_SWAP_CARRIER_FIXTURE_H
+#define MD_TESTS_SWAP_CARRIER_FIXTURE_H
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "swap/carry_wire.h"
+#include "tests/swap_exchange_fixture.h"
+
+/* ---- of the carrier, in this process ---- */
+
+static struct {
+	uint8_t *bytes; /* NULL: not mapped */
+	uint64_t size;
+} parts[MOST];
+
+static void take_part(const struct md_carry_message *message, int passed)
+{
+	cr_assert(passed >= 0 && message->part < MOST, "part %u comes with its memory", message->part);
+	parts[message->part].size = message->bytes;
+	parts[message->part].bytes = mmap(NULL, message->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, passed, 0);
+	cr_assert_neq(parts[message->part].bytes, MAP_FAILED);
+}
+
+static void unmap_parts(void)
+{
+	for (size_t i = 0; i < MOST; i++) {
+		if (parts[i].bytes)
+			munmap(parts[i].bytes, parts[i].size);
+		parts[i].bytes = NULL;
+	}
+}
+
+/* ---- of the engine ---- */
+
+static atomic_bool held; /* the own link copies nothing meanwhile, so that the carrier gets its chunks */
+static struct md_swap_below lending;
+
+static CUresult query(CUstream stream)
+{
+	return atomic_load(&held)   ? CUDA_ERROR_NOT_READY
+	       : is_due(&call_left) ? CUDA_ERROR_UNKNOWN
+				    : md_cuda.cuStreamQuery(stream);
+}
+
+static enum md_status lend(const struct md_swap_range *range, int *fd, struct md_error *err)
+{
+	const struct memory *m = range->owner;
+	return md_cuda_call(err, cuMemExportToShareableHandle, fd, m->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+			    0);
+}
+
+static void kill_carrier(void *user)
+{
+	atomic_store((atomic_bool *)user, true);
+}
+
+/* An engine with all its memory, which it lends to a carrier. */
+static void set_up_lending(void)
+{
+	struct md_error err = {0};
+	call_left = -1;
+	lending = below;
+	lending.lend = lend;
+	set_up_pool(64);
+	md_swap_exchange_destroy(exchange);
+	cr_assert_eq(md_swap_exchange_create(&lending, pool, &exchange, &err), MD_OK, "%s", err.message);
+	table.cuStreamQuery = query;
+	for (size_t i = 0; i < MOST; i++)
+		add(0);
+	write_all();
+}
+
+#endif
