@@ -21,6 +21,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/plain.h"
+#include "base/unix_socket.h"
 #include "swap/wire.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
@@ -88,13 +89,11 @@ static enum md_status make_folder(const char *path, struct md_error *err)
 static enum md_status listen_there(const char *path, bool others, int *lock, int *fd, bool *succeeds,
 				   struct md_error *err)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char turn[PATH_MAX];
-	if (strlen(path) >= sizeof(address.sun_path) ||
+	if (strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path) ||
 	    snprintf(turn, sizeof(turn), "%s.lock", path) >= (int)sizeof(turn))
 		return md_error_set(err, MD_ERR_INVALID, "%s: the path of a socket has at most %zu bytes", path,
-				    sizeof(address.sun_path) - 1);
-	memcpy(address.sun_path, path, strlen(path) + 1);
+				    sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
 	MD_FORWARD(make_folder(path, err));
 	*lock = md_file_open_append(turn, true);
 	if (*lock < 0)
@@ -108,17 +107,7 @@ static enum md_status listen_there(const char *path, bool others, int *lock, int
 	if (*succeeds && !S_ISSOCK(there.st_mode))
 		return md_error_set(err, MD_ERR_BUSY,
 				    "%s is there already, and is no socket: remove it, or give another --socket", path);
-	MD_AUTO_FD int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (made < 0)
-		return md_error_set(err, MD_ERR_IO, "a socket: %s", strerror(errno));
-	unlink(path);
-	mode_t mask = umask(others ? 0111 : 0177);
-	int bound = bind(made, (struct sockaddr *)&address, sizeof(address));
-	umask(mask);
-	if (bound || listen(made, 64))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	*fd = md_steal_fd(&made);
-	return MD_OK;
+	return md_unix_socket_listen(path, others ? 0111 : 0177, fd, err);
 }
 
 /* Whoever has made it sees to it that one broker serves there, and may have had others before this one. */

@@ -5,21 +5,17 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/unix_socket.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
 #define WAIT_LOG_MAX 6u /* 64 s */
 #define LONG_NS 5000000000ull
-#define BACKLOG 128
 
 struct md_engine_broker {
 	struct md_engine_processes *processes;
@@ -34,27 +30,15 @@ struct md_engine_broker {
 
 /* ---- the socket ---- */
 
-static enum md_status listen_there(const char *path, int *listening, struct md_error *err)
+static enum md_status listen_there(struct md_engine_broker *broker, struct md_error *err)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct stat there;
-	if (strlen(path) >= sizeof(address.sun_path))
-		return md_error_set(err, MD_ERR_INVALID,
-				    "%.200s: the path of a socket has at most %zu bytes: say --control "
-				    "PATH to have a shorter one",
-				    path, sizeof(address.sun_path) - 1);
-	memcpy(address.sun_path, path, strlen(path) + 1);
-	if (!lstat(path, &there) && S_ISSOCK(there.st_mode))
-		unlink(path);
-	MD_AUTO_FD int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	mode_t mask = umask(0177);
-	bool done = made >= 0 && !bind(made, (struct sockaddr *)&address, sizeof(address)) && !listen(made, BACKLOG);
-	int why = errno;
-	umask(mask);
-	if (!done)
-		return md_error_set(err, MD_ERR_IO, "%.200s: %s", path, strerror(why));
-	*listening = md_descriptor_raise(md_steal_fd(&made));
-	return MD_OK;
+	int made = -1;
+	enum md_status status = md_unix_socket_listen(broker->settings->socket, 0177, &made, err);
+	if (status == MD_ERR_INVALID)
+		md_error_set(err, status, "%.200s is too long for a socket: say --control PATH to have a shorter path",
+			     broker->settings->socket);
+	broker->listening = status == MD_OK ? md_descriptor_raise(made) : -1;
+	return status;
 }
 
 static void stop_listening(struct md_engine_broker *broker)
@@ -104,7 +88,7 @@ static void start(evutil_socket_t fd, short what, void *context)
 	(void)fd, (void)what;
 	broker->began = md_clock_ns();
 	if (broker->listening < 0)
-		listen_there(broker->settings->socket, &broker->listening, &err);
+		listen_there(broker, &err);
 	inherits[0] = broker->listening;
 	if (broker->listening >= 0 &&
 	    md_engine_process_start(broker->processes, &command, on_ended, broker, &broker->process, &err) == MD_OK)
@@ -124,7 +108,7 @@ static enum md_status begin(struct md_engine_broker *broker, struct event_base *
 		return md_error_set(err, MD_ERR_IO, "medusa-backbone: a pipe: %s", strerror(errno));
 	for (unsigned i = 0; i < 2; i++)
 		broker->lifeline[i] = md_descriptor_raise(broker->lifeline[i]);
-	if (listen_there(broker->settings->socket, &broker->listening, err) != MD_OK)
+	if (listen_there(broker, err) != MD_OK)
 		return md_error_prefix(err, "medusa-backbone");
 	start(-1, 0, broker);
 	return MD_OK;
