@@ -314,32 +314,14 @@ Test(swap_offers, what_a_bad_carrier_writes_never_matters)
 
 /* ---- every call of the driver fails once ---- */
 
-static bool survives(int n)
+static enum md_status come_failing(int n, struct md_swap_report *report, struct md_error *err)
 {
-	struct md_swap_report report = {0};
-	struct md_error err = {0};
-	out();
-	call_left = n;
-	if (in_with(n % 2 ? HONEST : WRONG_BYTES, &report, &err) != MD_OK) {
-		call_left = -1;
-		cr_assert(closed && md_swap_exchange_is_out(exchange), "call %d: %s", n, err.message);
-		write_late();
-		in();
-	}
-	assert_all();
-	bool failed = call_left < 0;
-	call_left = -1;
-	return failed;
+	return in_with(n % 2 ? HONEST : WRONG_BYTES, report, err);
 }
 
 Test(swap_offers, each_call_fails_once)
 {
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all};
 	set_up_lending();
-	call_left = -1;
-	let_calls_fail();
-	table.cuStreamQuery = query;
-	int n = 0;
-	while (n < 1000 && survives(n))
-		n++;
-	cr_assert(n > 10 && n < 1000, "%d calls", n);
+	let_each_call_fail(&calls);
 }
