@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trees of jansson, from texts and to texts: whole ones, or none where memory fails. Nothing else calls its own functions for that. */
-#ifndef MD_JANSSON_TREE_TEXT_H
-#define MD_JANSSON_TREE_TEXT_H
+#ifndef MD_JSON_TREE_TEXT_H
+#define MD_JSON_TREE_TEXT_H
 
 #include <jansson.h>
 #include <stddef.h>
