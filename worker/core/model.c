@@ -311,7 +311,7 @@ static void on_failed(void *context, const char *why)
 	model->leave_began = 0;
 	model->load_waits = false;
 	md_model_keep_failed(model);
-	model->hopeless = model->load_began && md_clock_ns() - model->load_began >= model->config->health_ns;
+	model->hopeless = model->load_began && md_engine_was_overdue(model->engine);
 	model->fails = true;
 	md_model_return_jobs(model);
 	model->fails = model->hopeless = false;

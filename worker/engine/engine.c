@@ -48,6 +48,7 @@ struct md_engine {
 	int answer;      /* of the helper that swaps by checkpoints; -1: none */
 	bool listened;   /* somebody was seen to listen at its address when it was ready */
 	bool late;       /* that helper was killed, because its time was over */
+	bool overdue;    /* its last start was given up when start_ms had passed */
 	bool unwanted;   /* it failed, and is being stopped for that reason */
 	bool was_wanted; /* `settled` is expected when it has stopped */
 	char why[640];   /* of a failure that is told once it has stopped */
@@ -562,6 +563,7 @@ bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes)
 void md_engine_start(struct md_engine *engine)
 {
 	engine->looks = 0;
+	engine->overdue = false;
 	if (engine->state != MD_ENGINE_SWAPPED) {
 		look_at_port(engine);
 		return;
@@ -600,7 +602,13 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
 	}
 	snprintf(why, sizeof(why), "was not ready within %" PRIu64 " ms: %s", engine->settings->start_ms,
 		 engine->health ? md_engine_health_last(engine->health) : "it was not asked");
+	engine->overdue = true;
 	give_up(engine, why);
+}
+
+bool md_engine_was_overdue(const struct md_engine *engine)
+{
+	return engine->overdue;
 }
 
 /* ---- beginning and end ---- */

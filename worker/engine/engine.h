@@ -90,6 +90,8 @@ enum md_status md_engine_adopt(struct md_engine *engine, const struct md_engine_
 			       const char *origin, struct md_error *err);
 /* The socket of the template that has forked its process, which has the template's environment for the kernel; "": none. */
 const char *md_engine_origin(const struct md_engine *engine);
+/* Whether its last start was given up because it was not healthy within start_ms. */
+bool md_engine_was_overdue(const struct md_engine *engine);
 pid_t md_engine_process_of(const struct md_engine *engine); /* 0: none */
 bool md_engine_is_ending(const struct md_engine *engine);   /* or was told to, has no process, or serves no more */
 const struct md_cgroup *md_engine_cgroup(const struct md_engine *engine); /* of its process; NULL: none */
