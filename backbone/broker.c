@@ -27,6 +27,7 @@ struct client {
 	uint64_t since, pulsed_at;
 	bool gone, spoken;
 	bool waits; /* for a backbone that another one fills */
+	bool now;   /* does not wait, and is told so instead */
 	char *name, *layout, device[64];
 	uint64_t bytes;
 	struct md_shared_backbone *has; /* that it fills or reads */
@@ -131,6 +132,12 @@ static enum md_status try_attach(struct broker *b, struct client *client, struct
 		    "by the layout",
 		    client->name, (unsigned long long)one->asked, (unsigned long long)client->bytes);
 	client->waits = one ? one->fills != NULL : md_clock_ns() < b->taking_back_until;
+	if (client->waits && client->now) {
+		client->waits = false;
+		return md_error_set(err, MD_ERR_BUSY, "backbone %s %s", client->name,
+				    one ? "is being filled by another process"
+					: "may still come back from a process that has it");
+	}
 	if (client->waits)
 		return MD_OK;
 	if (!md_backbone_policy_allows(b->settings->policy, client->user, client->name, !one))
@@ -179,6 +186,7 @@ static enum md_status attach(struct broker *b, struct client *client, const stru
 			     struct md_error *err)
 {
 	MD_FORWARD(read_names(client, message, err));
+	client->now = md_swap_message_number(message, "now") != 0;
 	return try_attach(b, client, err);
 }
 

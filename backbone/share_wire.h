@@ -12,7 +12,7 @@
  *   attach  name, layout, device (GPU-UUID), bytes. The answer is {"wait": true} each second while another process
  *           fills the memory, then {"ok": true, "fill": true or false, "bytes": whole granules, "hash": of the content if
  *           it is filled, "id": of this memory} with the descriptor of the memory. The connection is the lease: the memory
- *           is held until it ends.
+ *           is held until it ends. With "now": 1, a refusal (MD_ERR_BUSY) takes the place of "wait".
  *   hold    name, layout, device, bytes as before, whole (granules), hash and id, with the descriptor: memory that another
  *           broker had handed out before it ended; {"ok": true}. This connection is the lease, too.
  *   commit  hash; on the connection of the process that fills: {"ok": true}.

@@ -121,6 +121,41 @@ def one_fills_and_others_read(folder):
     check("the broker's end", 0, broker.end())
 
 
+def told_at_once(folder):
+    broker = Broker(folder, name="now")
+
+    def ask(**more):
+        wire = socket.socket(socket.AF_UNIX)
+        wire.settimeout(20)
+        wire.connect(broker.path)
+        wire.sendall(json.dumps({"medusa_backbone": 1, "do": "attach", "name": "n", "layout": "v", "device": device, "bytes": 4 * MB, **more}).encode() + b"\n")
+        said, passed, _, _ = socket.recv_fds(wire, 65536, 1)
+        for memory in passed:
+            os.close(memory)
+        return wire, json.loads(said.split(b"\n")[0] if said else b"{}")
+
+    fills = Process(broker)
+    check("who fills", "fill ok", fills.ask(f"share n v {4 * MB}"))
+    device = broker.all()[0]["device"]
+    _, said = ask(now=1)
+    check("one that does not wait", (False, True), (said.get("ok"), "is being filled by another process" in said.get("message", "")))
+    broker.until("it has gone", [("n", "filling", 0, 0)])
+    waits, said = ask(now=0)
+    check("one that waits", {"wait": True}, said)
+    waits.close()
+    fills.ask("set 5")
+    fills.ask("commit")
+    reads, said = ask(now=1)
+    check("what is filled is there at once", (True, False), (said.get("ok"), said.get("fill")))
+    reads.close()
+    fills.kill()
+    broker.until("nobody has it", [])
+    fills, said = ask(now=1)
+    check("who comes first fills", (True, True), (said.get("ok"), said.get("fill")))
+    fills.close()
+    check("the broker's end", 0, broker.end())
+
+
 def who_fills_dies(folder):
     broker = Broker(folder)
     first, second, third = (Process(broker) for _ in range(3))
@@ -432,7 +467,7 @@ def killed_at_any_moment(folder):
 
 def main():
     folder = sys.argv[1]
-    for part in (one_fills_and_others_read, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, policy, killed_at_any_moment):
+    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, policy, killed_at_any_moment):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
     print(f"{checks} checks, {failures} failures")
