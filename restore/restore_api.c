@@ -29,6 +29,10 @@
 #include "restore/verify/asked.h"
 #include "restore/verify/live_graphs.h"
 
+/* Defined in libmedusa-swap.so alone. */
+extern void md_swap_constant_bind(const char *name, uint64_t address, uint64_t bytes, bool constant)
+    __attribute__((weak));
+
 MD_EXPORT enum medusa_mode medusa_mode(void)
 {
 	md_restore_init();
@@ -189,6 +193,8 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	enum md_status status = md_api_check_bind(name, address, bytes, role, &err);
+	if (status == MD_OK && md_swap_constant_bind) /* also where nothing is restored */
+		md_swap_constant_bind(name, address, bytes, role == MEDUSA_BIND_CONSTANT);
 	if (status == MD_OK)
 		status = md_restore_begin(&err);
 	if (status != MD_OK)

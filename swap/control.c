@@ -61,8 +61,8 @@ struct control {
 	struct md_swap_pool *pool;
 	struct md_swap_exchange *exchange;
 	struct md_swap_lending lending;
-	uint64_t told, told_spilled; /* bytes that medusa-swap run knows of, and of these those in the spill file */
-	unsigned ticks;              /* steps of an arrival */
+	uint64_t told, told_spilled, told_constant; /* bytes that medusa-swap run knows of, and of these some */
+	unsigned ticks;                             /* steps of an arrival */
 	bool released, troubled;
 	bool stays_out; /* when medusa-swap run is killed */
 	bool placed;    /* the pool's pages have been told where they should lie, as far as there is a choice */
@@ -157,6 +157,7 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "out", totals.out);
 	md_json_number(json, "stays", totals.resident);
 	md_json_number(json, "kept", totals.kept);
+	md_json_number(json, "constant", totals.constant);
 	c->told_spilled = md_swap_pool_spilled(c->pool);
 	md_json_number(json, "in_file", c->told_spilled);
 	md_json_text(json, "gpu", c->gpu);
@@ -164,6 +165,7 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_bool(json, "placed", c->placed);
 	put_arrival(json);
 	c->told = totals.swappable;
+	c->told_constant = totals.constant;
 }
 
 static enum md_status answer(struct control *c, uint64_t id, enum md_status status, const struct md_swap_report *report,
@@ -531,7 +533,8 @@ static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 	struct md_error none = {0};
 	md_swap_memory_totals(&totals);
 	bool knew = c->gpus || c->full;
-	bool changed = totals.swappable != c->told || md_swap_pool_spilled(c->pool) != c->told_spilled;
+	bool changed = totals.swappable != c->told || totals.constant != c->told_constant ||
+		       md_swap_pool_spilled(c->pool) != c->told_spilled;
 	if (!knew)
 		find_gpus(c, &none);
 	return changed || (!knew && c->gpus) ? tell(c, err) : MD_OK;

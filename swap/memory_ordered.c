@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/map.h"
 #include "swap/contexts.h"
+#include "swap/constant.h"
 #include "swap/discard.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
@@ -253,6 +254,7 @@ static bool take_freed(struct pool *pool, const struct place *place, uint64_t by
 			continue;
 		*address = one->address;
 		md_swap_discard_forget(*address, bytes);
+		md_swap_constant_forget(*address, bytes);
 		remove_freed(i);
 		return true;
 	}
@@ -369,6 +371,7 @@ static CUresult give_after(const struct md_swap_allocation *found, const struct 
 	if (result != CUDA_SUCCESS)
 		return result;
 	md_swap_ordered_freed(found->address);
+	md_swap_constant_forget(found->address, found->bytes);
 	pool->kept += found->bytes;
 	freed[freed_count++] =
 	    (struct freed){found->address, found->bytes, pool, found->context, place->stream, place->thread, event};

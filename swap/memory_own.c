@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/child.h"
 #include "base/environment.h"
+#include "swap/constant.h"
 #include "swap/contexts.h"
 #include "swap/discard.h"
 #include "swap/gate.h"
@@ -255,10 +256,12 @@ CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes,
 {
 	CUresult result =
 	    bytes <= SMALL ? take_small(context, device, bytes, address) : take_large(context, device, bytes, address);
-	if (result == CUDA_SUCCESS)
-		md_swap_discard_forget(*address,
-				       bytes <= SMALL ? bytes : (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY);
-	return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint64_t whole = bytes <= SMALL ? bytes : (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
+	md_swap_discard_forget(*address, whole);
+	md_swap_constant_forget(*address, whole);
+	return CUDA_SUCCESS;
 }
 
 /* Memory that was freed during captures is free when the device has done the work that it had then. */
@@ -356,6 +359,7 @@ bool md_swap_own_give(CUdeviceptr address)
 	if (!md_swap_own_find(address, &found) || found.address != address)
 		return false;
 	struct md_swap_physical *piece = found.mapping->physical;
+	md_swap_constant_forget(address, found.bytes);
 	if (piece->slab) {
 		md_swap_slab_give(piece->slab, address - found.mapping->address);
 		if (piece->slab->units)

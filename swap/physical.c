@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/interval.h"
 #include "swap/arrival.h"
+#include "swap/constant.h"
 #include "swap/discard.h"
 #include "swap/layer.h"
 #include "swap/lending.h"
@@ -105,6 +106,7 @@ CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr add
 	    .address = address, .bytes = bytes, .offset = offset, .physical = physical, .next = physical->mappings};
 	physical->mappings = mapping;
 	md_swap_discard_forget(address, bytes);
+	md_swap_constant_forget(address, bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -126,6 +128,7 @@ CUresult md_swap_mapping_forget(struct md_swap_mapping *mapping)
 			break;
 		}
 	md_interval_remove(&mappings, mapping->address);
+	md_swap_constant_forget(mapping->address, mapping->bytes);
 	free(mapping->access);
 	free(mapping);
 	return physical->holds || physical->mappings ? CUDA_SUCCESS : forget(physical);

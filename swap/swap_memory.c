@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "swap/constant.h"
 #include "swap/contexts.h"
 #include "swap/layer.h"
 #include "swap/memory_managed.h"
@@ -206,6 +207,8 @@ void md_swap_memory_totals(struct md_swap_totals *totals)
 			totals->resident += at->bytes;
 		else
 			totals->swappable += at->bytes;
+		if (!why_resident(at) && md_swap_constant_is(at))
+			totals->constant += at->bytes;
 		if (!at->handle)
 			totals->out += at->bytes;
 	}

@@ -24,6 +24,7 @@
  *   managed MB allocates managed memory, writes, prints a sum; the memory stays
  *   drop       what the newest of them holds need not come back
  *   need       it is needed again; it is written
+ *   bind NAME ROLE FIRST BYTES  binds that part of it; role: a number of enum medusa_role
  *   write N    other values are written to it, which N chooses
  *   renew      it is freed and allocated again, and written
  *   sum        of all that it holds
@@ -216,6 +217,16 @@ static void declare(int (*say)(medusa_deviceptr, size_t))
 	printf("said %d\n", say(extra[extra_count - 1], (size_t)extra_megabytes << 20));
 }
 
+static void bind_newest(const char *line)
+{
+	char name[64];
+	unsigned role;
+	unsigned long long first, bytes;
+	if (sscanf(line, "bind %63s %u %llu %llu", name, &role, &first, &bytes) == 4)
+		medusa_bind(name, extra[extra_count - 1] + first, bytes, (enum medusa_role)role);
+	printf("bound\n");
+}
+
 static void renew(void)
 {
 	TRY(cuMemFree_v2, extra[--extra_count]);
@@ -342,7 +353,9 @@ static void obey(const char *line)
 	else if (!strcmp(line, "need\n")) {
 		declare(medusa_swap_needed);
 		fill_all(extra[extra_count - 1], extra_megabytes);
-	} else if (!strcmp(line, "renew\n"))
+	} else if (!strncmp(line, "bind ", 5))
+		bind_newest(line);
+	else if (!strcmp(line, "renew\n"))
 		renew();
 	else if (!strcmp(line, "sum\n"))
 		say_sum();
