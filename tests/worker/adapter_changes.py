@@ -53,6 +53,27 @@ check("and asked for, before the engine is back", (200, "base", "text of a"), as
 check("it never left", ["load a", "unload a", "load a"], w.journal())
 check("its end", 0, d.stop())
 
+# An unload that waits for an engine on its way out ends when that is out, although somebody has asked for the adapter and gone again.
+w = World(f"{folder}/leaving", "a", engine="--device-mb 20", own="memory: 200MB\n      swap: on", others=other("large", "memory: 200MB", "--device-mb 20"))
+d = w.start()
+check("a is loaded", (200, "base", "text of a"), ask(d, "a"))
+os.kill(w.pid, signal.SIGSTOP)
+waits = Held(d, "large").let_go()
+until("the engine is on its way out", lambda: states(d)["base"] == "leaving")
+unload = d.connect()
+unload.request("POST", "/api/models/unload/a")
+client = d.connect()
+client.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "messages": []}), {"Content-Type": "application/json"})
+until("a client waits for the adapter", lambda: w.of(d, "a")["waiting"] == 1)
+client.close()
+until("and is gone", lambda: w.of(d, "a")["waiting"] == 0)
+os.kill(w.pid, signal.SIGCONT)
+check("the unload ends", 200, unload.getresponse().status)
+check("the other one is served", [200], [r.status for r in waits.wait()])
+check("and the engine is still out", "swapped", states(d)["base"])
+check("it comes back with its adapter, which was asked for since", (200, "base", "text of a"), ask(d, "a"))
+check("its end", 0, d.stop())
+
 # So does one that is being unloaded: the engine's answer would not come while its memory is away.
 w = World(f"{folder}/unloading", "a", engine="--device-mb 20", own="memory: 200MB\n      swap: on", others=other("large", "memory: 200MB", "--device-mb 20"))
 w.write("a", stays=w.gate("a"))

@@ -270,6 +270,7 @@ static void tell_found(struct md_model *model)
 			is_loaded(adapter);
 		} else if (!own->wanted && !adapter->gone && !adapter->unwanted) {
 			own->wanted = true;
+			own->sent_away = false;
 			tell(adapter, MEDUSA_SCHED_EVENT_RESIDENT);
 		} else if (own->wanted) {
 			md_model_forward_granted(adapter);

@@ -14,11 +14,13 @@ struct md_unload {
 	void *context;
 };
 
-/* Nobody can use it where it is, and the engine unloads it as soon as it is back, unless somebody asks for it. */
+/*
+ * Nobody can use it where it is, and the engine unloads it as soon as it is back, unless somebody asks for it. Also one who has gone again
+ * meanwhile: the engine may not come back for long.
+ */
 static bool is_out(const struct md_model *adapter)
 {
-	return md_engine_state(adapter->base->engine) == MD_ENGINE_SWAPPED && adapter->unwanted &&
-	       !adapter->adapter.wanted;
+	return md_engine_state(adapter->base->engine) == MD_ENGINE_SWAPPED && !adapter->adapter.wanted;
 }
 
 static bool is_stopped(const struct md_model *model)
