@@ -83,7 +83,7 @@ CUresult md_swap_gate_enter_first(enum md_swap_index index)
 	if (!slot)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	slot->serial = atomic_fetch_add(&last_serial, 1) + 1;
-	slot->thread = (int)syscall(SYS_gettid);
+	atomic_store(&slot->thread, (int)syscall(SYS_gettid));
 	pthread_once(&slot_key_once, make_key);
 	pthread_setspecific(slot_key, slot);
 	md_swap_own_slot = slot;
@@ -220,7 +220,7 @@ static enum md_status say_inside(const struct md_swap_slot *slot, uint32_t insid
 {
 	return md_error_set(err, MD_ERR_TIMEOUT,
 			    "%s, called by thread %d, did not end within %llu ms: the memory stays with the engine",
-			    entry_names[inside - 1], slot->thread, milliseconds(md_clock_ns() - begun));
+			    entry_names[inside - 1], atomic_load(&slot->thread), milliseconds(md_clock_ns() - begun));
 }
 
 static enum md_status await_calls(uint64_t begun, uint64_t deadline_ns, struct md_error *err)

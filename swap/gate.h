@@ -47,8 +47,8 @@ struct md_swap_slot {
 	_Atomic(uint32_t) inside; /* 1 + the index of the entry point; 0: this thread is outside */
 	uint32_t depth;           /* a call inside a call passes */
 	atomic_bool taken;
-	int thread;
-	uint64_t serial; /* of the thread, among all that ever came */
+	atomic_int thread; /* read by who closes the gate, also while the slot goes to another thread */
+	uint64_t serial;   /* of the thread, among all that ever came */
 	struct md_swap_slot *next;
 };
 

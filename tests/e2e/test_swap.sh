@@ -232,14 +232,10 @@ pid=$(engine_pid)
 done_swap out out
 kill -KILL "$pid"
 ended 137
-if [ -n "${TSAN:-}" ]; then
-	echo "skipped with the thread sanitizer, which holds signals back while a process is in waitpid: medusa-swap run that is told to end"
-else
-	begin asked_to -- 2
-	done_swap out out
-	kill -TERM "$(state pid)"
-	ended 143
-fi
+begin asked_to -- 2
+done_swap out out
+kill -TERM "$(state pid)"
+ended 143
 [ -z "$(ls "$place")" ] || assert_equal 'what is left in the folder' '' "$(ls "$place")"
 
 section 'medusa-swap run that is killed: the engine gets its memory back'
