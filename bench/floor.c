@@ -378,22 +378,31 @@ static void add_node(const struct md_node *node, CUgraph graph, void **slots, CU
 	}
 }
 
+/* Full dependencies first, then the others, because a driver gives all edges of one call the data of the first one. */
 static void add_edges(const struct md_artifact_graph *graph, CUgraph into, const CUgraphNode *nodes, uint64_t *ns)
 {
 	CUgraphNode *from = zeroed(graph->edge_count, sizeof(*from)), *to = zeroed(graph->edge_count, sizeof(*to));
 	CUgraphEdgeData *data = zeroed(graph->edge_count, sizeof(*data));
-	for (uint32_t i = 0; i < graph->edge_count; i++) {
-		from[i] = nodes[graph->edges[i].from];
-		to[i] = nodes[graph->edges[i].to];
-		data[i].from_port = graph->edges[i].from_port;
-		data[i].to_port = graph->edges[i].to_port;
-		data[i].type = graph->edges[i].type;
+	uint32_t count = 0, plain = 0;
+	for (unsigned pass = 0; pass < 2; pass++) {
+		for (uint32_t i = 0; i < graph->edge_count; i++) {
+			const struct md_edge *edge = &graph->edges[i];
+			if ((edge->from_port || edge->to_port || edge->type) != (pass == 1))
+				continue;
+			from[count] = nodes[edge->from];
+			to[count] = nodes[edge->to];
+			data[count++] = (CUgraphEdgeData){
+			    .from_port = edge->from_port, .to_port = edge->to_port, .type = edge->type};
+		}
+		plain = pass ? plain : count;
 	}
 	uint64_t since = md_clock_ns();
-	if (graph->edge_count && md_cuda.cuGraphAddDependencies_v2)
-		CU(cuGraphAddDependencies_v2, into, from, to, data, graph->edge_count);
-	else if (graph->edge_count)
-		CU(cuGraphAddDependencies, into, from, to, graph->edge_count);
+	if (count && !md_cuda.cuGraphAddDependencies_v2)
+		CU(cuGraphAddDependencies, into, from, to, count);
+	if (plain && md_cuda.cuGraphAddDependencies_v2)
+		CU(cuGraphAddDependencies_v2, into, from, to, data, plain);
+	if (plain < count && md_cuda.cuGraphAddDependencies_v2)
+		CU(cuGraphAddDependencies_v2, into, from + plain, to + plain, data + plain, count - plain);
 	*ns += took(&since);
 	free(from);
 	free(to);

@@ -253,11 +253,16 @@ static bool depends_directly(const struct hc_node *node, const struct hc_node *o
 	return false;
 }
 
+/*
+ * As driver 580.159 does: all edges get the data of the first one. HOSTCUDA_EDGE_DATA=ignored: all edges become full
+ * dependencies, for tests of a driver with another fault.
+ */
 CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
 				      const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	HC_STATE_GUARD();
 	struct hc_graph *graph = graph_of(hGraph);
+	bool ignored = secure_getenv("HOSTCUDA_EDGE_DATA") != NULL;
 	if (!graph || (numDependencies && (!from || !to)))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numDependencies; i++) {
@@ -269,7 +274,7 @@ CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, c
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	for (size_t i = 0; i < numDependencies; i++)
-		if (!hc_front_add(&node_of(to[i])->from, node_of(from[i]), edgeData ? &edgeData[i] : NULL))
+		if (!hc_front_add(&node_of(to[i])->from, node_of(from[i]), ignored ? NULL : edgeData))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	return CUDA_SUCCESS;
 }

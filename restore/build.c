@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA graph from patched nodes: nodes in order, attributes, then all edges with their data in one call. */
+/* A CUDA graph from patched nodes: nodes in order, with their attributes, then the edges. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "restore/build.h"
+#include "restore/edges.h"
 #include "restore/restore.h"
 
 static enum md_status scratch_reserve(struct md_restore *r, const struct md_artifact_graph *stored,
@@ -220,19 +221,12 @@ static enum md_status add_event(struct md_restore_graph *graph, CUgraph into, co
 	return md_cuda_call(err, cuGraphAddEventWaitNode, out, into, NULL, 0, event);
 }
 
-/* The graph that a node belongs to: this one, or a child graph of it. */
-static CUgraph home_of(const struct md_restore_graph *graph, uint32_t node)
-{
-	uint32_t parent = graph->parents ? graph->parents[node] : MD_NONE;
-	return parent == MD_NONE ? graph->graph : graph->children[parent];
-}
-
 static enum md_status add_node(struct md_restore *r, struct md_restore_graph *graph, uint32_t index,
 			       struct md_error *err)
 {
 	const struct md_node *node = &graph->stored->nodes[index];
 	CUgraphNode *out = &graph->nodes[index];
-	CUgraph into = home_of(graph, index);
+	CUgraph into = md_restore_home_of(graph, index);
 	switch (node->type) {
 	case MD_NODE_KERNEL:
 		return add_kernel(r, into, node, out, err);
@@ -250,45 +244,6 @@ static enum md_status add_node(struct md_restore *r, struct md_restore_graph *gr
 	default:
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "node type %u cannot be restored", node->type);
 	}
-}
-
-/* Adds the edges [from, to), which lie in one graph. */
-static enum md_status add_edge_run(struct md_restore *r, const struct md_restore_graph *graph, uint32_t from,
-				   uint32_t to, bool with_data, struct md_error *err)
-{
-	struct md_scratch *s = &r->scratch;
-	CUgraph into = home_of(graph, graph->stored->edges[from].from);
-	if (md_cuda.cuGraphAddDependencies_v2)
-		return md_cuda_call(err, cuGraphAddDependencies_v2, into, s->from + from, s->to + from,
-				    s->edge_data + from, to - from);
-	if (with_data)
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "it has programmatic edges, and this driver has no cuGraphAddDependencies_v2");
-	return md_cuda_call(err, cuGraphAddDependencies, into, s->from + from, s->to + from, to - from);
-}
-
-static enum md_status add_edges(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
-{
-	struct md_scratch *s = &r->scratch;
-	const struct md_artifact_graph *stored = graph->stored;
-	bool with_data = false;
-	uint32_t run = 0;
-	for (uint32_t i = 0; i < stored->edge_count; i++) {
-		const struct md_edge *edge = &stored->edges[i];
-		s->from[i] = graph->nodes[edge->from];
-		s->to[i] = graph->nodes[edge->to];
-		s->edge_data[i] =
-		    (CUgraphEdgeData){.from_port = edge->from_port, .to_port = edge->to_port, .type = edge->type};
-		with_data |= edge->from_port || edge->to_port || edge->type;
-	}
-	for (uint32_t i = 1; i <= stored->edge_count; i++) {
-		if (i < stored->edge_count &&
-		    home_of(graph, stored->edges[i].from) == home_of(graph, stored->edges[run].from))
-			continue;
-		MD_FORWARD(add_edge_run(r, graph, run, i, with_data, err));
-		run = i;
-	}
-	return MD_OK;
 }
 
 /* ---- what a graph needs beside its nodes ---- */
@@ -382,7 +337,7 @@ enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_gr
 enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	MD_FORWARD(scratch_reserve(r, graph->stored, err));
-	MD_FORWARD(add_edges(r, graph, err));
+	MD_FORWARD(md_restore_edges_add(r, graph, err));
 	md_restore_build_finish(graph);
 	return MD_OK;
 }

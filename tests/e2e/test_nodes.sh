@@ -95,6 +95,14 @@ run no_edges_read env "$(driver_without cuGraphGetEdges_v2)" medusa-capture --va
 assert_same_file "$work/late.out" "$work/no_edges_read.out"
 assert_contains "$work/no_edges_read.err" "refused: (programmatic, 1): "
 assert_lacks "$work/no_edges_read.err" "refused: (streams, 1): "
+run no_edges_told env "$(driver_without cuGraphGetEdges_v2)" medusa-restore "$artifact" -- "${subject[@]}" "${late[@]}"
+assert_same_file "$work/late.out" "$work/no_edges_told.out"
+assert_contains "$work/no_edges_told.err" "programmatic live: edges: it has programmatic edges, and this driver has no cuGraphGetEdges_v2"
+assert_contains "$work/no_edges_told.err" "streams restored"
+run other_edges env HOSTCUDA_EDGE_DATA=ignored medusa-restore "$artifact" -- "${subject[@]}" "${late[@]}"
+assert_same_file "$work/late.out" "$work/other_edges.out"
+assert_contains "$work/other_edges.err" "programmatic live: edges: edge from node 0 to node 1: artifact has ports 1 and 0, type 1, the driver has made ports 0 and 0, type 0 of it"
+assert_contains "$work/other_edges.err" "streams restored"
 run no_launch env "$(driver_without cuStreamBeginCaptureToGraph)" medusa-restore "$artifact" -- "${subject[@]}" "${late[@]}" cloned
 assert_contains "$work/no_launch.err" "cloned live: build: node 0: kernel nodes_step: cuStreamBeginCaptureToGraph: this CUDA driver does not have it"
 assert_contains "$work/no_launch.err" "streams restored"
@@ -104,11 +112,11 @@ assert_contains "$work/no_replace.err" "tensor_map live: patch: node 0, byte 0: 
 assert_contains "$work/no_replace.err" "streams restored"
 
 section "driver calls that only these graphs need fail once"
-few=(nested events host_copy window function_state tensor_map tensor_map_in_memory)
+few=(nested events host_copy window function_state tensor_map tensor_map_in_memory programmatic)
 run few "${subject[@]}" "${few[@]}"
 for name in cuEventCreate cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph cuGraphAddEventRecordNode \
 	cuGraphAddEventWaitNode cuGraphKernelNodeSetAttribute cuStreamBeginCaptureToGraph cuFuncSetAttribute \
-	cuTensorMapReplaceAddress cuPointerGetAttribute; do
+	cuTensorMapReplaceAddress cuPointerGetAttribute cuGraphAddDependencies_v2 cuGraphGetEdges_v2; do
 	for nth in 1 2; do
 		[ $name != cuEventCreate ] || nth=$((nth + 9)) # behind the engine's own
 		run fault env HOSTCUDA_FAULT="$name:$nth:INVALID_VALUE" medusa-restore "$artifact" -- "${subject[@]}" "${few[@]}"
