@@ -36,7 +36,6 @@ finished() { # log
 unfit() { # name, what it is
 	[ -n "${TSAN:-}" ] || return 1
 	rm -f "$logs/$1".tsan.*
-	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:die_after_fork=0:log_path=$logs/$1.tsan
 	local suite reason
 	while IFS=: read -r suite reason; do
 		[ "$suite" = "$1" ] || [ "$suite" = "$2" ] || continue
@@ -44,6 +43,13 @@ unfit() { # name, what it is
 		return 0
 	done <tests/tsan.skip
 	return 1
+}
+
+# Called when the suite is run, not before: reports of all its processes are in files of its name.
+watch_threads() { # name
+	[ -n "${TSAN:-}" ] || return
+	rm -f "$logs/$1".tsan.*
+	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:die_after_fork=0:log_path=$logs/$1.tsan
 }
 
 # A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides. Those of the thread
@@ -62,24 +68,13 @@ report() { # name, exit code, log, seconds
 	esac
 }
 
-for suite in "$build"/tests/test_*; do
-	[ -x "$suite" ] || continue
-	name=$(basename "$suite")
-	wanted "$name" || continue
-	if unfit "$name" "unit tests"; then
-		report "$name" 77 "$logs/$name.log"
-		continue
-	fi
-	began=$SECONDS
-	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
-	report "$name" $? "$logs/$name.log" $((SECONDS - began))
-done
 # Scripts wait more than they compute, so as many run at once as there are cores (JOBS=1: one after the other). These
 # build in the tree, or want it unchanged, and run alone in the end.
 alone=" test_install test_lint test_packages test_wheel "
 jobs=${JOBS:-$(nproc)}
-# These do little but wait for deadlines; beside the others, one after the other, from the beginning on.
-patient=" test_swap_carrier test_swap_silent test_worker_injected "
+# These do little but wait, for deadlines above all; beside all others, one after the other, from the beginning on. No program
+# has one of these names.
+patient=" test_swap_carrier test_swap_silent test_swap_peers test_worker test_worker_injected "
 
 # Engines and daemons that a script did not end, because it was ended itself: they have its mark in their environment.
 end_left() { # mark, file that gets a line for each
@@ -93,6 +88,7 @@ end_left() { # mark, file that gets a line for each
 
 run_script() { # name: leaves its code and its seconds beside its log
 	local name=$1 began=$SECONDS code
+	watch_threads "$name"
 	MEDUSA_SUITE=$name.$BASHPID timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
 	code=$?
 	end_left "$name.$BASHPID" "$logs/$name.left"
@@ -138,6 +134,19 @@ for name in "${waiting[@]}"; do
 	run_script "$name"
 done &
 lane=$!
+for suite in "$build"/tests/test_*; do
+	[ -x "$suite" ] || continue
+	name=$(basename "$suite")
+	wanted "$name" || continue
+	if unfit "$name" "unit tests"; then
+		report "$name" 77 "$logs/$name.log"
+		continue
+	fi
+	began=$SECONDS
+	watch_threads "$name"
+	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
+	report "$name" $? "$logs/$name.log" $((SECONDS - began))
+done
 for name in "${scripts[@]}"; do
 	[ ${#running[@]} -lt "$jobs" ] || await_script
 	run_script "$name" &

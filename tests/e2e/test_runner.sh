@@ -68,6 +68,10 @@ verdict program "  FAIL  test_program (exit 1" 1
 export TSAN=1
 verdict whole "  pass  test_whole" 0
 verdict found "  FAIL  test_found (exit 0, but the thread sanitizer reported" 1
+run several env -u MEDUSA_BUILD BUILD=build ONLY="test_found test_whole" bash "$tree/tests/run.sh"
+assert_exit several 1
+assert_contains "$work/several.out" "  FAIL  test_found (exit 0, but the thread sanitizer reported"
+assert_contains "$work/several.out" "  pass  test_whole"
 verdict wrong "  skip  test_wrong: a reason" 0
 verdict program "  skip  test_program: no memory for them" 0
 unset TSAN
