@@ -9,6 +9,7 @@
 #include "driver/process_checkpoint.h"
 
 #define COMMIT_NS 10000000000ull
+#define NOW_NS 500000000ull   /* for an answer that waits for nobody */
 #define HOLD_NS 2000000000ull /* medusa_share_end waits as long */
 
 static enum md_status read_refusal(const struct md_swap_message *answer, struct md_error *err)
@@ -97,8 +98,10 @@ static enum md_status attach(struct md_share *share, uint64_t deadline, struct m
 	MD_FORWARD(name_device(share, err));
 	MD_FORWARD(connect_broker(share, err));
 	MD_FORWARD(begin_request(share, "attach", &letter, err));
+	if (!deadline)
+		md_json_number(&letter.json, "now", 1);
 	MD_FORWARD(md_swap_letter_send(&letter, share->wire.fd, -1, err));
-	MD_FORWARD(await(share, deadline, answer, err));
+	MD_FORWARD(await(share, deadline ? deadline : md_clock_ns() + NOW_NS, answer, err));
 	return read_attached(share, answer, err);
 }
 

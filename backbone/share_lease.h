@@ -12,6 +12,7 @@
 /*
  * Connects, and asks for the memory of a busy one. When it is there: its id, bytes, memory, fills, and if it is filled
  * hash. MD_ERR_NOT_FOUND: there is no broker; MD_ERR_TIMEOUT: it is still being filled at the deadline (md_clock_ns).
+ * With 0 as deadline the call does not wait for another process: MD_ERR_BUSY instead.
  */
 enum md_status md_share_attach(struct md_share *share, uint64_t deadline, struct md_error *err);
 /* Says that the memory is filled, with share->hash. */

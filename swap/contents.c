@@ -137,7 +137,7 @@ enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, 
 				       struct md_error *err)
 {
 	for (size_t i = 0; i < contents->part_count; i++)
-		if (contents->parts[i].place == MD_SWAP_EMPTY)
+		if (contents->parts[i].place == MD_SWAP_EMPTY || contents->parts[i].place == MD_SWAP_GIVEN)
 			MD_FORWARD(verify_part(contents, &contents->parts[i], links, err));
 	return MD_OK;
 }

@@ -14,6 +14,7 @@ enum md_swap_place {
 	MD_SWAP_HERE,
 	MD_SWAP_AWAY,  /* unmapped */
 	MD_SWAP_EMPTY, /* mapped again, and its bytes are not there yet */
+	MD_SWAP_GIVEN, /* mapped again, with its bytes: other engines have them, too */
 };
 
 struct md_swap_part {

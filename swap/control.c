@@ -27,6 +27,7 @@
 #include "swap/layer.h"
 #include "swap/leave.h"
 #include "swap/lending.h"
+#include "swap/merge.h"
 #include "swap/numa.h"
 #include "swap/pool_spill.h"
 #include "swap/pulse.h"
@@ -49,6 +50,9 @@ static const struct md_swap_below below = {
     .unmap = md_swap_memory_unmap,
     .map = md_swap_memory_map,
     .discardable = md_swap_discard_covers,
+    .note = md_swap_merge_note,
+    .merge = md_swap_merge_map,
+    .commit = md_swap_merge_commit,
     .lend = md_swap_memory_lend,
     .lend_known = md_swap_memory_lend_known,
 };
@@ -61,10 +65,12 @@ struct control {
 	struct md_swap_pool *pool;
 	struct md_swap_exchange *exchange;
 	struct md_swap_lending lending;
-	uint64_t told, told_spilled, told_constant; /* bytes that medusa-swap run knows of, and of these some */
-	unsigned ticks;                             /* steps of an arrival */
+	uint64_t told, told_spilled, told_constant,
+	    told_shared; /* bytes that medusa-swap run knows of, and of these some */
+	unsigned ticks;  /* steps of an arrival */
 	bool released, troubled;
 	bool stays_out; /* when medusa-swap run is killed */
+	bool merges;    /* constant memory may be one that other engines have */
 	bool placed;    /* the pool's pages have been told where they should lie, as far as there is a choice */
 	bool full;      /* the driver has a checkpoint of this process, or may have one: its calls wait */
 	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
@@ -158,6 +164,7 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "stays", totals.resident);
 	md_json_number(json, "kept", totals.kept);
 	md_json_number(json, "constant", totals.constant);
+	md_json_number(json, "shared", totals.shared);
 	c->told_spilled = md_swap_pool_spilled(c->pool);
 	md_json_number(json, "in_file", c->told_spilled);
 	md_json_text(json, "gpu", c->gpu);
@@ -166,6 +173,7 @@ static void put_state(struct control *c, struct md_json *json)
 	put_arrival(json);
 	c->told = totals.swappable;
 	c->told_constant = totals.constant;
+	c->told_shared = totals.shared;
 }
 
 static enum md_status answer(struct control *c, uint64_t id, enum md_status status, const struct md_swap_report *report,
@@ -378,6 +386,7 @@ static enum md_status carry_out(struct control *c, const struct md_swap_message 
 		return md_swap_message_number(message, "full")
 			   ? go_out_full(c, &settings, report, err)
 			   : do_out(c, &settings, md_swap_message_number(message, "own") != 0, report, err);
+	settings.merge = c->merges && !strcmp(wish, "in");
 	if (!strcmp(wish, "in"))
 		return come_in_helped(c, &settings, message, report, err);
 	if (!strcmp(wish, "end"))
@@ -433,6 +442,7 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 		return md_error_set(err, MD_ERR_INVALID, "medusa-swap run refused: %s",
 				    md_swap_message_text(&message, "message"));
 	c->stays_out = md_swap_message_number(&message, "stays_out") != 0;
+	c->merges = md_swap_message_number(&message, "share_constant") != 0;
 	if (c->pool)
 		return md_swap_pool_renew_spill(c->pool, c->wire.passed_too, err);
 	if (c->wire.passed < 0)
@@ -534,7 +544,7 @@ static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 	md_swap_memory_totals(&totals);
 	bool knew = c->gpus || c->full;
 	bool changed = totals.swappable != c->told || totals.constant != c->told_constant ||
-		       md_swap_pool_spilled(c->pool) != c->told_spilled;
+		       totals.shared != c->told_shared || md_swap_pool_spilled(c->pool) != c->told_spilled;
 	if (!knew)
 		find_gpus(c, &none);
 	return changed || (!knew && c->gpus) ? tell(c, err) : MD_OK;

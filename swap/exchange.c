@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/cleanup.h"
 #include "driver/device_hash.h"
 #include "swap/arrival.h"
 #include "swap/book.h"
@@ -33,6 +34,8 @@ struct md_swap_exchange {
 	size_t looked; /* blocks of the contents that have been looked through for addresses */
 	uint8_t *room; /* of a block that is looked through while it may be moved; NULL: not yet */
 	bool out, arriving;
+	bool fills;               /* others are to have some of what comes in */
+	bool distrust;            /* what was given held something else: nothing is merged any more */
 	struct md_swap_book book; /* while the memory is in */
 };
 
@@ -160,7 +163,7 @@ static void retreat(struct md_swap_exchange *x)
 	md_swap_contents_settle(&x->contents, &x->links);
 	for (size_t i = 0; i < x->contents.part_count; i++) {
 		struct md_swap_part *part = &x->contents.parts[i];
-		if (part->place != MD_SWAP_EMPTY)
+		if (part->place != MD_SWAP_EMPTY && part->place != MD_SWAP_GIVEN)
 			continue;
 		if (x->below->unmap(&part->range, &err) == MD_OK)
 			part->place = MD_SWAP_AWAY;
@@ -197,19 +200,42 @@ static enum md_status explain(struct md_swap_exchange *x, const struct md_swap_r
 			    range->device, free_bytes, wanted, missing, why->message);
 }
 
-static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
+/* Whether it is mapped now. */
+static bool merge(struct md_swap_exchange *x, struct md_swap_part *part, bool *merging)
+{
+	bool hopeless = false;
+	if (!*merging || !part->count)
+		return false;
+	enum md_swap_merged merged = x->below->merge(&part->range, &hopeless);
+	*merging = !hopeless;
+	x->fills |= merged == MD_SWAP_FILLS;
+	part->place = merged == MD_SWAP_FILLS ? MD_SWAP_EMPTY : merged == MD_SWAP_READS ? MD_SWAP_GIVEN : MD_SWAP_AWAY;
+	return merged != MD_SWAP_NOT_MERGED;
+}
+
+static void commit_all(struct md_swap_exchange *x)
+{
+	for (size_t i = 0; i < x->contents.part_count; i++)
+		if (x->contents.parts[i].place == MD_SWAP_EMPTY)
+			x->below->commit(&x->contents.parts[i].range);
+}
+
+static enum md_status map_all(struct md_swap_exchange *x, bool merging, struct md_swap_report *report,
+			      struct md_error *err)
 {
 	for (size_t i = 0; i < x->contents.part_count; i++) {
 		struct md_swap_part *part = &x->contents.parts[i];
 		struct md_error why = {0};
 		if (part->place != MD_SWAP_AWAY)
 			continue;
-		if (x->below->map(&part->range, &why) != MD_OK) {
-			retreat(x);
-			return explain(x, &part->range, &why, err);
+		if (!merge(x, part, &merging)) {
+			if (x->below->map(&part->range, &why) != MD_OK) {
+				retreat(x);
+				return explain(x, &part->range, &why, err);
+			}
+			part->place = MD_SWAP_EMPTY;
 		}
 		md_swap_pulse_step();
-		part->place = MD_SWAP_EMPTY;
 		report->bytes += part->range.bytes;
 	}
 	return MD_OK;
@@ -234,8 +260,10 @@ static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct m
 		status = md_swap_contents_verify(&x->contents, &x->links, err);
 		report->ns_hash = md_clock_ns() - began;
 	}
-	if (status != MD_OK)
+	if (status != MD_OK) {
+		x->distrust |= status == MD_ERR_CORRUPT;
 		retreat(x);
+	}
 	return status;
 }
 
@@ -297,11 +325,16 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 	}
 	if (settings->overlap && !spilled)
 		look(x, LOOK_AT_IN);
-	MD_FORWARD(map_all(x, report, err));
+	bool merging = settings->merge && x->below->merge && !settings->overlap && !carrying->wanted && !x->distrust;
+	x->fills = false;
+	MD_FORWARD(map_all(x, merging, report, err));
 	report->ns_map = md_clock_ns() - began;
 	if (settings->overlap && !spilled)
 		return let_arrive(x, report, err);
-	MD_FORWARD(fill_all(x, settings->verify, carrying, report, err));
+	/* What others are to have is compared before they have it. */
+	MD_FORWARD(fill_all(x, settings->verify || x->fills, carrying, report, err));
+	if (x->fills)
+		commit_all(x);
 	report->resident = x->contents.resident;
 	x->out = false;
 	x->below->open_gate();
@@ -417,6 +450,27 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 	return MD_OK;
 }
 
+/* What a part holds, wherever it is. False: out of memory. */
+static bool hash_part(const struct md_swap_contents *contents, const struct md_swap_part *part, struct md_hash *hash)
+{
+	MD_AUTO_FREE struct md_hash *all = calloc(part->count, sizeof(*all));
+	for (size_t i = 0; all && i < part->count; i++)
+		all[i] = contents->hashes[part->first + i].hash;
+	if (all)
+		*hash = md_hash_bytes(all, part->count * sizeof(*all));
+	return all != NULL;
+}
+
+static void note_all(struct md_swap_exchange *x)
+{
+	struct md_hash hash;
+	for (size_t i = 0; i < x->contents.part_count && x->below->note; i++) {
+		const struct md_swap_part *part = &x->contents.parts[i];
+		if (part->count && hash_part(&x->contents, part, &hash))
+			x->below->note(&part->range, &hash);
+	}
+}
+
 /* Part of the memory is out, and the rest could not go: brings back the part that is out, if possible. */
 static void turn_back(struct md_swap_exchange *x)
 {
@@ -458,6 +512,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	exchange->out = true;
 	md_swap_book_clear(&exchange->book);
 	note_regions(exchange);
+	note_all(exchange);
 	md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	*report = done;

@@ -9,6 +9,7 @@
 
 #include "driver/cuda_driver.h"
 #include "swap/carry.h"
+#include "swap/merge.h"
 #include "swap/swap_memory.h"
 #include "swap/pool.h"
 
@@ -21,6 +22,10 @@ struct md_swap_below {
 	enum md_status (*unmap)(const struct md_swap_range *range, struct md_error *err);
 	enum md_status (*map)(const struct md_swap_range *range, struct md_error *err);
 	bool (*discardable)(uint64_t address, uint64_t bytes); /* whether all of it may be lost */
+	/* swap/merge.h; NULL: nothing is merged. */
+	void (*note)(const struct md_swap_range *range, const struct md_hash *held);
+	enum md_swap_merged (*merge)(const struct md_swap_range *range, bool *hopeless);
+	void (*commit)(const struct md_swap_range *range);
 	/* A descriptor by which another process can map the physical memory; the caller closes it. NULL: there is none. */
 	enum md_status (*lend)(const struct md_swap_range *range, int *fd, struct md_error *err);
 	/* The same by the serial number of the range, while the engine runs. NULL: there is none. */
@@ -32,6 +37,7 @@ struct md_swap_settings {
 	bool verify;          /* in: hash what came back, and compare */
 	bool
 	    overlap; /* in: the gate opens before the bytes are there; not with verify, nor with a carrier, nor where a block is spilled */
+	bool merge; /* in: constant memory may be one that other engines have; not with overlap, nor with a carrier */
 	struct md_swap_carrier *carrier; /* in: takes a part of the bytes, unless a block is spilled; NULL: none */
 };
 

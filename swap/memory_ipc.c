@@ -45,7 +45,7 @@ static CUresult share(struct md_swap_physical *physical) MD_REQUIRES(md_swap_mem
 	int fd = -1;
 	if (physical->shared_fd)
 		return CUDA_SUCCESS;
-	if (!(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+	if (physical->lease || !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult result = md_swap_real.cuMemExportToShareableHandle(&fd, physical->handle,
 								    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);

@@ -249,6 +249,9 @@ static bool take_freed(struct pool *pool, const struct place *place, uint64_t by
 		struct freed *one = &freed[i];
 		if (one->pool != pool || one->bytes != bytes || one->context != place->context)
 			continue;
+		const struct md_swap_mapping *mapping = md_swap_mapping_at(one->address);
+		if (!mapping || mapping->physical->lease) /* other processes read it */
+			continue;
 		bool same = one->stream == place->stream && one->thread == place->thread;
 		if (!same && !has_passed(one, false))
 			continue;

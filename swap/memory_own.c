@@ -163,7 +163,7 @@ static void keep_or_release(struct md_swap_physical *piece) MD_REQUIRES(md_swap_
 		piece->slab = NULL;
 	}
 	piece->asked = 0;
-	if (!piece->resident && kept + piece->bytes <= KEPT_MOST && add(&kept_pieces, piece))
+	if (!piece->resident && !piece->lease && kept + piece->bytes <= KEPT_MOST && add(&kept_pieces, piece))
 		kept += piece->bytes;
 	else
 		release_piece(piece);

@@ -296,10 +296,24 @@ static void make_resident(CUdeviceptr start, size_t size, const char *why)
 	pthread_mutex_unlock(&md_swap_memory_lock);
 }
 
+/* What other engines may have, too, goes to nobody who could write to it. */
+static bool is_leased(CUdeviceptr start, size_t size)
+{
+	CUdeviceptr end = start + size;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	const struct md_swap_mapping *at = md_swap_mapping_next(start, end);
+	while (at && !at->physical->lease)
+		at = at->address + at->bytes < end ? md_swap_mapping_next(at->address + at->bytes, end) : NULL;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return at != NULL;
+}
+
 CUresult md_swap_own_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr,
 					 size_t size, unsigned long long flags)
 {
 	md_swap_arrival_settle_all();
+	if (is_leased(memptr, size))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult result = md_swap_real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(memptr, size, "bound to a multicast object");
@@ -310,6 +324,8 @@ CUresult md_swap_own_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dpt
 						   CUmemRangeHandleType handleType, unsigned long long flags)
 {
 	md_swap_arrival_settle_all();
+	if (is_leased(dptr, size))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult result = md_swap_real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(dptr, size, "exported as a dma-buf");

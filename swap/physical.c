@@ -13,6 +13,7 @@
 #include "swap/arrival.h"
 #include "swap/constant.h"
 #include "swap/discard.h"
+#include "swap/equal.h"
 #include "swap/layer.h"
 #include "swap/lending.h"
 
@@ -57,6 +58,14 @@ CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop
 	return CUDA_SUCCESS;
 }
 
+static void end_lease(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+{
+	if (physical->lease)
+		md_swap_equal_end(physical->lease);
+	physical->lease = NULL;
+	physical->read_only = false;
+}
+
 static CUresult forget(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
 {
 	CUresult result = physical->handle ? md_swap_real.cuMemRelease(physical->handle) : CUDA_SUCCESS;
@@ -66,6 +75,7 @@ static CUresult forget(struct md_swap_physical *physical) MD_REQUIRES(md_swap_me
 		md_swap_physicals = physical->next;
 	if (physical->next)
 		physical->next->previous = physical->previous;
+	end_lease(physical);
 	if (physical->shared_fd)
 		close(physical->shared_fd - 1);
 	free(physical->slab);
@@ -168,9 +178,24 @@ CUresult md_swap_mapping_note(struct md_swap_mapping *mapping, const CUmemAccess
 	return CUDA_SUCCESS;
 }
 
+/* Whoever may reach it, may read it. */
+static CUresult allow_reading(const struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
+{
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		CUmemAccessDesc right = access[i];
+		if (right.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			right.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+		result = md_swap_real.cuMemSetAccess(mapping->address, mapping->bytes, &right, 1);
+	}
+	return result;
+}
+
 CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
 {
-	CUresult result = md_swap_real.cuMemSetAccess(mapping->address, mapping->bytes, access, count);
+	CUresult result = mapping->physical->read_only
+			      ? allow_reading(mapping, access, count)
+			      : md_swap_real.cuMemSetAccess(mapping->address, mapping->bytes, access, count);
 	return result == CUDA_SUCCESS ? md_swap_mapping_note(mapping, access, count) : result;
 }
 
@@ -183,7 +208,9 @@ static CUresult map_again(const struct md_swap_physical *physical, CUmemGenericA
 	for (const struct md_swap_mapping *at = physical->mappings; at != end; at = at->next) {
 		CUresult result = md_swap_real.cuMemMap(at->address, at->bytes, at->offset, handle, 0);
 		if (result == CUDA_SUCCESS && at->access_count) {
-			result = md_swap_real.cuMemSetAccess(at->address, at->bytes, at->access, at->access_count);
+			result = physical->read_only ? allow_reading(at, at->access, at->access_count)
+						     : md_swap_real.cuMemSetAccess(at->address, at->bytes, at->access,
+										   at->access_count);
 			if (result != CUDA_SUCCESS)
 				md_swap_real.cuMemUnmap(at->address, at->bytes);
 		}
@@ -207,10 +234,23 @@ CUresult md_swap_physical_out(struct md_swap_physical *physical)
 	}
 	if (result == CUDA_SUCCESS)
 		result = md_swap_real.cuMemRelease(physical->handle);
-	if (result == CUDA_SUCCESS)
-		physical->handle = 0;
-	else
+	if (result != CUDA_SUCCESS) {
 		map_again(physical, physical->handle, at);
+		return result;
+	}
+	physical->handle = 0;
+	end_lease(physical);
+	return CUDA_SUCCESS;
+}
+
+static CUresult put(struct md_swap_physical *physical, CUmemGenericAllocationHandle handle)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	CUresult result = map_again(physical, handle, NULL);
+	if (result == CUDA_SUCCESS)
+		physical->handle = handle;
+	else
+		md_swap_real.cuMemRelease(handle);
 	return result;
 }
 
@@ -220,11 +260,28 @@ CUresult md_swap_physical_in(struct md_swap_physical *physical)
 	CUresult result = create(&handle, physical->bytes, &physical->prop, 0);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = map_again(physical, handle, NULL);
-	if (result == CUDA_SUCCESS)
-		physical->handle = handle;
-	else
-		md_swap_real.cuMemRelease(handle);
+	return put(physical, handle);
+}
+
+CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, bool read_only)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = md_swap_real.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+								      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result != CUDA_SUCCESS)
+		return result;
+	physical->read_only = read_only;
+	result = put(physical, handle);
+	physical->read_only = read_only && result == CUDA_SUCCESS;
+	return result;
+}
+
+CUresult md_swap_physical_protect(struct md_swap_physical *physical)
+{
+	CUresult result = CUDA_SUCCESS;
+	for (const struct md_swap_mapping *at = physical->mappings; at && result == CUDA_SUCCESS; at = at->next)
+		result = allow_reading(at, at->access, at->access_count);
+	physical->read_only = result == CUDA_SUCCESS;
 	return result;
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/guarded.h"
+#include "base/hash.h"
 #include "driver/cuda_driver.h"
 #include "swap/slab.h"
 
@@ -33,6 +34,12 @@ struct md_swap_physical {
 	uint32_t holds;       /* by the engine's handles, and 1 for an allocation that stands on it */
 	const char *resident; /* why it must stay; NULL: it may go */
 	struct md_swap_mapping *mappings;
+	/* For constant memory (merge.h): */
+	struct md_share *lease; /* of memory that medusa-backbone holds; NULL: it is this process's own */
+	bool read_only;         /* others have it, or may have it */
+	bool steady, varied;    /* it held the same twice when it went out; it did not, once */
+	bool seen;
+	struct md_hash held; /* when it went out last, if seen */
 	/* For allocations that we answer with it: */
 	CUcontext context;
 	struct md_swap_slab *slab;                /* of small allocations; NULL: one allocation */
@@ -77,5 +84,10 @@ static inline bool md_swap_is_piece(const struct md_swap_physical *physical)
 /* Releases the physical memory, and makes it anew at the same addresses. After a failure, nothing has changed. */
 CUresult md_swap_physical_out(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 CUresult md_swap_physical_in(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+/* The same with memory of another process's, by its descriptor. */
+CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, bool read_only)
+    MD_REQUIRES(md_swap_memory_lock);
+/* Nothing can write to it any more, by any of its addresses. */
+CUresult md_swap_physical_protect(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 
 #endif

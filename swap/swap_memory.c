@@ -162,7 +162,7 @@ enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_e
 static CUresult hand_over(const struct md_swap_physical *physical, int *fd) MD_REQUIRES(md_swap_memory_lock)
 {
 	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (!physical->handle || !((unsigned)physical->prop.requestedHandleTypes & type) ||
+	if (!physical->handle || physical->lease || !((unsigned)physical->prop.requestedHandleTypes & type) ||
 	    !md_swap_real.cuMemExportToShareableHandle)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return md_swap_real.cuMemExportToShareableHandle(fd, physical->handle, type, 0);
@@ -209,6 +209,8 @@ void md_swap_memory_totals(struct md_swap_totals *totals)
 			totals->swappable += at->bytes;
 		if (!why_resident(at) && md_swap_constant_is(at))
 			totals->constant += at->bytes;
+		if (at->read_only)
+			totals->shared += at->bytes;
 		if (!at->handle)
 			totals->out += at->bytes;
 	}

@@ -62,6 +62,7 @@ struct md_swap_totals {
 	uint64_t resident;  /* bytes of device memory that stay, as far as they are known */
 	uint64_t kept;      /* bytes that this process holds and uses for nothing */
 	uint64_t constant;  /* of the swappable ones, bytes that the engine has declared constant (swap/constant.h) */
+	uint64_t shared;    /* bytes that other engines may have, too (swap/merge.h) */
 	unsigned contexts;
 };
 void md_swap_memory_totals(struct md_swap_totals *totals);

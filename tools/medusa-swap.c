@@ -23,7 +23,7 @@
 
 static const char *name, *pool_size, *pool_fd, *spill, *spill_size, *spill_fd, *artifact, *device, *method, *gpu,
     *deadline;
-static bool verify, overlap, neighbours, peers, stays_out, full, freeze, unshared, json;
+static bool verify, overlap, neighbours, peers, share_constant, stays_out, full, freeze, unshared, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -63,6 +63,9 @@ static const struct md_option options[] = {
     {.name = "gpu-peers",
      .flag = &peers,
      .help = "in: from engines on other GPUs that have the same blocks; run: lend to such engines."},
+    {.name = "share-constant",
+     .flag = &share_constant,
+     .help = "run: constant memory that other engines hold as well is one, which medusa-backbone has."},
     {.name = "stays-out",
      .flag = &stays_out,
      .help = "run: if it is killed while the memory is out, that does not come back by itself."},
@@ -116,6 +119,7 @@ static const struct {
     {"overlap", "in", ""},
     {"gpu-neighbours", "run in", ""},
     {"gpu-peers", "run in", ""},
+    {"share-constant", "run", ""},
     {"stays-out", "run", ""},
     {"method", "", "out in status"},
     {"full", "out", ""},
@@ -267,6 +271,7 @@ static int start_engine(char *const argv[])
 					  .populated = pool_size != NULL,
 					  .neighbours = neighbours,
 					  .peers = peers,
+					  .share_constant = share_constant,
 					  .stays_out = stays_out};
 	struct md_swap_server *server = NULL;
 	struct md_error err = {0};

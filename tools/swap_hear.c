@@ -19,6 +19,7 @@ static void note_state(struct md_swap_server *s, struct md_swap_client *client, 
 	client->away = md_swap_message_number(message, "out");
 	client->stays = md_swap_message_number(message, "stays");
 	client->kept = md_swap_message_number(message, "kept");
+	client->shared = md_swap_message_number(message, "shared");
 	client->constant = md_swap_message_number(message, "constant");
 	client->in_file = md_swap_message_number(message, "in_file");
 	client->gpus = md_swap_message_number(message, "gpus");

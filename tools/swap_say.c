@@ -40,13 +40,14 @@ static const char *state_of(const struct md_swap_server *s)
 static void put_state(struct md_swap_server *s, struct md_json *json)
 {
 	struct md_swap_pool_counts pool = md_swap_pool_count(s->pool);
-	uint64_t swappable = 0, away = 0, stays = 0, constant = 0, in_file = 0, silent = 0;
+	uint64_t swappable = 0, away = 0, stays = 0, constant = 0, shared = 0, in_file = 0, silent = 0;
 	unsigned out, engines = md_swap_serve_engines(s, 0, &out);
 	for (size_t i = 0; i < s->client_count; i++) {
 		swappable += s->clients[i]->swappable;
 		away += s->clients[i]->away;
 		stays += s->clients[i]->stays;
 		constant += s->clients[i]->constant;
+		shared += s->clients[i]->shared;
 		in_file += s->clients[i]->in_file;
 		silent += s->clients[i]->owed > 0;
 	}
@@ -62,6 +63,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "out", away);
 	md_json_number(json, "stays", s->full ? 0 : stays);
 	md_json_number(json, "constant", constant);
+	md_json_number(json, "shared", shared);
 	md_json_number(json, "in_file", in_file);
 	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++) {
 		uint64_t sum = 0;
@@ -183,6 +185,7 @@ enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_clie
 	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
 	md_json_bool(&letter.json, "ok", true);
 	md_json_bool(&letter.json, "stays_out", s->stays_out);
+	md_json_bool(&letter.json, "share_constant", s->share_constant);
 	return md_swap_letter_send_both(&letter, client->wire.fd, s->pool_fd, s->spill_fd, err);
 }
 

@@ -250,6 +250,7 @@ static enum md_status open_pool(struct md_swap_server *s, const struct md_swap_s
 {
 	s->shares = pool->fd >= 0;
 	s->stays_out = pool->stays_out;
+	s->share_constant = pool->share_constant;
 	s->pool_fd = pool->fd;
 	s->spill_fd = pool->spill_fd;
 	if (!s->shares)

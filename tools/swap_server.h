@@ -104,7 +104,7 @@ struct md_swap_client {
 	unsigned owed;               /* answers to work that nobody waits for any more */
 	bool stuck;                  /* it owes one because its call of the driver does not return */
 	uint64_t ping_id, pinged_at; /* while the driver is at work: a question whether it goes on; 0: none is out */
-	uint64_t swappable, away, stays, kept, constant, in_file, gpus;
+	uint64_t swappable, away, stays, kept, constant, shared, in_file, gpus;
 	char gpu[64];                              /* its UUID, if it uses one, and has been fully out */
 	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
 	char because[128];                         /* why its last launch waited for everything; "": none did */
@@ -126,8 +126,8 @@ struct md_swap_server {
 	char *path;
 	int listening, wake, pool_fd, spill_fd;
 	struct md_swap_pool *pool;
-	bool shares;    /* the pool, with other engines */
-	bool stays_out; /* see struct md_swap_serve_pool */
+	bool shares;                    /* the pool, with other engines */
+	bool stays_out, share_constant; /* see struct md_swap_serve_pool */
 	pthread_t thread, populator;
 	bool populates;
 	atomic_uint wanted; /* blocks that are to have memory */

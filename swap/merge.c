@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define MD_LOG_DOMAIN "swap"
+
+#include "swap/merge.h"
+
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "swap/constant.h"
+#include "swap/equal.h"
+#include "swap/physical.h"
+
+void md_swap_merge_note(const struct md_swap_range *range, const struct md_hash *held)
+{
+	struct md_swap_physical *physical = range->owner;
+	if (range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
+		return;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	bool constant = md_swap_constant_is(physical);
+	bool same = physical->seen && md_hash_equal(&physical->held, held);
+	physical->varied |= constant && physical->seen && !same;
+	physical->steady = constant && same && !physical->varied;
+	physical->seen = constant;
+	physical->held = *held;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+}
+
+/* The engine's own mappings (memory_vmm.c) can be given more rights by it, so they are never merged. */
+static bool may_be_merged(const struct md_swap_range *range)
+{
+	const struct md_swap_physical *physical = range->owner;
+	if (!md_swap_equal_attach || range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
+		return false;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	bool may = !physical->handle && physical->steady && md_swap_is_piece(physical) && md_swap_constant_is(physical);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return may;
+}
+
+static bool map_given(struct md_swap_physical *physical, struct md_share *lease, int fd, bool fills)
+{
+	pthread_mutex_lock(&md_swap_memory_lock);
+	CUresult result = md_swap_physical_in_from(physical, fd, !fills);
+	if (result == CUDA_SUCCESS)
+		physical->lease = lease;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (result == CUDA_SUCCESS)
+		return true;
+	md_swap_equal_end(lease);
+	md_warn("%" PRIu64 " bytes of medusa-backbone cannot be mapped (%s): they stay this engine's own",
+		physical->bytes, md_cuda_error_name(result));
+	return false;
+}
+
+/* The lock is not held while the broker is asked: the gate is closed, so no call of the engine frees the memory. */
+enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, bool *hopeless)
+{
+	struct md_swap_physical *physical = range->owner;
+	struct md_share *lease;
+	struct md_error err = {0};
+	bool fills;
+	int fd;
+	*hopeless = false;
+	if (!may_be_merged(range))
+		return MD_SWAP_NOT_MERGED;
+	if (md_swap_equal_attach(range->device, &physical->held, physical->bytes, &lease, &fd, &fills, &err) != MD_OK) {
+		*hopeless = err.status != MD_ERR_BUSY;
+		md_info("%" PRIu64 " constant bytes at %#" PRIx64 " stay this engine's own: %s", range->bytes,
+			(uint64_t)range->address, err.message);
+		return MD_SWAP_NOT_MERGED;
+	}
+	if (!map_given(physical, lease, fd, fills))
+		return MD_SWAP_NOT_MERGED;
+	return fills ? MD_SWAP_FILLS : MD_SWAP_READS;
+}
+
+/* Read-only before anybody else has it, and for good. What cannot be made read-only is given to nobody. */
+void md_swap_merge_commit(const struct md_swap_range *range)
+{
+	struct md_swap_physical *physical = range->owner;
+	struct md_error err = {0};
+	if (range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
+		return;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	struct md_share *lease = physical->read_only ? NULL : physical->lease;
+	bool safe = lease && md_swap_physical_protect(physical) == CUDA_SUCCESS;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (safe && md_swap_equal_commit(lease, &err) != MD_OK)
+		md_info("%" PRIu64 " constant bytes at %#" PRIx64 " are not given to others yet: %s", range->bytes,
+			(uint64_t)range->address, err.message);
+}

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines under medusa-swap run --share-constant, whose equal constant memory is one; and who is killed meanwhile. On hostcuda."""
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+BUILD = os.environ["MEDUSA_BUILD"]
+MB = 1 << 20
+SIZE = 24 * MB
+failures = checks = 0
+
+
+def check(what, wanted, got):
+    global failures, checks
+    checks += 1
+    if wanted != got:
+        failures += 1
+        print(f"FAIL {what}: expected {wanted!r}, got {got!r}", flush=True)
+
+
+def until(what, wanted, look):
+    for _ in range(200):
+        if look() == wanted:
+            break
+        time.sleep(0.05)
+    check(what, wanted, look())
+
+
+class Broker:
+    def __init__(self, folder):
+        self.path, self.said = f"{folder}/backbone.sock", f"{folder}/backbone.err"
+        with open(self.said, "w", encoding="utf-8") as said:
+            self.process = subprocess.Popen([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", self.path], stderr=said)
+        until("the broker", True, self.is_ready)
+
+    def is_ready(self):
+        with open(self.said, encoding="utf-8") as said:
+            return "ready:" in said.read()
+
+    def states(self):
+        said = subprocess.run([f"{BUILD}/bin/medusa-backbone", "status", "--json", "--socket", self.path], capture_output=True, check=True)
+        rows = [json.loads(line) for line in said.stdout.splitlines()]
+        return sorted((one["name"], one["state"], one["readers"]) for one in rows)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(20)
+
+
+class Engine:
+    def __init__(self, name, *options, write=7):
+        self.name = name
+        self.process = subprocess.Popen([f"{BUILD}/bin/medusa-swap", "run", "--name", name, "--pool-bytes", "128M", *options, "--",
+                                         f"{BUILD}/tests/subjects/swap_subject", f"{BUILD}/tests/images/arith.host.so", "0"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        check(f"{name}'s first word", "ready", self.answer())
+        until(f"{name} is known", True, lambda: (self.status() or {}).get("swappable", 0) > 8 * MB)
+        self.ask(f"alloc {SIZE // MB}")
+        self.ask(f"write {write}")
+        self.ask(f"bind weights 1 0 {SIZE}")
+        self.sum = self.ask("sum")
+        until(f"what {name} has declared", SIZE, lambda: self.status()["constant"])
+
+    def answer(self):
+        return self.process.stdout.readline().strip() if select.select([self.process.stdout], [], [], 20)[0] else "(nothing)"
+
+    def ask(self, words):
+        self.process.stdin.write(words + "\n")
+        return self.answer()
+
+    def status(self):
+        said = subprocess.run([f"{BUILD}/bin/medusa-swap", "status", "--json", self.name], capture_output=True, check=False).stdout
+        return json.loads(said) if said else None
+
+    def swap(self, verb, *options, code=0):
+        done = subprocess.run([f"{BUILD}/bin/medusa-swap", verb, self.name, *options], capture_output=True, check=False, text=True)
+        check(f"the exit code of {verb} {self.name} ({done.stderr})", code, done.returncode)
+
+    def out_and_in(self, *options):
+        self.swap("out")
+        self.swap("in", *options)
+
+    def ready(self):
+        self.out_and_in()
+        check(f"{self.name} shares nothing after the first time", 0, self.status()["shared"])
+        return self
+
+    def has(self, what, shared):
+        check(f"{self.name} {what}: bytes it shares", shared, self.status()["shared"])
+        check(f"{self.name} {what}: what it holds", self.sum, self.ask("sum"))
+
+    def kill(self):
+        os.kill(self.status()["engine_pid"], signal.SIGKILL)
+        self.process.wait(20)
+
+    def end(self, code=0):
+        self.process.stdin.close()
+        check(f"{self.name}'s last word", "wrong 0", self.answer())
+        check(f"{self.name}'s exit code", code, self.process.wait(20))
+
+
+def on_device():
+    with open(os.environ["HOSTCUDA_SHARED"], "rb") as ledger:
+        return sum(struct.unpack("<2048Q", ledger.read(128 * 16 * 8))[::16])
+
+
+WITH = "--share-constant"
+NAME = f"equal/{SIZE}"
+
+
+def equal_memory_is_one(folder):
+    broker = Broker(folder)
+    one, two, other, without = (Engine("one", WITH).ready(), Engine("two", WITH).ready(), Engine("other", WITH, write=9).ready(),
+                                Engine("without").ready())
+    before = on_device()
+    one.out_and_in("--verify")
+    one.has("fills", SIZE)
+    check("what is on the device when one has filled", before, on_device())
+    two.out_and_in("--verify")
+    two.has("reads", SIZE)
+    check("what is on the device when two have one", before - SIZE, on_device())
+    other.out_and_in()
+    other.has("has other weights", SIZE)
+    without.out_and_in()
+    without.has("was not asked to share", 0)
+    check("what is on the device with others", before - SIZE, on_device())
+    check("what the broker has", [(NAME, "read", 1), (NAME, "read", 2)], broker.states())
+    one.swap("out")
+    two.has("goes on", SIZE)
+    until("what the broker has, without one", [(NAME, "read", 1), (NAME, "read", 1)], broker.states)
+    two.swap("out")
+    until("what is on the device with both out", True, lambda: on_device() <= before - 2 * SIZE)
+    two.swap("in")
+    two.has("fills this time", SIZE)
+    one.swap("in")
+    one.has("reads this time", SIZE)
+    for engine in (one, two, other, without):
+        engine.end()
+    until("nobody has any", [], broker.states)
+    broker.end()
+
+
+def what_is_freed_or_changes(folder):
+    broker = Broker(folder)
+    one, two = (Engine(name, WITH).ready() for name in ("one", "two"))
+    for engine in (one, two):
+        engine.out_and_in()
+        engine.has("shares", SIZE)
+    one.sum = one.ask("renew") and one.ask("write 3") and one.ask("sum")
+    until("one has freed its own, and allocated anew", 0, lambda: one.status()["shared"])
+    check("what is in its new memory", one.sum, one.ask("sum"))
+    two.has("is not touched", SIZE)
+    until("one lease is left", [(NAME, "read", 1)], broker.states)
+    three = Engine("three", WITH)
+    for value in (4, 5):
+        three.swap("out")
+        three.swap("in")
+        three.ask(f"write {value}")
+        three.sum = three.ask("sum")
+    for _ in range(3):
+        three.out_and_in()
+        three.has("wrote what it had declared constant", 0)
+    two.swap("release")
+    check("what two holds when it is released", two.sum, two.ask("sum"))
+    for engine in (one, two, three):
+        engine.end()
+    broker.end()
+
+
+def who_writes_ends(folder):
+    broker = Broker(folder)
+    one, two, three = (Engine(name, WITH).ready() for name in ("one", "two", "three"))
+    for engine in (one, two, three):
+        engine.out_and_in()
+        engine.has("shares", SIZE)
+    check("a child of one", "child 7", one.ask("fork"))
+    one.has("goes on after a fork", SIZE)
+    check("the answer of one that writes", "", two.ask("write 3"))
+    check("it has ended with an error", True, two.process.wait(20) != 0)
+    until("its lease has ended", [(NAME, "read", 2)], broker.states)
+    for engine in (one, three):
+        engine.has("does not notice", SIZE)
+        engine.out_and_in("--verify")
+        engine.has("shares on", SIZE)
+    one.swap("out", "--full")
+    one.swap("in")
+    one.has("was fully out", SIZE)
+    for engine in (one, three):
+        engine.end()
+    broker.end()
+
+
+def calls_that_fail(folder):
+    broker = Broker(folder)
+    keeps = Engine("keeps", WITH).ready()
+    keeps.out_and_in()
+    for call in ("cuMemImportFromShareableHandle:1", "cuDeviceGetUuid:1"):
+        os.environ["HOSTCUDA_FAULT"] = f"{call}:UNKNOWN"
+        one = Engine("one", WITH).ready()
+        del os.environ["HOSTCUDA_FAULT"]
+        one.out_and_in()
+        own = one.status()["shared"]
+        check(f"what one shares when {call} fails", True, own in (0, SIZE))
+        one.has(f"goes on when {call} fails", own)
+        one.out_and_in()
+        one.has(f"shares the next time when {call} failed", SIZE)
+        one.end()
+        until("only one lease is left", [(NAME, "read", 1)], broker.states)
+    keeps.end()
+    broker.end()
+
+
+def who_is_killed(folder):
+    broker = Broker(folder)
+    one, two, three = (Engine(name, WITH).ready() for name in ("one", "two", "three"))
+    one.out_and_in()
+    two.out_and_in()
+    one.kill()
+    two.has("goes on without the one that filled", SIZE)
+    broker.end(signal.SIGKILL)
+    two.has("goes on without the broker", SIZE)
+    three.out_and_in()
+    three.has("has its own without a broker", 0)
+    broker = Broker(folder)
+    until("the next broker is told", [(NAME, "read", 1)], broker.states)
+    three.out_and_in("--verify")
+    three.has("reads what the next broker was told of", SIZE)
+    check("both have one", [(NAME, "read", 2)], broker.states())
+    two.kill()
+    three.has("is the last one", SIZE)
+    broker.end(signal.SIGKILL)
+    three.out_and_in()
+    three.has("went out without a broker", 0)
+    three.end()
+
+
+def main():
+    folder = sys.argv[1]
+    os.environ.update(HOSTCUDA_SHARED=f"{folder}/ledger", MEDUSA_BACKBONE=f"{folder}/backbone.sock")
+    for part in (equal_memory_is_one, what_is_freed_or_changes, who_writes_ends, calls_that_fail, who_is_killed):
+        print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
+        part(folder)
+    print(f"{checks} checks, {failures} failures")
+    sys.exit(failures > 0)
+
+
+main()
