@@ -57,7 +57,7 @@ enum md_status md_swap_equal_commit(struct md_share *lease, struct md_error *err
 	if (!one)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "this process fills no such memory");
 	one->fills = false;
-	enum md_status status = md_share_say_commit(one, err);
+	enum md_status status = md_share_say_commit(one, true, err);
 	md_share_end(one);
 	return status;
 }

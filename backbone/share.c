@@ -181,7 +181,7 @@ static enum md_status commit(struct md_share *one, struct md_error *err)
 	MD_FORWARD(hash(one, &one->hash, err));
 	MD_FORWARD(allow(one, CU_MEM_ACCESS_FLAGS_PROT_READ, err));
 	one->fills = false;
-	if (md_share_say_commit(one, err) == MD_OK)
+	if (md_share_say_commit(one, false, err) == MD_OK)
 		return MD_OK;
 	err->status = MD_ERR_NOT_FOUND;
 	return md_error_prefix(err, "backbone %s is this process's own, and read-only", one->name);

@@ -20,13 +20,15 @@ static enum md_status read_refusal(const struct md_swap_message *answer, struct 
 }
 
 /* Any answer but that it has to wait. */
-static enum md_status await(struct md_share *share, uint64_t deadline, struct md_swap_message *answer,
+static enum md_status await(struct md_share *share, bool waits, uint64_t deadline, struct md_swap_message *answer,
 			    struct md_error *err)
 {
 	for (;;) {
 		uint64_t now = md_clock_ns();
 		if (now > deadline)
-			return md_error_set(err, MD_ERR_TIMEOUT, "another process is still filling backbone %s",
+			return md_error_set(err, MD_ERR_TIMEOUT,
+					    waits ? "another process is still filling backbone %s"
+						  : "medusa-backbone does not answer about backbone %s",
 					    share->name);
 		uint64_t left = (deadline - now) / 1000000 + 1;
 		int silence = left < MD_BACKBONE_SILENCE_MS ? (int)left : MD_BACKBONE_SILENCE_MS;
@@ -40,12 +42,12 @@ static enum md_status await(struct md_share *share, uint64_t deadline, struct md
 	}
 }
 
-static enum md_status connect_broker(struct md_share *share, struct md_error *err)
+static enum md_status connect_broker(struct md_share *share, bool now, struct md_error *err)
 {
 	char path[PATH_MAX];
 	int fd;
 	MD_FORWARD(md_backbone_socket(path, err));
-	if (md_swap_wire_connect(path, &fd, err) != MD_OK) {
+	if ((now ? md_swap_wire_connect_now : md_swap_wire_connect)(path, &fd, err) != MD_OK) {
 		err->status = MD_ERR_NOT_FOUND; /* whatever the reason: the caller takes memory of its own */
 		return md_error_prefix(err, "medusa-backbone is not there");
 	}
@@ -96,12 +98,12 @@ static enum md_status attach(struct md_share *share, uint64_t deadline, struct m
 {
 	struct md_swap_letter letter;
 	MD_FORWARD(name_device(share, err));
-	MD_FORWARD(connect_broker(share, err));
+	MD_FORWARD(connect_broker(share, !deadline, err));
 	MD_FORWARD(begin_request(share, "attach", &letter, err));
 	if (!deadline)
 		md_json_number(&letter.json, "now", 1);
 	MD_FORWARD(md_swap_letter_send(&letter, share->wire.fd, -1, err));
-	MD_FORWARD(await(share, deadline ? deadline : md_clock_ns() + NOW_NS, answer, err));
+	MD_FORWARD(await(share, deadline != 0, deadline ? deadline : md_clock_ns() + NOW_NS, answer, err));
 	return read_attached(share, answer, err);
 }
 
@@ -117,7 +119,7 @@ enum md_status md_share_attach(struct md_share *share, uint64_t deadline, struct
 
 /* ---- committing, and giving to another broker ---- */
 
-enum md_status md_share_say_commit(struct md_share *share, struct md_error *err)
+enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_error *err)
 {
 	struct md_swap_letter letter;
 	char text[MD_HASH_TEXT_BYTES];
@@ -135,7 +137,7 @@ enum md_status md_share_say_commit(struct md_share *share, struct md_error *err)
 		status = md_swap_letter_send(&letter, share->wire.fd, -1, err);
 	}
 	if (status == MD_OK)
-		status = await(share, md_clock_ns() + COMMIT_NS, answer, err);
+		status = await(share, !now, md_clock_ns() + (now ? NOW_NS : COMMIT_NS), answer, err);
 	free(answer);
 	return status;
 }
@@ -145,13 +147,13 @@ static enum md_status hold(struct md_share *share, struct md_swap_message *answe
 	struct md_swap_letter letter;
 	char text[MD_HASH_TEXT_BYTES];
 	md_hash_format(&share->hash, text);
-	MD_FORWARD(connect_broker(share, err));
+	MD_FORWARD(connect_broker(share, false, err));
 	MD_FORWARD(begin_request(share, "hold", &letter, err));
 	md_json_text(&letter.json, "id", share->id);
 	md_json_text(&letter.json, "hash", text);
 	md_json_number(&letter.json, "whole", share->bytes);
 	MD_FORWARD(md_swap_letter_send(&letter, share->wire.fd, share->memory.fd, err));
-	return await(share, md_clock_ns() + HOLD_NS, answer, err);
+	return await(share, true, md_clock_ns() + HOLD_NS, answer, err);
 }
 
 enum md_status md_share_hold(struct md_share *share, struct md_error *err)

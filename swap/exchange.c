@@ -200,24 +200,38 @@ static enum md_status explain(struct md_swap_exchange *x, const struct md_swap_r
 			    range->device, free_bytes, wanted, missing, why->message);
 }
 
-/* Whether it is mapped now. */
+/* What a part holds, wherever it is. False: out of memory. */
+static bool hash_part(const struct md_swap_contents *contents, const struct md_swap_part *part, struct md_hash *hash)
+{
+	MD_AUTO_FREE struct md_hash *all = calloc(part->count, sizeof(*all));
+	for (size_t i = 0; all && i < part->count; i++)
+		all[i] = contents->hashes[part->first + i].hash;
+	if (all)
+		*hash = md_hash_bytes(all, part->count * sizeof(*all));
+	return all != NULL;
+}
+
+/* Whether it is mapped now. Only what is to come in by these contents counts, not what was noted of it at some time. */
 static bool merge(struct md_swap_exchange *x, struct md_swap_part *part, bool *merging)
 {
 	bool hopeless = false;
-	if (!*merging || !part->count)
+	struct md_hash holds;
+	if (!*merging || !part->count || !hash_part(&x->contents, part, &holds))
 		return false;
-	enum md_swap_merged merged = x->below->merge(&part->range, &hopeless);
+	enum md_swap_merged merged = x->below->merge(&part->range, &holds, &hopeless);
 	*merging = !hopeless;
 	x->fills |= merged == MD_SWAP_FILLS;
 	part->place = merged == MD_SWAP_FILLS ? MD_SWAP_EMPTY : merged == MD_SWAP_READS ? MD_SWAP_GIVEN : MD_SWAP_AWAY;
 	return merged != MD_SWAP_NOT_MERGED;
 }
 
+/* The engine waits, so a broker that does not answer is asked once. */
 static void commit_all(struct md_swap_exchange *x)
 {
-	for (size_t i = 0; i < x->contents.part_count; i++)
+	bool answers = true;
+	for (size_t i = 0; i < x->contents.part_count && answers; i++)
 		if (x->contents.parts[i].place == MD_SWAP_EMPTY)
-			x->below->commit(&x->contents.parts[i].range);
+			answers = x->below->commit(&x->contents.parts[i].range);
 }
 
 static enum md_status map_all(struct md_swap_exchange *x, bool merging, struct md_swap_report *report,
@@ -450,24 +464,13 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 	return MD_OK;
 }
 
-/* What a part holds, wherever it is. False: out of memory. */
-static bool hash_part(const struct md_swap_contents *contents, const struct md_swap_part *part, struct md_hash *hash)
-{
-	MD_AUTO_FREE struct md_hash *all = calloc(part->count, sizeof(*all));
-	for (size_t i = 0; all && i < part->count; i++)
-		all[i] = contents->hashes[part->first + i].hash;
-	if (all)
-		*hash = md_hash_bytes(all, part->count * sizeof(*all));
-	return all != NULL;
-}
-
 static void note_all(struct md_swap_exchange *x)
 {
 	struct md_hash hash;
 	for (size_t i = 0; i < x->contents.part_count && x->below->note; i++) {
 		const struct md_swap_part *part = &x->contents.parts[i];
-		if (part->count && hash_part(&x->contents, part, &hash))
-			x->below->note(&part->range, &hash);
+		if (part->count)
+			x->below->note(&part->range, hash_part(&x->contents, part, &hash) ? &hash : NULL);
 	}
 }
 
@@ -504,6 +507,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 		exchange->below->open_gate();
 		return status;
 	}
+	note_all(exchange); /* also if part of it cannot go: what went may come in by another call */
 	status = unmap_all(exchange, &done, err);
 	if (status != MD_OK) {
 		turn_back(exchange);
@@ -512,7 +516,6 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	exchange->out = true;
 	md_swap_book_clear(&exchange->book);
 	note_regions(exchange);
-	note_all(exchange);
 	md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	*report = done;

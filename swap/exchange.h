@@ -24,8 +24,8 @@ struct md_swap_below {
 	bool (*discardable)(uint64_t address, uint64_t bytes); /* whether all of it may be lost */
 	/* swap/merge.h; NULL: nothing is merged. */
 	void (*note)(const struct md_swap_range *range, const struct md_hash *held);
-	enum md_swap_merged (*merge)(const struct md_swap_range *range, bool *hopeless);
-	void (*commit)(const struct md_swap_range *range);
+	enum md_swap_merged (*merge)(const struct md_swap_range *range, const struct md_hash *holds, bool *hopeless);
+	bool (*commit)(const struct md_swap_range *range);
 	/* A descriptor by which another process can map the physical memory; the caller closes it. NULL: there is none. */
 	enum md_status (*lend)(const struct md_swap_range *range, int *fd, struct md_error *err);
 	/* The same by the serial number of the range, while the engine runs. NULL: there is none. */

@@ -16,31 +16,42 @@ void md_swap_merge_note(const struct md_swap_range *range, const struct md_hash 
 	if (range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
 		return;
 	pthread_mutex_lock(&md_swap_memory_lock);
-	bool constant = md_swap_constant_is(physical);
-	bool same = physical->seen && md_hash_equal(&physical->held, held);
+	bool constant = held && md_swap_constant_is(physical);
+	bool same = constant && physical->seen && md_hash_equal(&physical->held, held);
 	physical->varied |= constant && physical->seen && !same;
-	physical->steady = constant && same && !physical->varied;
+	physical->steady = same && !physical->varied;
 	physical->seen = constant;
-	physical->held = *held;
+	if (constant)
+		physical->held = *held;
 	pthread_mutex_unlock(&md_swap_memory_lock);
 }
 
-/* The engine's own mappings (memory_vmm.c) can be given more rights by it, so they are never merged. */
-static bool may_be_merged(const struct md_swap_range *range)
+/*
+ * The engine's own mappings (memory_vmm.c) can be given more rights by it, so they are never merged; nor is what other
+ * devices reach.
+ */
+static bool is_fit(const struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+{
+	return md_swap_is_piece(physical) && md_swap_constant_is(physical) && !physical->mappings->next &&
+	       physical->mappings->access_count == 1;
+}
+
+static bool may_be_merged(const struct md_swap_range *range, const struct md_hash *holds)
 {
 	const struct md_swap_physical *physical = range->owner;
 	if (!md_swap_equal_attach || range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
 		return false;
 	pthread_mutex_lock(&md_swap_memory_lock);
-	bool may = !physical->handle && physical->steady && md_swap_is_piece(physical) && md_swap_constant_is(physical);
+	bool may = !physical->handle && physical->steady && md_hash_equal(&physical->held, holds) && is_fit(physical);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return may;
 }
 
+/* medusa_bind does not wait at the gate: what the engine has said meanwhile counts. */
 static bool map_given(struct md_swap_physical *physical, struct md_share *lease, int fd, bool fills)
 {
 	pthread_mutex_lock(&md_swap_memory_lock);
-	CUresult result = md_swap_physical_in_from(physical, fd, !fills);
+	CUresult result = is_fit(physical) ? md_swap_physical_in_from(physical, fd, !fills) : CUDA_ERROR_NOT_PERMITTED;
 	if (result == CUDA_SUCCESS)
 		physical->lease = lease;
 	pthread_mutex_unlock(&md_swap_memory_lock);
@@ -53,7 +64,7 @@ static bool map_given(struct md_swap_physical *physical, struct md_share *lease,
 }
 
 /* The lock is not held while the broker is asked: the gate is closed, so no call of the engine frees the memory. */
-enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, bool *hopeless)
+enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, const struct md_hash *holds, bool *hopeless)
 {
 	struct md_swap_physical *physical = range->owner;
 	struct md_share *lease;
@@ -61,9 +72,9 @@ enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, bool *h
 	bool fills;
 	int fd;
 	*hopeless = false;
-	if (!may_be_merged(range))
+	if (!may_be_merged(range, holds))
 		return MD_SWAP_NOT_MERGED;
-	if (md_swap_equal_attach(range->device, &physical->held, physical->bytes, &lease, &fd, &fills, &err) != MD_OK) {
+	if (md_swap_equal_attach(range->device, holds, range->bytes, &lease, &fd, &fills, &err) != MD_OK) {
 		*hopeless = err.status != MD_ERR_BUSY;
 		md_info("%" PRIu64 " constant bytes at %#" PRIx64 " stay this engine's own: %s", range->bytes,
 			(uint64_t)range->address, err.message);
@@ -75,17 +86,19 @@ enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, bool *h
 }
 
 /* Read-only before anybody else has it, and for good. What cannot be made read-only is given to nobody. */
-void md_swap_merge_commit(const struct md_swap_range *range)
+bool md_swap_merge_commit(const struct md_swap_range *range)
 {
 	struct md_swap_physical *physical = range->owner;
 	struct md_error err = {0};
 	if (range->flags & (MD_SWAP_MOVES | MD_SWAP_RESIDENT))
-		return;
+		return true;
 	pthread_mutex_lock(&md_swap_memory_lock);
 	struct md_share *lease = physical->read_only ? NULL : physical->lease;
 	bool safe = lease && md_swap_physical_protect(physical) == CUDA_SUCCESS;
 	pthread_mutex_unlock(&md_swap_memory_lock);
-	if (safe && md_swap_equal_commit(lease, &err) != MD_OK)
-		md_info("%" PRIu64 " constant bytes at %#" PRIx64 " are not given to others yet: %s", range->bytes,
-			(uint64_t)range->address, err.message);
+	if (!safe || md_swap_equal_commit(lease, &err) == MD_OK)
+		return true;
+	md_info("%" PRIu64 " constant bytes at %#" PRIx64 " are not given to others yet: %s", range->bytes,
+		(uint64_t)range->address, err.message);
+	return err.status != MD_ERR_TIMEOUT;
 }

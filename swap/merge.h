@@ -18,11 +18,14 @@ enum md_swap_merged {
 	MD_SWAP_READS,      /* mapped read-only, with its bytes */
 };
 
-/* The memory has gone out, and held this. Called each time. */
+/* The memory goes out, and holds this; NULL: that is not known. Called each time. */
 void md_swap_merge_note(const struct md_swap_range *range, const struct md_hash *held);
-/* Maps it, if it may be merged and medusa-backbone has it or room for it. *hopeless: it need not be asked again soon. */
-enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, bool *hopeless);
-/* From now on others may have what was mapped to be filled. Does nothing for other memory. */
-void md_swap_merge_commit(const struct md_swap_range *range);
+/*
+ * Maps it, if it may be merged and medusa-backbone has it or room for it. holds: what is to come in; it is not merged if
+ * that is not what it went out with. *hopeless: medusa-backbone need not be asked again soon.
+ */
+enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, const struct md_hash *holds, bool *hopeless);
+/* From now on others may have what was mapped to be filled. Nothing is done for other memory. False: the broker does not answer. */
+bool md_swap_merge_commit(const struct md_swap_range *range);
 
 #endif
