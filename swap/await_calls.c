@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each call waits for while memory is on its way. A call that is being captured waits for nothing. */
+/*
+ * What each call waits for while memory is on its way. A call that is being captured waits for nothing. And what may not be
+ * written, because other engines have it.
+ */
+#include "swap/arrival.h"
 #include "swap/gate.h"
 #include "swap/graph_words.h"
 #include "swap/kernel_words.h"
 #include "swap/layer.h"
+#include "swap/merge.h"
 #include "swap/reach.h"
 
 /* Without a handle, the variants for the per-thread default stream mean that one. */
 static CUstream own_default(CUstream stream)
 {
 	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+static bool any_comes(void)
+{
+	return atomic_load_explicit(&md_swap_arriving, memory_order_relaxed) != 0;
 }
 
 static bool is_captured(CUstream stream)
@@ -23,7 +33,7 @@ static bool is_captured(CUstream stream)
 
 static CUresult launch(CUfunction function, void **params, void **extra, CUstream stream)
 {
-	if (is_captured(stream))
+	if (!any_comes() || is_captured(stream))
 		return CUDA_SUCCESS;
 	md_swap_wish_begin();
 	md_swap_kernel_wish(function, params, extra);
@@ -83,7 +93,7 @@ CUresult md_swap_await_cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int
 
 static CUresult launch_graph(CUgraphExec graph, CUstream stream)
 {
-	if (is_captured(stream))
+	if (!any_comes() || is_captured(stream))
 		return CUDA_SUCCESS;
 	md_swap_wish_begin();
 	md_swap_graph_wish(graph);
@@ -112,14 +122,18 @@ static void wish_copy(uint64_t to, uint64_t from, size_t bytes)
 
 static CUresult copy(uint64_t to, uint64_t from, size_t bytes, CUstream stream)
 {
-	if (is_captured(stream))
-		return CUDA_SUCCESS;
+	CUresult result = md_swap_merge_store(to, bytes);
+	if (result != CUDA_SUCCESS || !any_comes() || is_captured(stream))
+		return result;
 	wish_copy(to, from, bytes);
 	return md_swap_wish_await(stream, false);
 }
 
 static CUresult copy_now(uint64_t to, uint64_t from, size_t bytes)
 {
+	CUresult result = md_swap_merge_store(to, bytes);
+	if (result != CUDA_SUCCESS || !any_comes())
+		return result;
 	wish_copy(to, from, bytes);
 	return md_swap_wish_block();
 }
@@ -168,8 +182,9 @@ CUresult md_swap_await_cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext d
 
 static CUresult set(uint64_t to, size_t count, size_t element, CUstream stream)
 {
-	if (is_captured(stream))
-		return CUDA_SUCCESS;
+	CUresult result = md_swap_merge_store(to, count * element);
+	if (result != CUDA_SUCCESS || !any_comes() || is_captured(stream))
+		return result;
 	md_swap_wish_begin();
 	md_swap_wish_range(to, count * element, false);
 	return md_swap_wish_await(stream, false);
@@ -177,6 +192,9 @@ static CUresult set(uint64_t to, size_t count, size_t element, CUstream stream)
 
 static CUresult set_now(uint64_t to, size_t count, size_t element)
 {
+	CUresult result = md_swap_merge_store(to, count * element);
+	if (result != CUDA_SUCCESS || !any_comes())
+		return result;
 	md_swap_wish_begin();
 	md_swap_wish_range(to, count * element, false);
 	return md_swap_wish_block();
@@ -211,7 +229,7 @@ SETS(cuMemsetD32, unsigned int)
 
 static CUresult host_function(CUstream stream)
 {
-	if (!is_captured(stream))
+	if (any_comes() && !is_captured(stream))
 		md_swap_reach_unsteady();
 	return CUDA_SUCCESS;
 }

@@ -42,6 +42,12 @@ static const char *const entry_names[MD_SWAP_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 };
 
+const char *md_swap_gate_call(void)
+{
+	uint32_t inside = md_swap_own_slot ? atomic_load(&md_swap_own_slot->inside) : 0;
+	return inside ? entry_names[inside - 1] : "a call";
+}
+
 /* ---- slots ---- */
 
 static void thread_ends(void *own)

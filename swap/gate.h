@@ -36,6 +36,9 @@ void md_swap_gate_asked_for(bool by_engine);
  */
 void md_swap_gate_abandon(void);
 
+/* The call of the driver that this thread has made, and is inside. */
+const char *md_swap_gate_call(void);
+
 /* How many streams are being captured, as the layer tells the gate. */
 void md_swap_gate_capture_begins(CUstream stream);
 void md_swap_gate_capture_ends(CUstream stream);

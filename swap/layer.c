@@ -5,6 +5,7 @@
 #include "driver/cuda_load.h"
 #include "swap/arrival.h"
 #include "swap/gate.h"
+#include "swap/physical.h"
 
 #define DEFINE_PASS(symbol, params, args)
 #define DEFINE_GATE(symbol, params, args)                                                                              \
@@ -12,23 +13,36 @@
 	{                                                                                                              \
 		return MD_SWAP_GATED(symbol, md_swap_real.symbol args);                                                \
 	}
+static inline uint32_t some_arrive(void)
+{
+	return atomic_load_explicit(&md_swap_arriving, memory_order_relaxed);
+}
+
+/* Or may not be written, since other engines have them. */
+static inline uint32_t some_are_watched(void)
+{
+	return some_arrive() | atomic_load_explicit(&md_swap_read_only, memory_order_relaxed);
+}
+
 /* While bytes are on their way, `first` waits for those that the call needs. */
-#define AFTER(first, call)                                                                                             \
+#define AFTER(when, first, call)                                                                                       \
 	({                                                                                                             \
 		CUresult first_ = CUDA_SUCCESS;                                                                        \
-		if (__builtin_expect(atomic_load_explicit(&md_swap_arriving, memory_order_relaxed) != 0, 0))           \
+		if (__builtin_expect((when) != 0, 0))                                                                  \
 			first_ = (first);                                                                              \
 		first_ == CUDA_SUCCESS ? (call) : first_;                                                              \
 	})
 #define DEFINE_WAIT(symbol, params, args)                                                                              \
 	static CUresult CUDAAPI layer_##symbol params                                                                  \
 	{                                                                                                              \
-		return MD_SWAP_GATED(symbol, AFTER(md_swap_await_##symbol args, md_swap_real.symbol args));            \
+		return MD_SWAP_GATED(                                                                                  \
+		    symbol, AFTER(some_are_watched(), md_swap_await_##symbol args, md_swap_real.symbol args));         \
 	}
 #define DEFINE_ALL(symbol, params, args)                                                                               \
 	static CUresult CUDAAPI layer_##symbol params                                                                  \
 	{                                                                                                              \
-		return MD_SWAP_GATED(symbol, AFTER(md_swap_arrival_settle_all(), md_swap_real.symbol args));           \
+		return MD_SWAP_GATED(symbol,                                                                           \
+				     AFTER(some_arrive(), md_swap_arrival_settle_all(), md_swap_real.symbol args));    \
 	}
 #define DEFINE_OWN(symbol, params, args)                                                                               \
 	static CUresult CUDAAPI layer_##symbol params                                                                  \

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "swap/constant.h"
 #include "swap/equal.h"
+#include "swap/gate.h"
 #include "swap/physical.h"
 
 void md_swap_merge_note(const struct md_swap_range *range, const struct md_hash *held)
@@ -101,4 +102,36 @@ bool md_swap_merge_commit(const struct md_swap_range *range)
 	md_info("%" PRIu64 " constant bytes at %#" PRIx64 " are not given to others yet: %s", range->bytes,
 		(uint64_t)range->address, err.message);
 	return err.status != MD_ERR_TIMEOUT;
+}
+
+/* ---- a write ---- */
+
+static struct md_swap_physical *find_read_only(CUdeviceptr start, CUdeviceptr end) MD_REQUIRES(md_swap_memory_lock)
+{
+	const struct md_swap_mapping *at = md_swap_mapping_next(start, end);
+	while (at && !at->physical->read_only)
+		at = at->address + at->bytes < end ? md_swap_mapping_next(at->address + at->bytes, end) : NULL;
+	return at ? at->physical : NULL;
+}
+
+/* The driver would break the context. The engine's own memory cannot be put there now, since kernels may be reading it. */
+CUresult md_swap_merge_store(uint64_t address, uint64_t bytes)
+{
+	uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
+	if (!bytes || !atomic_load_explicit(&md_swap_read_only, memory_order_relaxed))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	struct md_swap_physical *physical = find_read_only(address, end);
+	bool first = physical && !physical->varied;
+	if (first)
+		physical->varied = true;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (first)
+		md_warn("%s of %" PRIu64 " bytes to %#" PRIx64
+			" is refused: the engine has declared this memory constant (medusa_bind), and shares it with "
+			"other engines; "
+			"after the next out and in it is the engine's own. Don't declare it constant, or run without "
+			"--share-constant",
+			md_swap_gate_call(), bytes, address);
+	return physical ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }

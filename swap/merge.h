@@ -28,4 +28,10 @@ enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, const s
 /* From now on others may have what was mapped to be filled. Nothing is done for other memory. False: the broker does not answer. */
 bool md_swap_merge_commit(const struct md_swap_range *range);
 
+/*
+ * Called before something is copied or set there: CUDA_ERROR_NOT_PERMITTED if part of it is such memory of others, and then
+ * that is this engine's own from the next in on. Takes the lock.
+ */
+CUresult md_swap_merge_store(uint64_t address, uint64_t bytes);
+
 #endif

@@ -20,6 +20,7 @@
 pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
 struct md_swap_physical *md_swap_physicals;
 uint64_t md_swap_physical_serial;
+_Atomic(uint32_t) md_swap_read_only;
 
 static struct md_interval_index mappings MD_GUARDED_BY(md_swap_memory_lock); /* value: struct md_swap_mapping * */
 
@@ -58,12 +59,19 @@ CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop
 	return CUDA_SUCCESS;
 }
 
+static void set_read_only(struct md_swap_physical *physical, bool read_only) MD_REQUIRES(md_swap_memory_lock)
+{
+	if (physical->read_only != read_only)
+		atomic_fetch_add(&md_swap_read_only, read_only ? 1 : -1);
+	physical->read_only = read_only;
+}
+
 static void end_lease(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
 {
 	if (physical->lease)
 		md_swap_equal_end(physical->lease);
 	physical->lease = NULL;
-	physical->read_only = false;
+	set_read_only(physical, false);
 }
 
 static CUresult forget(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
@@ -270,9 +278,9 @@ CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, boo
 								      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (result != CUDA_SUCCESS)
 		return result;
-	physical->read_only = read_only;
+	set_read_only(physical, read_only);
 	result = put(physical, handle);
-	physical->read_only = read_only && result == CUDA_SUCCESS;
+	set_read_only(physical, read_only && result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -281,7 +289,7 @@ CUresult md_swap_physical_protect(struct md_swap_physical *physical)
 	CUresult result = CUDA_SUCCESS;
 	for (const struct md_swap_mapping *at = physical->mappings; at && result == CUDA_SUCCESS; at = at->next)
 		result = allow_reading(at, at->access, at->access_count);
-	physical->read_only = result == CUDA_SUCCESS;
+	set_read_only(physical, result == CUDA_SUCCESS);
 	return result;
 }
 

@@ -4,6 +4,7 @@
 #define MD_SWAP_PHYSICAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,7 +37,7 @@ struct md_swap_physical {
 	struct md_swap_mapping *mappings;
 	/* For constant memory (merge.h): */
 	struct md_share *lease; /* of memory that medusa-backbone holds; NULL: it is this process's own */
-	bool read_only;         /* others have it, or may have it */
+	bool read_only;         /* others have it, or may have it; counted in md_swap_read_only */
 	bool steady, varied;    /* it held the same twice when it went out; it did not, once */
 	bool seen;
 	struct md_hash held; /* when it went out last, if seen */
@@ -84,6 +85,8 @@ static inline bool md_swap_is_piece(const struct md_swap_physical *physical)
 /* Releases the physical memory, and makes it anew at the same addresses. After a failure, nothing has changed. */
 CUresult md_swap_physical_out(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 CUresult md_swap_physical_in(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+/* How many are read-only, because other processes may have them. Changes while the gate is closed, or memory is freed. */
+extern _Atomic(uint32_t) md_swap_read_only;
 /* The same with memory of another process's, by its descriptor. */
 CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, bool read_only)
     MD_REQUIRES(md_swap_memory_lock);

@@ -205,7 +205,7 @@ static void add_constant(size_t i)
 	declare(constant[i]);
 }
 
-/* Its constant memory has been out twice, and was the same. */
+/* Constant memory of the engine has been out twice, and was the same. */
 static void set_up(void)
 {
 	struct md_error err = {0};
@@ -237,12 +237,17 @@ static void tear_down(void)
 
 TestSuite(swap_merge, .init = set_up, .fini = tear_down, .timeout = 120);
 
-static void assert_own(void)
+static void assert_own_constant(void)
 {
 	cr_assert_not(is_shared(constant[0]), "it is shared");
 	cr_assert_eq(right_at(constant[0]), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "it can be written");
 	cr_assert_eq(memory->leases, 0, "%u leases are left", memory->leases);
 	assert_holds(constant[0], 5);
+}
+
+static void assert_own(void)
+{
+	assert_own_constant();
 	assert_holds(state, 9);
 }
 
@@ -346,6 +351,52 @@ Test(swap_merge, memory_that_was_freed_in_order_is_not_given_out_again)
 	cr_assert_eq(right_at(ordered), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "others read it");
 	write_to(ordered, 3);
 	constant[0] = 0;
+}
+
+/* ---- a write ---- */
+
+static void assert_refused_copies(CUdeviceptr to)
+{
+	CUstream own = NULL;
+	uint64_t word = 0;
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpy(to, state, 8));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyAsync(to, state, 8, own));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyHtoD_v2(to, &word, 8));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyHtoDAsync_v2(to, &word, 8, own));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyDtoD_v2(to, state, 8));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyDtoDAsync_v2(to, state, 8, own));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemcpyHtoDAsync_v2_ptsz(to, &word, 8, own));
+}
+
+static void assert_refused_sets(CUdeviceptr to)
+{
+	CUstream own = NULL;
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD8_v2(to, 0, 8));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD16_v2(to, 0, 4));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD32_v2(to, 0, 2));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD8Async(to, 0, 8, own));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD16Async(to, 0, 4, own));
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD32Async(to, 0, 2, own));
+}
+
+Test(swap_merge, a_copy_into_it_is_refused)
+{
+	uint64_t word = 1;
+	cr_assert_eq(in(), MD_OK);
+	cr_assert(is_shared(constant[0]));
+	ok(md_cuda.cuMemcpyDtoH_v2(&word, constant[0], 8));
+	ok(md_cuda.cuMemcpyDtoD_v2(state, constant[0], 8));
+	assert_refused_copies(constant[0]);
+	assert_refused_copies(constant[0] + BYTES - 1); /* its last byte */
+	assert_refused_sets(constant[0] + BYTES - 4);
+	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD8_v2(constant[0] - 4, 0, 8));
+	ok(md_cuda.cuMemcpyDtoD_v2(state, state + 8, 8));
+	assert_holds(constant[0], 5);
+	out_and_in();
+	assert_own_constant();
+	ok(md_cuda.cuMemcpyHtoD_v2(constant[0], &word, 8));
+	out_and_in();
+	cr_assert_not(is_shared(constant[0]), "it was written once");
 }
 
 /* ---- what is not known ---- */

@@ -26,6 +26,8 @@
  *   need       it is needed again; it is written
  *   bind NAME ROLE FIRST BYTES  binds that part of it; role: a number of enum medusa_role
  *   write N    other values are written to it, which N chooses
+ *   store      tries to copy and to set something there; prints both results
+ *   add        a kernel writes to it
  *   renew      it is freed and allocated again, and written
  *   sum        of all that it holds
  *   sleep MS   takes its own memory away, within a deadline; prints the result and the bytes
@@ -227,6 +229,21 @@ static void bind_newest(const char *line)
 	printf("bound\n");
 }
 
+static void store(void)
+{
+	CUresult copied = md_cuda.cuMemcpyHtoD_v2(extra[extra_count - 1], values, 4);
+	CUresult set = md_cuda.cuMemsetD32Async(extra[extra_count - 1], 1, 1, stream);
+	printf("store %d %d\n", copied, set);
+}
+
+static void add_to_newest(void)
+{
+	CUdeviceptr newest = extra[extra_count - 1];
+	launch_add(stream, newest, newest, newest, 1024);
+	TRY(cuStreamSynchronize, stream);
+	puts("added");
+}
+
 static void renew(void)
 {
 	TRY(cuMemFree_v2, extra[--extra_count]);
@@ -355,6 +372,10 @@ static void obey(const char *line)
 		fill_all(extra[extra_count - 1], extra_megabytes);
 	} else if (!strncmp(line, "bind ", 5))
 		bind_newest(line);
+	else if (!strcmp(line, "store\n"))
+		store();
+	else if (!strcmp(line, "add\n"))
+		add_to_newest();
 	else if (!strcmp(line, "renew\n"))
 		renew();
 	else if (!strcmp(line, "sum\n"))
