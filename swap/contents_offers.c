@@ -13,6 +13,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "swap/contents_share.h"
 #include "swap/pulse.h"
@@ -126,6 +127,8 @@ void md_swap_offers_add(struct md_swap_share *s, const struct md_carry_message *
 {
 	uint8_t lender = (uint8_t)message->link;
 	bool wanted = s->carry->carrier.peers && s->carry->passed >= 0;
+	if (wanted && !s->times.offered)
+		s->times.offered = md_clock_ns();
 	if (wanted && read_offer(&s->offers, s->carry->passed, message->bytes, lender))
 		s->offers.lenders++;
 	if (s->carry->passed >= 0)
@@ -257,9 +260,11 @@ enum md_status md_swap_offers_check(struct md_swap_share *s, bool *moved, struct
 	if (!s->unchecked || (s->unchecked < CHECK_BYTES && s->taken))
 		return MD_OK;
 	*moved = true;
+	uint64_t began = md_clock_ns();
 	for (size_t i = 0; i < s->count; i++)
 		if (s->chunks[i].state == MD_SHARE_UNCHECKED)
 			MD_FORWARD(check_in(s, s->contents->parts[s->chunks[i].part].range.context, err));
+	s->times.ns_check += md_clock_ns() - began;
 	return MD_OK;
 }
 
@@ -286,6 +291,22 @@ static void explain(const struct md_swap_share *s, char *text, size_t size)
 		snprintf(text, size, "no engine on another GPU has blocks of this one");
 }
 
+/* 0: never. */
+static double ms_since(const struct md_swap_share *s, uint64_t time)
+{
+	return time ? (double)(time - s->began) / 1e6 : 0;
+}
+
+/* Where the time goes. */
+static void say_times(const struct md_swap_share *s)
+{
+	md_debug("from other engines, ms: carrier ready %.1f, offered %.1f, asked for %.1f, first came %.1f, last came "
+		 "%.1f (%" PRIu64 " bytes); by the own link until %.1f (%" PRIu64 " bytes); hashed in %.1f",
+		 ms_since(s, s->times.ready), ms_since(s, s->times.offered), ms_since(s, s->times.asked),
+		 ms_since(s, s->times.came), ms_since(s, s->times.came_last), s->takes.done,
+		 ms_since(s, s->times.own_last), s->own_bytes, (double)s->times.ns_check / 1e6);
+}
+
 void md_swap_offers_report(const struct md_swap_share *s)
 {
 	struct md_swap_report *report = s->report;
@@ -293,6 +314,8 @@ void md_swap_offers_report(const struct md_swap_share *s)
 		report->by_peers += s->chunks[i].taken ? s->chunks[i].bytes : 0;
 	if (s->carry->carrier.peers && !report->by_peers)
 		explain(s, report->peers_because, sizeof(report->peers_because));
+	if (s->carry->carrier.peers)
+		say_times(s);
 	if (report->differed)
 		md_debug("%" PRIu64 " bytes of other engines differed, and came from the pool", report->differed);
 }

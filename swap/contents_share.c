@@ -162,6 +162,7 @@ static enum md_status reap(struct md_swap_share *s, bool *moved, struct md_error
 		chunk->by = 0;
 		s->own_busy -= chunk->bytes;
 		s->own_bytes += chunk->bytes;
+		s->times.own_last = md_clock_ns();
 		s->left--;
 		*moved = true;
 		md_swap_pulse_step();
@@ -316,6 +317,8 @@ static void note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, boo
 		s->carry->heard_at = md_clock_ns();
 	if (!speed->since)
 		speed->since = md_clock_ns();
+	if (takes && !s->times.asked)
+		s->times.asked = md_clock_ns();
 	chunk->state = MD_SHARE_LENT;
 	chunk->taken = takes;
 	s->free_bytes -= chunk->bytes;
@@ -400,6 +403,10 @@ static bool take_done(struct md_swap_share *s, const struct md_carry_message *me
 	if (!chunk || chunk->state != MD_SHARE_LENT || chunk->bytes != message->bytes)
 		return false;
 	struct md_share_speed *speed = chunk->taken ? &s->takes : &s->carries;
+	if (chunk->taken) {
+		s->times.came_last = md_clock_ns();
+		s->times.came = s->times.came ? s->times.came : s->times.came_last;
+	}
 	chunk->state = chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
 	chunk->by = 1 + message->link;
 	s->unchecked += chunk->taken ? chunk->bytes : 0;
@@ -470,6 +477,8 @@ static enum md_status take_turns(struct md_swap_share *s, struct md_error *err)
 {
 	while (s->left) {
 		bool moved = false;
+		if (s->carry->ready && !s->times.ready)
+			s->times.ready = md_clock_ns();
 		MD_FORWARD(reap(s, &moved, err));
 		MD_FORWARD(feed_own(s, err));
 		if (!s->over)

@@ -66,6 +66,9 @@ struct md_swap_share {
 	uint64_t unchecked;                   /* bytes */
 	struct md_share_offers offers;
 	bool over; /* no carrier any more */
+	struct {   /* md_clock_ns(), 0: never; ns_check: of comparing hashes */
+		uint64_t ready, offered, asked, came, came_last, own_last, ns_check;
+	} times;
 };
 
 /* ---- contents_share.c ---- */

@@ -98,9 +98,18 @@ import struct
 print(sum(struct.unpack('<2048Q', open('$HOSTCUDA_SHARED', 'rb').read(128 * 16 * 8))[1::16]))"
 }
 
+times_are_in_order() { # the offer, the question, what came first and last
+	python3 -c '
+import re, sys
+told = re.findall(r"from other engines, ms: carrier ready ([0-9.]+), offered ([0-9.]+), asked for ([0-9.]+), first came ([0-9.]+), last came ([0-9.]+)", open(sys.argv[1], errors="replace").read())
+came = [[float(time) for time in times] for times in told if float(times[4])]
+assert came and all(0 < times[1] <= times[2] < times[3] <= times[4] for times in came), told
+' "$work/all.err" || fail 'times that are in order' "$(grep 'from other engines' "$work/all.err")"
+}
+
 section 'what another engine has comes from there'
 lend --gpu-peers
-comer all --gpu-peers -- 0
+MEDUSA_LOG=debug comer all --gpu-peers -- 0
 assert_equal 'both hold' "$of_lender" "$wanted"
 assert_equal 'whether the lender lends' true "$(of lender lends)"
 until_carrier 2
@@ -119,6 +128,7 @@ assert_at_least 'the most that came from the lender' $((all / 3)) "$most"
 assert_equal 'descriptors of the lender, the engine and the carrier' "$files" "$(counted fd)"
 assert_at_most 'their threads' $(($(sum_of "$threads") + 12)) "$(sum_of "$(counted task)")" # hostcuda has one for each stream that was used
 lender_is_right
+times_are_in_order
 turn lender
 done_swap in in
 assert_equal 'what came from the lender without being asked for' 0 "$(number in copied_by_peers)"

@@ -83,9 +83,16 @@ def killed_lender(comer, lender, wanted, table):
     check("the peer was killed: the answer is as before", comer.ask("answer 5")["answer"] == wanted)
 
 
+def said_times(options):
+    """Where the time went: what the library of the engine that came in has logged of it."""
+    with open(f"{options.logs}/neighbours-{COMER}.log", encoding="utf-8", errors="replace") as log:
+        return [line.split("from other engines, ms: ")[1].strip() for line in log if "from other engines, ms: " in line]
+
+
 def peers(options, table):
     began = time.perf_counter()
     before = gpus()
+    os.environ["MEDUSA_LOG"] = "debug"  # for said_times()
     comer, lender = open_engines(options)
     wanted = comer.ask("answer 5")["answer"]
     check("both engines hold the same", lender.ask("answer 5")["answer"] == wanted)
@@ -99,6 +106,7 @@ def peers(options, table):
     changed_lender(comer, lender, wanted, table)
     killed_lender(comer, lender, wanted, table)
     check("the engine ends with 0", comer.end() == 0)
+    table["times"] = said_times(options)
     table["seconds"] = time.perf_counter() - began
 
 
