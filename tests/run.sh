@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite, with the seconds it took, and a closing count.
-# JOBS=N: so many scripts at once.
+# JOBS=N: so many suites at once.
 # ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
 cd "$(dirname "$0")/.."
@@ -68,13 +68,13 @@ report() { # name, exit code, log, seconds
 	esac
 }
 
-# Scripts wait more than they compute, so as many run at once as there are cores (JOBS=1: one after the other). These
+# As many run at once as there are cores (JOBS=1: one after the other); scripts wait more than they compute. These
 # build in the tree, or want it unchanged, and run alone in the end.
 alone=" test_install test_lint test_packages test_wheel "
 jobs=${JOBS:-$(nproc)}
 # These do little but wait, for deadlines above all; beside all others, one after the other, from the beginning on. No program
 # has one of these names.
-patient=" test_swap_carrier test_swap_silent test_swap_peers test_worker test_worker_injected "
+patient=" test_swap_carrier test_swap_overlap test_swap_silent test_worker test_worker_accounting test_worker_injected "
 
 # Engines and daemons that a script did not end, because it was ended itself: they have its mark in their environment.
 end_left() { # mark, file that gets a line for each
@@ -86,9 +86,19 @@ end_left() { # mark, file that gets a line for each
 	done
 }
 
-run_script() { # name: leaves its code and its seconds beside its log
+# Both leave the suite's code and its seconds beside its log.
+run_program() { # name
+	local name=$1 began=$SECONDS
+	watch_threads "$name"
+	rm -f "$logs/$name.left"
+	timeout 1800 "$build/tests/$name" --jobs 1 >"$logs/$name.log" 2>&1
+	printf '%s\n%s\n' $? $((SECONDS - began)) >"$logs/$name.end"
+}
+
+run_script() { # name
 	local name=$1 began=$SECONDS code
 	watch_threads "$name"
+	rm -f "$logs/$name.left"
 	MEDUSA_SUITE=$name.$BASHPID timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
 	code=$?
 	end_left "$name.$BASHPID" "$logs/$name.left"
@@ -96,7 +106,7 @@ run_script() { # name: leaves its code and its seconds beside its log
 	printf '%s\n%s\n' "$code" $((SECONDS - began)) >"$logs/$name.end"
 }
 
-report_script() { # name
+report_ended() { # name
 	local lines
 	mapfile -t lines <"$logs/$1.end"
 	report "$1" "${lines[0]}" "$logs/$1.log" "${lines[1]}"
@@ -104,14 +114,26 @@ report_script() { # name
 }
 
 declare -A running=() # process id -> name
-await_script() {
+await_one() {
 	local pid
 	wait -n -p pid "${!running[@]}"
-	report_script "${running[$pid]}"
+	report_ended "${running[$pid]}"
 	unset "running[$pid]"
 }
 
-last=() waiting=() scripts=()
+run_all() { # run_program or run_script, names...
+	local name
+	for name in "${@:2}"; do
+		[ ${#running[@]} -lt "$jobs" ] || await_one
+		"$1" "$name" &
+		running[$!]=$name
+	done
+	while [ ${#running[@]} -gt 0 ]; do
+		await_one
+	done
+}
+
+last=() waiting=() scripts=() programs=()
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
@@ -142,26 +164,17 @@ for suite in "$build"/tests/test_*; do
 		report "$name" 77 "$logs/$name.log"
 		continue
 	fi
-	began=$SECONDS
-	watch_threads "$name"
-	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
-	report "$name" $? "$logs/$name.log" $((SECONDS - began))
+	programs+=("$name")
 done
-for name in "${scripts[@]}"; do
-	[ ${#running[@]} -lt "$jobs" ] || await_script
-	run_script "$name" &
-	running[$!]=$name
-done
-while [ ${#running[@]} -gt 0 ]; do
-	await_script
-done
+run_all run_program "${programs[@]}"
+run_all run_script "${scripts[@]}" # some have the name of a program, and its log
 wait "$lane"
 for name in "${waiting[@]}"; do
-	report_script "$name"
+	report_ended "$name"
 done
 for name in "${last[@]}"; do
 	run_script "$name"
-	report_script "$name"
+	report_ended "$name"
 done
 for pattern in "${unused[@]}"; do
 	echo "  FAIL  ONLY=$pattern: no suite has this name"
