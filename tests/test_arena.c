@@ -64,6 +64,9 @@ Test(arena, pool_takes_few_page_faults)
 {
 	struct rusage before, after;
 	void *arena = NULL;
+#ifdef __SANITIZE_THREAD__
+	cr_skip("the thread sanitizer has pages of its own for these");
+#endif
 	if (!has_huge_pages() || !md_arena_open_pool(&arena))
 		cr_skip("no huge pages on this machine, or no pool in this build");
 	getrusage(RUSAGE_SELF, &before);

@@ -12,9 +12,7 @@ unlike=("hostcuda_memory/copies_past_the_end_are_refused" # 2 MB are shared by s
 	"hostcuda_stream_capture/unsafe_calls_break_it" # a free of memory that no node has allocated
 	"hostcuda_entry/named_faults_come_when_due")    # other calls reach the driver
 
-suites="memory vmm stream graph stream_capture entry ipc module"
-[ -z "${TSAN:-}" ] || { suites=; echo "skipped with the thread sanitizer, which does not support where Criterion maps memory: the device's own tests"; }
-for suite in $suites; do
+for suite in memory vmm stream graph stream_capture entry ipc module; do
 	section "test_hostcuda_$suite below the swap library"
 	names=$(printf '%s\n' "${unlike[@]}" | sed -n "s|^hostcuda_$suite/||p" | paste -sd '|')
 	run "$suite" env "$(preload swap)" "$MEDUSA_BUILD/tests/test_hostcuda_$suite" --filter "*/!(${names:-none})"
