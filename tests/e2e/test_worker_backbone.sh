@@ -11,4 +11,10 @@ run shared env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker
 assert_exit shared 0
 grep -A3 FAIL "$work/shared.out"
 [ "$code" = 0 ] || tail -5 "$work/shared.err"
+section 'engines whose constant memory is one when it comes in'
+mkdir "$work/constant"
+run constant env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/shared_constant.py "$work/constant"
+assert_exit constant 0
+grep -A3 FAIL "$work/constant.out"
+[ "$code" = 0 ] || tail -5 "$work/constant.err"
 finish

@@ -29,6 +29,7 @@ parser.add_argument("--token", type=float, default=0.001, help="seconds between 
 parser.add_argument("--device-mb", type=int, default=0, help="device memory, which counts requests")
 parser.add_argument("--weights-mb", type=int, default=0, help="more of it, which never changes")
 parser.add_argument("--weights-seed", type=int, default=0, help="what it holds")
+parser.add_argument("--weights-are-constant", action="store_true", help="which medusa_bind is told")
 parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
 parser.add_argument("--lora-slots", type=int, default=0, help="places for adapters, which then may be loaded and unloaded")
@@ -37,6 +38,9 @@ options = parser.parse_args()
 began = time.monotonic()
 lock = threading.Lock()
 counts = {"requests": 0, "running": 0, "most": 0, "cancelled": 0, "lists": 0}
+
+
+CONSTANT = 1  # MEDUSA_BIND_CONSTANT
 
 
 class Device:
@@ -53,6 +57,8 @@ class Device:
         if self.content:
             self.must("cuMemAlloc_v2", ctypes.byref(self.weights), ctypes.c_size_t(len(self.content)))
             self.must("cuMemcpyHtoD_v2", self.weights, self.content, ctypes.c_size_t(len(self.content)))
+        if options.weights_are_constant and ctypes.CDLL(None).medusa_bind(b"weights", self.weights, ctypes.c_size_t(len(self.content)), CONSTANT):
+            sys.exit("medusa_bind has failed")
 
     def must(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)

@@ -76,7 +76,7 @@ struct md_config_capabilities {
 };
 
 enum md_config_swap { MD_CONFIG_SWAP_AUTO, MD_CONFIG_SWAP_OFF, MD_CONFIG_SWAP_ON, MD_CONFIG_SWAP_CHECKPOINT };
-enum md_config_share { MD_CONFIG_SHARE_OFF, MD_CONFIG_SHARE_ON };
+enum md_config_share { MD_CONFIG_SHARE_OFF, MD_CONFIG_SHARE_ON, MD_CONFIG_SHARE_AUTO };
 enum md_config_neighbours { MD_CONFIG_NEIGHBOURS_OFF, MD_CONFIG_NEIGHBOURS_AUTO };
 
 /* models.*.medusa; 0 and NULL: not given, so it is measured or the default of the daemon holds. */

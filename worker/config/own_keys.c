@@ -104,7 +104,7 @@ struct own_source {
 
 static const char *const goals[] = {"completion", "first_token", NULL}; /* as enum medusa_sched_goal */
 static const char *const swaps[] = {"auto", "off", "on", "checkpoint", NULL};
-static const char *const shares[] = {"off", "on", NULL};
+static const char *const shares[] = {"off", "on", "auto", NULL}; /* as enum md_config_share */
 static const char *const neighbours[] = {"off", "auto", NULL};
 
 static const struct md_config_key own_keys[] = {
@@ -161,6 +161,25 @@ enum md_status md_config_find_tenant(struct md_config_build *build, struct md_tr
 	return MD_OK;
 }
 
+/* What is shared by the engine's own wish stays on the GPU; what medusa-swap merges becomes one when it comes in. */
+static enum md_status check_sharing(struct md_config_build *build, struct md_tree *node,
+				    const struct md_config_own *own)
+{
+	bool runs = own->swap == MD_CONFIG_SWAP_AUTO || own->swap == MD_CONFIG_SWAP_ON;
+	if (own->share == MD_CONFIG_SHARE_ON &&
+	    (own->swap == MD_CONFIG_SWAP_ON || own->swap == MD_CONFIG_SWAP_CHECKPOINT))
+		return md_tree_refuse(md_tree_find(node, "swap"), build->err,
+				      "share: on wants swap: off, because what an engine shares stays on the GPU");
+	if (own->share == MD_CONFIG_SHARE_AUTO && !runs)
+		return md_tree_refuse(
+		    md_tree_find(node, "swap"), build->err,
+		    "share: auto wants swap: on, because equal memory becomes one when it comes in again");
+	if (own->share == MD_CONFIG_SHARE_AUTO && own->gpu_neighbours != MD_CONFIG_NEIGHBOURS_OFF)
+		return md_tree_refuse(md_tree_find(node, "gpu_neighbours"), build->err,
+				      "share: auto wants gpu_neighbours: off, because what they carry is never shared");
+	return MD_OK;
+}
+
 enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own)
 {
 	const struct md_config_node *shared = &build->config->node;
@@ -170,10 +189,7 @@ enum md_status md_config_read_own(struct md_config_build *build, struct md_tree 
 	if (!*source.own.artifact)
 		source.own.artifact = NULL;
 	source.own.adapted = source.adapters || source.own.adapter_slots;
-	if (source.own.share == MD_CONFIG_SHARE_ON &&
-	    (source.own.swap == MD_CONFIG_SWAP_ON || source.own.swap == MD_CONFIG_SWAP_CHECKPOINT))
-		return md_tree_refuse(md_tree_find(node, "swap"), build->err,
-				      "share: on wants swap: off, because what an engine shares stays on the GPU");
+	MD_FORWARD(check_sharing(build, node, &source.own));
 	MD_FORWARD(md_keys_mapping(build, source.adapters));
 	MD_FORWARD(md_config_find_tenant(build, node, source.tenant, &source.own.tenant));
 	if (*source.template) {

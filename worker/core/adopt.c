@@ -127,6 +127,8 @@ static bool hash_command(const struct md_model *model, char text[MD_HASH_TEXT_BY
 	add_text(stream, words[model->settings.swapping]);
 	if (config->own.share == MD_CONFIG_SHARE_ON)
 		add_text(stream, "share");
+	if (config->own.share == MD_CONFIG_SHARE_AUTO)
+		add_text(stream, "share constant");
 	md_hash_stream_finish(stream, &hash);
 	md_hash_format(&hash, text);
 	return true;

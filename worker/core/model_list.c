@@ -40,6 +40,8 @@ static enum md_engine_swapping swapping_of(const struct md_config_own *own)
 {
 	if (own->share == MD_CONFIG_SHARE_ON) /* that would stay, and the scheduler give its room to others */
 		return MD_ENGINE_SWAP_NEVER;
+	if (own->share == MD_CONFIG_SHARE_AUTO)
+		return MD_ENGINE_SWAP_RUN;
 	if (own->swap == MD_CONFIG_SWAP_CHECKPOINT)
 		return MD_ENGINE_SWAP_CHECKPOINT;
 	bool runs =
@@ -71,7 +73,7 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	const struct md_config_own *own = &model->config->own;
 	char *const *argv = (char *const *)model->config->argv;
 	size_t words = count(argv), used = 0;
-	char **made = calloc(words + 14, sizeof(*made));
+	char **made = calloc(words + 15, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
 	model->settings.swapping = swapping_of(own);
@@ -86,6 +88,8 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 		model->settings.swap_neighbours = own->gpu_neighbours == MD_CONFIG_NEIGHBOURS_AUTO;
 		if (model->settings.swap_neighbours)
 			made[used++] = (char *)"--gpu-neighbours";
+		if (own->share == MD_CONFIG_SHARE_AUTO)
+			made[used++] = (char *)"--share-constant";
 		if (model->worker->pool.bytes) {
 			made[used++] = (char *)"--pool-fd";
 			made[used++] = (char *)MD_ENGINE_INHERITED;
@@ -148,7 +152,7 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 	const struct md_config_texts *env = &model->config->env;
 	const char *broker = NULL;
 	size_t used = 0;
-	if (model->config->own.share == MD_CONFIG_SHARE_ON)
+	if (model->config->own.share != MD_CONFIG_SHARE_OFF)
 		MD_FORWARD(md_node_broker_variable(model->worker, &broker, err));
 	model->environment = calloc(env->count + 4, sizeof(*model->environment));
 	if (!model->environment)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's medusa-backbone, which engines of models with `share: on` are told of. */
+/* The daemon's medusa-backbone, which engines of models with `share: on` or `auto` are told of. */
 #ifndef MD_WORKER_CORE_NODE_BROKER_H
 #define MD_WORKER_CORE_NODE_BROKER_H
 
