@@ -321,10 +321,26 @@ Test(swap_merge, a_device_that_reaches_it_later_reads)
 	assert_own();
 }
 
+static CUresult export_range(void *handle, CUdeviceptr ptr, size_t bytes, CUmemRangeHandleType type,
+			     unsigned long long flags)
+{
+	(void)handle, (void)ptr, (void)bytes, (void)type, (void)flags;
+	return CUDA_SUCCESS;
+}
+
+static CUresult bind_address(CUmemGenericAllocationHandle group, size_t at, CUdeviceptr ptr, size_t bytes,
+			     unsigned long long flags)
+{
+	(void)group, (void)at, (void)ptr, (void)bytes, (void)flags;
+	return CUDA_SUCCESS;
+}
+
 Test(swap_merge, what_goes_to_others_is_not_shared)
 {
 	CUipcMemHandle handle;
 	int fd = -1;
+	md_swap_real.cuMemGetHandleForAddressRange = export_range; /* a driver that would allow it */
+	md_swap_real.cuMulticastBindAddr = bind_address;
 	cr_assert_eq(in(), MD_OK);
 	cr_assert(is_shared(constant[0]));
 	refused(CUDA_ERROR_NOT_SUPPORTED, md_cuda.cuIpcGetMemHandle(&handle, constant[0]));
@@ -413,6 +429,17 @@ Test(swap_merge, contents_that_are_not_known)
 	cr_assert_eq(in(), MD_OK);
 	cr_assert_not(broker.attaches, "the broker was asked");
 	assert_own();
+}
+
+Test(swap_merge, other_contents_than_it_went_out_with)
+{
+	const struct md_hash other = {{1}};
+	struct md_swap_range range = {
+	    .address = constant[0], .bytes = BYTES, .owner = mapping_of(constant[0])->physical};
+	bool hopeless;
+	cr_assert_eq(md_swap_merge_map(&range, &other, &hopeless), MD_SWAP_NOT_MERGED, "it was merged");
+	cr_assert_not(broker.attaches, "the broker was asked");
+	cr_assert_eq(in(), MD_OK);
 }
 
 static int calls_left = -1, unmaps_left = -1, creates_left = -1; /* until one fails; -1: none does */
