@@ -57,12 +57,21 @@ def on_device():
 
 
 NAME = f"equal/{WEIGHTS}"
+
+
+def serve_until_shared():
+    """From the second in on, when the broker no longer waits for what an earlier one may have had (its first second)."""
+    serve("other", "a", "b")
+    return (shared("a", "b", "other"), held()) == ([WEIGHTS, WEIGHTS, 0], [(NAME, "read", 2)])
+
+
 d = Daemon(f"{folder}/worker", config(), env=env)
 serve("a", "b")
 until("what they have declared constant", lambda: [swap_status(model)["constant"] for model in "ab"] == [WEIGHTS, WEIGHTS])
 alone = on_device()
-serve("other", "a", "b", "other", "a", "b")
-check("two engines with equal weights share them", ([WEIGHTS, WEIGHTS, 0], [(NAME, "read", 2)]), (shared("a", "b", "other"), held()))
+serve("other", "a", "b")
+check("nobody shares after one in", [0, 0, 0], shared("a", "b", "other"))
+until("two engines with equal weights share them", serve_until_shared)
 check("what is on the device", alone - WEIGHTS, on_device())
 serve("other")
 check("one with others has its own", ([0, WEIGHTS, WEIGHTS], [(NAME, "read", 1)] * 2), (shared("a", "b", "other"), held()))
