@@ -415,6 +415,16 @@ Test(swap_merge, a_copy_into_it_is_refused)
 	cr_assert_not(is_shared(constant[0]), "it was written once");
 }
 
+Test(swap_merge, what_is_declared_written_while_it_is_shared)
+{
+	cr_assert_eq(in(), MD_OK);
+	cr_assert(is_shared(constant[0]));
+	declare_written();
+	cr_assert(is_shared(constant[0]), "kernels may be reading it");
+	out_and_in();
+	assert_own();
+}
+
 /* ---- what is not known ---- */
 
 Test(swap_merge, contents_that_are_not_known)
