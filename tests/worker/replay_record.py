@@ -65,8 +65,11 @@ def send_all(d):
         answer.read(1)
         with lock:
             arrivals[name] = (began, time.monotonic())
-        answer.read()
+        rest = answer.read()
+        with lock:
+            answers.append(answer.status if answer.status == 200 else (answer.status, rest[:200]))
 
+    answers = []
     dice, threads = random.Random(SEED), []
     for number in range(REQUESTS + BURST):
         burst = number - REQUESTS
@@ -76,6 +79,7 @@ def send_all(d):
         time.sleep(0.1 if burst >= 0 else 3 if number == REQUESTS - 1 else dice.expovariate(1 / 0.3))
     for thread in threads:
         thread.join(PATIENCE)
+    check("all are answered", [200] * (REQUESTS + BURST), answers)
     return arrivals
 
 
