@@ -9,18 +9,11 @@ import subprocess
 import sys
 import time
 
+from checks import check, finish
+
 BUILD = os.environ["MEDUSA_BUILD"]
 MB = 1 << 20
 SIZE = 24 * MB
-failures = checks = 0
-
-
-def check(what, wanted, got):
-    global failures, checks
-    checks += 1
-    if wanted != got:
-        failures += 1
-        print(f"FAIL {what}: expected {wanted!r}, got {got!r}", flush=True)
 
 
 def until(what, wanted, look):
@@ -292,8 +285,7 @@ def main():
     for part in (equal_memory_is_one, what_is_freed_or_changes, who_writes_ends, a_call_that_fails, who_is_killed, who_is_killed_while_it_fills):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
-    print(f"{checks} checks, {failures} failures")
-    sys.exit(failures > 0)
+    finish()
 
 
 main()

@@ -10,17 +10,10 @@ import subprocess
 import sys
 import time
 
+from checks import check, finish
+
 BUILD = os.environ["MEDUSA_BUILD"]
 MB = 1 << 20
-failures = checks = 0
-
-
-def check(what, wanted, got):
-    global failures, checks
-    checks += 1
-    if wanted != got:
-        failures += 1
-        print(f"FAIL {what}: expected {wanted!r}, got {got!r}", flush=True)
 
 
 def check_in(what, wanted, got):
@@ -470,8 +463,7 @@ def main():
     for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, policy, killed_at_any_moment):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
-    print(f"{checks} checks, {failures} failures")
-    sys.exit(failures > 0)
+    finish()
 
 
 main()
