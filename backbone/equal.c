@@ -3,7 +3,9 @@
 #include "swap/equal.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "backbone/share_lease.h"
 
@@ -23,10 +25,26 @@ static enum md_status check(const struct md_share *one, const struct md_hash *ke
 			    one->bytes, one->name, one->layout);
 }
 
+static atomic_uint leases;
+
+/* A lease takes two descriptors. The engine needs some for itself, and the driver to map memory of its own instead. */
+static enum md_status check_descriptors(struct md_error *err)
+{
+	struct rlimit limit;
+	uint64_t taken = 2 * (uint64_t)atomic_load(&leases);
+	if (getrlimit(RLIMIT_NOFILE, &limit) || taken < limit.rlim_cur / 4)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_UNSUPPORTED,
+			    "shared memory takes %" PRIu64 " descriptors already, a quarter of those that this process "
+			    "may have (ulimit -n %" PRIu64 ")",
+			    taken, (uint64_t)limit.rlim_cur);
+}
+
 enum md_status md_swap_equal_attach(CUdevice device, const struct md_hash *key, uint64_t bytes, struct md_share **lease,
 				    int *fd, bool *fills, struct md_error *err)
 {
 	char name[MD_BACKBONE_NAME_MOST + 1], layout[MD_HASH_TEXT_BYTES];
+	MD_FORWARD(check_descriptors(err));
 	snprintf(name, sizeof(name), "equal/%" PRIu64, bytes);
 	md_hash_format(key, layout);
 	struct md_share *one = md_share_begin(name, layout, bytes);
@@ -42,6 +60,7 @@ enum md_status md_swap_equal_attach(CUdevice device, const struct md_hash *key, 
 	}
 	one->address = number_of(one);
 	one->hash = *key;
+	atomic_fetch_add(&leases, 1);
 	*lease = one;
 	*fd = one->memory.fd;
 	*fills = one->fills;
@@ -65,6 +84,8 @@ enum md_status md_swap_equal_commit(struct md_share *lease, struct md_error *err
 void md_swap_equal_end(struct md_share *lease)
 {
 	struct md_share *one = md_share_claim(number_of(lease), false);
-	if (one)
-		md_share_forget(one);
+	if (!one)
+		return;
+	atomic_fetch_sub(&leases, 1);
+	md_share_forget(one);
 }
