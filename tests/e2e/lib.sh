@@ -45,6 +45,22 @@ run() { # name, command...
 	timeout --kill-after=5 "$run_limit" "$@" >"$work/$name.out" 2>"$work/$name.err" || code=$?
 }
 
+# A command beside the script whose exit code is wanted much later: bash forgets the status of a child when another one is given its process id.
+run_beside() { # name, command...
+	(
+		run "$@"
+		printf '%s\n' "$code" >"$work/$1.part" && mv "$work/$1.part" "$work/$1.exit"
+	) &
+}
+
+await_beside() { # name; sets code
+	for _ in $(seq $((run_limit * 10))); do
+		[ -f "$work/$1.exit" ] && break
+		sleep 0.1
+	done
+	code=$(cat "$work/$1.exit") || fail "$1 to end" "it runs on after $run_limit s"
+}
+
 # The engine's report goes to $work/NAME.json.
 run_live() { # name, more arguments of the engine...
 	local name=$1

@@ -53,8 +53,7 @@ END
 		sleep 0.05
 	done
 	done_swap out out
-	timeout "$run_limit" medusa-swap in locked >"$work/locked.out" 2>"$work/locked.swap" &
-	locked=$!
+	run_beside locked_in medusa-swap in locked
 	until_coming
 	echo now >&"$lock"
 	wait $locks
@@ -232,9 +231,9 @@ end_engine
 if [ -z "${SAN:-}${TSAN:-}" ]; then
 	section 'an engine that another program locks while its memory comes is named, and goes on when it is unlocked'
 	engine_name=locked engine_in=$locked_in engine_out=$locked_out engine_shell=$locked_shell
-	wait $locked
-	assert_equal 'exit code of an "in" of an engine that is locked' 1 $?
-	assert_contains "$work/locked.swap" "process $locked_pid waits in a call of the driver that does not return"
+	await_beside locked_in
+	assert_exit locked_in 1
+	assert_contains "$work/locked_in.err" "process $locked_pid waits in a call of the driver that does not return"
 	run unlocked medusa-swap in --method checkpoint "$locked_pid"
 	assert_exit unlocked 0
 	until_state out 0
