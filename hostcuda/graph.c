@@ -8,6 +8,7 @@
 #include "hostcuda/device_state.h"
 #include "hostcuda/graph.h"
 #include "hostcuda/graph_node.h"
+#include "hostcuda/node_fault.h"
 #include "hostcuda/stream_capture.h"
 
 static const CUgraphEdgeData plain_edge;
@@ -273,7 +274,7 @@ CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, c
 		    !edge_allowed(source, target, edgeData ? &edgeData[i] : &plain_edge))
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	for (size_t i = 0; i < numDependencies; i++)
+	for (size_t i = 0; i + (hc_node_fault("edge") && numDependencies > 1) < numDependencies; i++)
 		if (!hc_front_add(&node_of(to[i])->from, node_of(from[i]), ignored ? NULL : edgeData))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	return CUDA_SUCCESS;

@@ -13,6 +13,7 @@
 #include "hostcuda/launch.h"
 #include "hostcuda/memory.h"
 #include "hostcuda/module_image.h"
+#include "hostcuda/node_fault.h"
 #include "hostcuda/stream_capture.h"
 
 static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
@@ -252,6 +253,8 @@ CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID 
 	    (is_launchs_alone(attr) && !is_named("HOSTCUDA_SETTABLE", attr)))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUlaunchAttribute attribute = {.id = attr, .value = *value};
+	if (hc_node_fault("attribute"))
+		return CUDA_SUCCESS;
 	return hc_node_set_attribute(node, &attribute) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -312,8 +315,14 @@ CUresult hc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, co
 	struct adding adding;
 	if (!nodeParams)
 		return CUDA_ERROR_INVALID_VALUE;
+	CUDA_KERNEL_NODE_PARAMS params = *nodeParams;
+	params.gridDimZ += hc_node_fault("grid");
+	params.sharedMemBytes += hc_node_fault("shared") ? 16 : 0;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL));
-	return add_end(&adding, hc_node_set_kernel(adding.node, nodeParams));
+	CUresult result = hc_node_set_kernel(adding.node, &params);
+	if (result == CUDA_SUCCESS && hc_node_fault("parameter") && adding.node->kernel.launch.symbol->params_size)
+		adding.node->kernel.launch.params[0] ^= 1;
+	return add_end(&adding, result);
 }
 
 CUresult hc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -324,8 +333,10 @@ CUresult hc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const
 	if (!copyParams || (ctx && hc_handle_kind(ctx) != HC_CONTEXT))
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY));
-	adding.node->memcpy.params = *copyParams;
-	return add_end(&adding, hc_copy_make(copyParams, &adding.node->memcpy.copy));
+	CUDA_MEMCPY3D *params = &adding.node->memcpy.params;
+	*params = *copyParams;
+	params->WidthInBytes -= params->WidthInBytes > 1 && hc_node_fault("memcpy");
+	return add_end(&adding, hc_copy_make(params, &adding.node->memcpy.copy));
 }
 
 CUresult hc_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
@@ -346,8 +357,10 @@ CUresult hc_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const
 	if (!memsetParams || (ctx && hc_handle_kind(ctx) != HC_CONTEXT))
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMSET));
-	adding.node->memset.params = *memsetParams;
-	return add_end(&adding, hc_fill_make(memsetParams, &adding.node->memset.fill));
+	CUDA_MEMSET_NODE_PARAMS *params = &adding.node->memset.params;
+	*params = *memsetParams;
+	params->width -= params->width > 1 && hc_node_fault("memset");
+	return add_end(&adding, hc_fill_make(params, &adding.node->memset.fill));
 }
 
 CUresult hc_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
@@ -391,8 +404,12 @@ CUresult hc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
 {
 	HC_STATE_GUARD();
 	struct adding adding;
-	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY));
-	return add_end(&adding, CUDA_SUCCESS);
+	for (int more = hc_node_fault("empty"); more >= 0; more--) {
+		HC_TRY(
+		    add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY));
+		HC_TRY(add_end(&adding, CUDA_SUCCESS));
+	}
+	return CUDA_SUCCESS;
 }
 
 CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -471,6 +488,15 @@ CUresult hc_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 	return CUDA_SUCCESS;
 }
 
+/* For a fault. It lives as long as the process. */
+static CUevent other_event(void)
+{
+	static CUevent other;
+	if (!other)
+		hc_cuEventCreate(&other, CU_EVENT_DISABLE_TIMING);
+	return other;
+}
+
 static CUresult add_event_node(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			       CUevent event, CUgraphNodeType type)
 {
@@ -479,7 +505,7 @@ static CUresult add_event_node(CUgraphNode *out, CUgraph graph, const CUgraphNod
 	if (hc_handle_kind(event) != HC_EVENT)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, out, graph, dependencies, count, type));
-	adding.node->event = (struct hc_event *)event;
+	adding.node->event = (struct hc_event *)(hc_node_fault("event") ? other_event() : event);
 	return add_end(&adding, CUDA_SUCCESS);
 }
 

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "format/attributes.h"
 #include "restore/build.h"
 #include "restore/edges.h"
 #include "restore/restore.h"
+#include "restore/verify/read_back.h"
 
 static enum md_status scratch_reserve(struct md_restore *r, const struct md_artifact_graph *stored,
 				      struct md_error *err)
@@ -33,30 +35,18 @@ void md_restore_scratch_finish(struct md_scratch *s)
 	*s = (struct md_scratch){0};
 }
 
-/* Only a launch can give its node this attribute. */
-static bool is_launchs_alone(uint32_t id)
-{
-	return id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
-}
-
-/* An access policy window of no bytes has no effect. */
-static bool is_to_be_set(uint32_t id, const CUlaunchAttributeValue *value)
-{
-	return !is_launchs_alone(id) &&
-	       (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW || value->accessPolicyWindow.num_bytes != 0);
-}
-
 static enum md_status set_attributes(const struct md_node *node, CUgraphNode handle, struct md_error *err)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {
+		const struct md_attribute *attribute = &node->attributes[i];
 		CUlaunchAttributeValue value;
-		_Static_assert(sizeof(value) == sizeof(node->attributes[i].value),
-			       "CUlaunchAttributeValue is 64 bytes");
-		memcpy(&value, node->attributes[i].value, sizeof(value));
-		if (is_to_be_set(node->attributes[i].id, &value) &&
-		    md_cuda_call(err, cuGraphKernelNodeSetAttribute, handle,
-				 (CUlaunchAttributeID)node->attributes[i].id, &value) != MD_OK)
-			return md_error_prefix(err, "attribute %u", node->attributes[i].id);
+		_Static_assert(sizeof(value) == sizeof(attribute->value), "CUlaunchAttributeValue is 64 bytes");
+		memcpy(&value, attribute->value, sizeof(value));
+		if (!md_attribute_is_launchs_alone(attribute->id) &&
+		    !md_attribute_is_idle(attribute->id, attribute->value) &&
+		    md_cuda_call(err, cuGraphKernelNodeSetAttribute, handle, (CUlaunchAttributeID)attribute->id,
+				 &value) != MD_OK)
+			return md_error_prefix(err, "attribute %u", attribute->id);
 	}
 	return MD_OK;
 }
@@ -64,7 +54,7 @@ static enum md_status set_attributes(const struct md_node *node, CUgraphNode han
 static bool needs_launch(const struct md_node *node)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++)
-		if (is_launchs_alone(node->attributes[i].id))
+		if (md_attribute_is_launchs_alone(node->attributes[i].id))
 			return true;
 	return false;
 }
@@ -97,7 +87,7 @@ static enum md_status launch_into(struct md_restore *r, CUgraph graph, const str
 	};
 	/* The driver refuses a preferred cluster without the cluster of which it is a multiple. */
 	for (uint32_t i = 0; i < node->attribute_count && config.numAttrs < 2; i++) {
-		if (!is_launchs_alone(node->attributes[i].id) &&
+		if (!md_attribute_is_launchs_alone(node->attributes[i].id) &&
 		    node->attributes[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 			continue;
 		attributes[config.numAttrs].id = (CUlaunchAttributeID)node->attributes[i].id;
@@ -338,6 +328,8 @@ enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_gr
 {
 	MD_FORWARD(scratch_reserve(r, graph->stored, err));
 	MD_FORWARD(md_restore_edges_add(r, graph, err));
+	if (r->verify)
+		MD_FORWARD(md_verify_read_back(r, graph, err));
 	md_restore_build_finish(graph);
 	return MD_OK;
 }

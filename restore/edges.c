@@ -2,8 +2,8 @@
 /*
  * The edges of a restored graph. Driver 580.159 gives all edges of one cuGraphAddDependencies_v2() the data of the first
  * one. Then either every edge is a full dependency, and the graph is slower, or every edge is programmatic, and kernels
- * that do not wait for each other read what is not written yet. So a call gets edges with equal data, and a graph with
- * programmatic edges is read back.
+ * that do not wait for each other read what is not written yet. So a call gets edges with equal data, and the edges of a
+ * graph with programmatic ones are read back; a verification reads back those of all graphs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,15 +84,34 @@ static int compare_edges(const void *left, const void *right)
 	return memcmp(left, right, sizeof(struct told_edge));
 }
 
-/* Appends the edges of one graph; `count` are known already. */
+/* A driver without the newer call has no edges but full dependencies. */
+static enum md_status get_edges(struct md_scratch *s, CUgraph graph, bool count_only, size_t *found,
+				struct md_error *err)
+{
+	CUgraphNode *from = count_only ? NULL : s->from, *to = count_only ? NULL : s->to;
+	if (md_cuda.cuGraphGetEdges_v2)
+		return md_cuda_call(err, cuGraphGetEdges_v2, graph, from, to, count_only ? NULL : s->edge_data, found);
+	if (!count_only)
+		memset(s->edge_data, 0, *found * sizeof(*s->edge_data));
+	return md_cuda_call(err, cuGraphGetEdges, graph, from, to, found);
+}
+
+/* Appends the edges of one graph; `count` are known already. verify: all are counted, even those that have no room. */
 static enum md_status read_edges(struct md_restore *r, CUgraph graph, struct told_edge *told, uint32_t *count,
 				 uint32_t room, struct md_error *err)
 {
 	struct md_scratch *s = &r->scratch;
-	size_t found = room - *count;
+	size_t found = room - *count, all = 0;
+	if (r->verify) {
+		MD_FORWARD(get_edges(s, graph, true, &all, err));
+		if (all > found) {
+			*count += (uint32_t)all;
+			return MD_OK;
+		}
+	}
 	if (!found)
 		return MD_OK;
-	MD_FORWARD(md_cuda_call(err, cuGraphGetEdges_v2, graph, s->from, s->to, s->edge_data, &found));
+	MD_FORWARD(get_edges(s, graph, false, &found, err));
 	for (size_t i = 0; i < found && *count < room; i++)
 		told[(*count)++] = (struct told_edge){s->from[i], s->to[i], s->edge_data[i]};
 	return MD_OK;
@@ -124,15 +143,12 @@ static enum md_status check(struct md_restore *r, const struct md_restore_graph 
 {
 	const struct md_artifact_graph *stored = graph->stored;
 	uint32_t count = 0, edges = stored->edge_count;
-	if (!md_cuda.cuGraphGetEdges_v2)
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "it has programmatic edges, and this driver has no cuGraphGetEdges_v2");
-	MD_AUTO_FREE struct told_edge *told = calloc(2 * (size_t)edges, sizeof(*told));
+	MD_AUTO_FREE struct told_edge *told = calloc(2 * (size_t)edges + 1, sizeof(*told));
 	if (!told)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u edges", edges);
 	struct told_edge *wanted = told + edges;
 	MD_FORWARD(read_edges(r, graph->graph, told, &count, edges, err));
-	for (uint32_t i = 0; graph->children && i < stored->node_count; i++)
+	for (uint32_t i = 0; graph->children && i < stored->node_count && count <= edges; i++)
 		if (graph->children[i])
 			MD_FORWARD(read_edges(r, graph->children[i], told, &count, edges, err));
 	if (count != edges)
@@ -156,11 +172,15 @@ static bool any_programmatic(const struct md_artifact_graph *stored)
 	return false;
 }
 
+/* A verification reads back the edges of every graph. */
 enum md_status md_restore_edges_add(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
 {
+	bool programmatic = any_programmatic(graph->stored);
 	MD_FORWARD(add_kind(r, graph, true, err));
-	if (!any_programmatic(graph->stored))
-		return MD_OK;
-	MD_FORWARD(add_kind(r, graph, false, err));
-	return check(r, graph, err);
+	if (programmatic)
+		MD_FORWARD(add_kind(r, graph, false, err));
+	if (programmatic && !md_cuda.cuGraphGetEdges_v2)
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+				    "it has programmatic edges, and this driver has no cuGraphGetEdges_v2");
+	return programmatic || r->verify ? check(r, graph, err) : MD_OK;
 }

@@ -7,7 +7,7 @@
 
 /*
  * Adds all edges between nodes that exist; there is scratch memory for them. MD_ERR_DRIVER: what the driver says of a
- * graph with programmatic edges is not what the artifact has.
+ * graph with programmatic edges, or of any graph in a verification, is not what the artifact has.
  */
 enum md_status md_restore_edges_add(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err);
 

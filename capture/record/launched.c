@@ -157,41 +157,11 @@ void md_capture_transfers_put(void)
 
 /* ---- attributes ---- */
 
-/* Attributes that a kernel node can carry, and how many bytes of each value have a meaning. */
-const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14, 16};
-static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4, 4};
-
-/* Two attributes are not zero by default: the domain map {0, 1}, and a carveout of -1 (which is not 0, all cache). Some
- * drivers answer 0 for those that were not set. */
-static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool given)
-{
-	static const uint8_t zero[64];
-	if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
-		return value[0] == 0 && (value[1] == 1 || (!given && value[1] == 0));
-	if (id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-		return *(const int32_t *)value == -1 || (!given && *(const int32_t *)value == 0);
-	return !memcmp(value, zero, size);
-}
-
-bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
-			       bool given)
-{
-	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
-		if (md_capture_attribute_ids[i] != (uint32_t)id)
-			continue;
-		memset(to, 0, sizeof(*to));
-		to->id = (uint32_t)id;
-		memcpy(to->value, value, attribute_sizes[i]);
-		return !is_default(to->id, to->value, attribute_sizes[i], given);
-	}
-	return false;
-}
-
 /* Whether the attribute's effect is recorded: in a node, in edges, or nowhere, because it concerns the launch alone. */
 static bool is_known(CUlaunchAttributeID id)
 {
 	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
-		if (md_capture_attribute_ids[i] == (uint32_t)id)
+		if (md_attribute_ids[i] == (uint32_t)id)
 			return true;
 	}
 	return id == CU_LAUNCH_ATTRIBUTE_IGNORE || id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
@@ -251,7 +221,7 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 		memo->strange = (uint32_t)id;
 	if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
 		memo->updatable = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
-	if (!md_capture_attribute_copy(&attribute, id, value, true))
+	if (!md_attribute_copy(&attribute, id, value, true))
 		return;
 	while (at < memo->attribute_count && memo->attributes[at].id != attribute.id)
 		at++;

@@ -4,6 +4,7 @@
 #define MD_CAPTURE_RECORD_LAUNCHED_H
 
 #include "capture/capture.h"
+#include "format/attributes.h"
 
 /* A kernel's parameter layout, which never changes; kernel is MD_NONE if the kernel is unknown. */
 struct md_capture_layout {
@@ -17,7 +18,6 @@ void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* h
 void md_capture_transfers_put(void) MD_CAPTURE_HELD;                        /* totals to the trace */
 
 /* The recorded call that made a node; some attributes cannot be read back from the node. */
-#define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
 	uint64_t sequence; /* 0: the call was not seen */
 	CUcontext context; /* the context of the node; NULL: not known */
@@ -28,11 +28,6 @@ struct md_capture_memo {
 	uint32_t attribute_count;
 	struct md_attribute attributes[MD_NODE_ATTRIBUTES];
 };
-extern const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES];
-/* The bytes of an attribute that mean something; the rest of value is zeroed. False for default values. */
-bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
-			       bool given);
-
 void md_capture_stream_begun(CUstream stream);
 void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
 /* Links the node that the last call put at the end of a capturing stream with that call. */

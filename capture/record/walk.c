@@ -118,11 +118,11 @@ static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const str
 	CUlaunchAttributeValue updatable = {0};
 	uint32_t count = 0;
 	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
-		CUlaunchAttributeID id = (CUlaunchAttributeID)md_capture_attribute_ids[i];
+		CUlaunchAttributeID id = (CUlaunchAttributeID)md_attribute_ids[i];
 		CUlaunchAttributeValue value;
 		memset(&value, 0, sizeof(value));
 		if (md_cuda.cuGraphKernelNodeGetAttribute(walk->handles[at], id, &value) == CUDA_SUCCESS &&
-		    md_capture_attribute_copy(&list[count], id, &value, false))
+		    md_attribute_copy(&list[count], id, &value, false))
 			count++;
 	}
 	for (uint32_t i = 0; memo && i < memo->attribute_count; i++) {

@@ -92,7 +92,7 @@ static enum md_status check_constants(struct md_restore *r, struct md_restore_gr
 	return status;
 }
 
-/* A failure before the first replay shows nothing about the graph: it is skipped. */
+/* A failure before the first replay shows nothing about the graph: it is skipped. So is a graph that cannot be read back. */
 static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
 			     struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(md_restore_work)
     MD_REQUIRES(md_verify_table_lock)
@@ -120,7 +120,10 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 		return MD_VERDICT_SKIPPED;
 	if (md_verify_originals_init(&subject->originals, r, &subject->memory.session.device, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
-	if (md_verify_twins_compare(r, graph, live->exec, subject, err) != MD_OK)
+	enum md_status status = md_verify_twins_compare(r, graph, live->exec, subject, err);
+	if (status == MD_ERR_DRIVER_MISSING) /* see verify/read_back.h */
+		return MD_VERDICT_SKIPPED;
+	if (status != MD_OK)
 		return MD_VERDICT_FAIL;
 	if (subject->nondeterministic)
 		return MD_VERDICT_NONDETERMINISTIC;

@@ -113,6 +113,46 @@ assert_same_file "$work/late.out" "$work/other_edges.out"
 assert_contains "$work/other_edges.err" "programmatic live: edges: edge from node 0 to node 1: artifact has ports 1 and 0, type 1, the driver has made ports 0 and 0, type 0 of it"
 assert_contains "$work/other_edges.err" "streams restored"
 
+section "a driver that makes something else of a node than it is told"
+altered() { # what is altered, graph, what verification says
+	run altered env HOSTCUDA_NODE_FAULT=$1 medusa-verify "$artifact" -- "${subject[@]}" "$2"
+	assert_contains "$work/altered.out" "edges: $3"
+}
+altered attribute priority "node 0: kernel nodes_step: attribute 8, byte 0 of 4: artifact has 0xfd, the driver has made 0x00 of it"
+altered attribute window "node 0: kernel nodes_step: attribute 1, byte 0 of 28: artifact has 0x40, the driver has made 0x00 of it"
+altered shared tensor_map "node 0: kernel nodes_mapped: bytes of shared memory: artifact has 0, the driver has made 16 of it"
+altered grid streams "node 1: kernel nodes_step: grid z: artifact has 1, the driver has made 2 of it"
+altered parameter in_struct "node 0: kernel nodes_range: parameter 0, byte 0 of "
+altered memset nested "node 3: memset: width: artifact has 64, the driver has made 63 of it"
+altered memcpy host_copy "node 0: copy: width: artifact has 256, the driver has made 255 of it"
+altered event events "node 2: event 0: the driver has made another one of it"
+altered empty empty "number of nodes: artifact has 4, the driver has made 5 of it"
+altered edge streams "artifact has 6 edges, the driver has 5"
+run other_type env HOSTCUDA_EMPTY_TYPE=8 medusa-verify "$artifact" -- "${subject[@]}" empty
+assert_contains "$work/other_type.out" "edges: node 3: type: artifact has 5, the driver has made 8 of it"
+for name in attribute shared; do # replays show nothing: only what is read back does
+	run equal_outputs env HOSTCUDA_NODE_FAULT=$name medusa-restore "$artifact" -- "${subject[@]}"
+	assert_same_file "$work/live.out" "$work/equal_outputs.out"
+	assert_contains "$work/equal_outputs.err" "priority restored"
+done
+run proven env HOSTCUDA_NODE_FAULT=attribute medusa-capture --vary '*' -o "$work/proven.medusa" -- "${subject[@]}" priority cloned
+assert_contains "$work/proven.err" "verification: 0 passed, 2 failed, 0 not compared"
+assert_contains "$work/proven.err" "refused: (priority, 1): verification failed: "
+
+section "a driver that cannot tell what it has made"
+told=(priority events streams)
+run told medusa-capture --vary '*' --no-verify -o "$work/told.medusa" -- "${subject[@]}" "${told[@]}"
+run untold_attribute env HOSTCUDA_UNREADABLE=8 medusa-verify "$work/told.medusa" -- "${subject[@]}" "${told[@]}"
+assert_exit untold_attribute 1
+assert_contains "$work/untold_attribute.out" "0 passed, 0 failed, 3 skipped"
+assert_contains "$work/untold_attribute.out" "attribute 8 cannot be read back: cuGraphKernelNodeGetAttribute: CUDA_ERROR_INVALID_VALUE"
+run untold_event env "$(driver_without cuGraphEventWaitNodeGetEvent)" medusa-verify "$work/told.medusa" -- "${subject[@]}" "${told[@]}"
+assert_exit untold_event 1
+assert_contains "$work/untold_event.out" "2 passed, 0 failed, 1 skipped"
+assert_contains "$work/untold_event.out" "node 3: it cannot be read back: this driver has no cuGraphEventWaitNodeGetEvent"
+run plain_edges env "$(driver_without cuGraphGetEdges_v2)" medusa-verify "$work/told.medusa" -- "${subject[@]}" "${told[@]}"
+assert_exit plain_edges 0
+
 section "driver calls that only these graphs need fail once"
 few=(nested events host_copy window function_state tensor_map tensor_map_in_memory programmatic)
 run few "${subject[@]}" "${few[@]}"
