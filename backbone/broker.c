@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define MD_LOG_DOMAIN "medusa-backbone"
+
 #include "backbone/broker.h"
 
 #include <poll.h>
@@ -9,7 +11,9 @@
 
 #include "backbone/holdings.h"
 #include "backbone/share_wire.h"
+#include "base/acceptor.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "driver/cuda_load.h"
 #include "swap/wire.h"
 
@@ -18,7 +22,8 @@
 #define HELLO_NS 5000000000ull     /* for the first line of a connection */
 #define TAKE_BACK_NS 1000000000ull /* they try again at least each half second (share_watch.c) */
 #define PULSE_NS 1000000000ull
-#define SEND_S 2 /* for a client to take a line; it has room for a hundred of ours */
+#define SILENT_NS 10000000000ull /* between two messages about the same */
+#define SEND_S 2                 /* for a client to take a line; it has room for a hundred of ours */
 
 struct client {
 	struct md_swap_wire wire;
@@ -35,6 +40,8 @@ struct client {
 
 struct broker {
 	const struct md_broker_settings *settings;
+	struct md_acceptor acceptor;
+	uint64_t silent_until; /* about refused connections */
 	struct md_backbones all;
 	struct client *clients[MD_BROKER_CONNECTIONS];
 	size_t count;
@@ -297,23 +304,47 @@ static enum md_status obey(struct broker *b, struct client *client, const struct
 
 /* ---- connections ---- */
 
+/* Takes fd. */
+static void refuse(struct broker *b, int fd, const struct md_error *why)
+{
+	struct client refused = {.has = NULL};
+	md_swap_wire_init(&refused.wire, fd);
+	say_failure(&refused, why);
+	md_swap_wire_finish(&refused.wire);
+	if (md_clock_ns() < b->silent_until)
+		return;
+	b->silent_until = md_clock_ns() + SILENT_NS;
+	md_warn("processes are refused, and have memory of their own instead: %s", why->message);
+}
+
+static void say_what_lacks(const struct broker *b, bool last, struct md_error *why)
+{
+	if (last)
+		md_error_set(why, MD_ERR_BUSY,
+			     "no descriptor is left after those of %zu connections: start medusa-backbone with a "
+			     "larger limit (ulimit -n)",
+			     b->count);
+	else if (b->count >= MD_BROKER_CONNECTIONS)
+		md_error_set(why, MD_ERR_BUSY, "%u connections of processes are there, and no more can be",
+			     MD_BROKER_CONNECTIONS);
+	else
+		md_error_set(why, MD_ERR_NO_MEMORY, "out of memory for connection %zu", b->count + 1);
+}
+
 static void accept_one(struct broker *b)
 {
 	struct timeval most = {.tv_sec = SEND_S};
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
-	int fd = accept4(b->settings->listening, NULL, NULL, SOCK_CLOEXEC);
+	bool last;
+	int fd = md_acceptor_next(&b->acceptor, &last);
 	if (fd < 0)
 		return;
-	struct client *client = b->count < MD_BROKER_CONNECTIONS ? calloc(1, sizeof(*client)) : NULL;
+	struct client *client = !last && b->count < MD_BROKER_CONNECTIONS ? calloc(1, sizeof(*client)) : NULL;
 	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
-		struct md_error why;
-		struct client refused = {.has = NULL};
-		md_swap_wire_init(&refused.wire, fd);
-		md_error_set(&why, MD_ERR_BUSY, "%u processes are connected to medusa-backbone, and no more can be",
-			     MD_BROKER_CONNECTIONS);
-		say_failure(&refused, &why);
-		md_swap_wire_finish(&refused.wire);
+		struct md_error why = {0};
+		say_what_lacks(b, last, &why);
+		refuse(b, fd, &why);
 		free(client);
 		return;
 	}
@@ -399,7 +430,7 @@ static void serve(struct broker *b)
 	for (;;) {
 		size_t count = b->count;
 		polled[0] = (struct pollfd){.fd = b->settings->stop, .events = POLLIN};
-		polled[1] = (struct pollfd){.fd = b->settings->listening, .events = POLLIN};
+		polled[1] = (struct pollfd){.fd = b->settings->listening, .events = md_acceptor_events(&b->acceptor)};
 		polled[2] = (struct pollfd){.fd = b->settings->until};
 		for (size_t i = 0; i < count; i++)
 			polled[i + FIRST_CLIENT] = (struct pollfd){.fd = b->clients[i]->wire.fd, .events = POLLIN};
@@ -415,7 +446,7 @@ static void serve(struct broker *b)
 			b->taking_back_until = 0;
 			wake(b);
 		}
-		if (polled[1].revents)
+		if (polled[1].revents & POLLIN)
 			accept_one(b);
 	}
 }
@@ -434,6 +465,7 @@ enum md_status md_broker_run(const struct md_broker_settings *settings, bool *le
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for connections");
 	b->settings = settings;
 	b->all.keep = settings->keep;
+	md_acceptor_init(&b->acceptor, settings->listening, true);
 	b->taking_back_until = settings->succeeds ? md_clock_ns() + TAKE_BACK_NS : 0;
 	enum md_status status = md_cuda_load(err);
 	if (status == MD_OK)
@@ -445,6 +477,7 @@ enum md_status md_broker_run(const struct md_broker_settings *settings, bool *le
 		let_go(b, b->clients[i]);
 	}
 	md_backbones_finish(&b->all);
+	md_acceptor_finish(&b->acceptor);
 	free(b);
 	return status;
 }

@@ -8,7 +8,8 @@
 #include "backbone/backbone_policy.h"
 #include "base/status.h"
 
-#define MD_BROKER_CONNECTIONS 512u
+/* At most; a process has one for each piece of memory that it shares. */
+#define MD_BROKER_CONNECTIONS 4096u
 
 struct md_broker_settings {
 	int listening; /* a socket */

@@ -102,7 +102,7 @@ static enum md_status attach(struct md_share *share, uint64_t deadline, struct m
 	MD_FORWARD(begin_request(share, "attach", &letter, err));
 	if (!deadline)
 		md_json_number(&letter.json, "now", 1);
-	MD_FORWARD(md_swap_letter_send(&letter, share->wire.fd, -1, err));
+	MD_FORWARD(md_swap_letter_ask(&letter, share->wire.fd, -1, err));
 	MD_FORWARD(await(share, deadline != 0, deadline ? deadline : md_clock_ns() + NOW_NS, answer, err));
 	return read_attached(share, answer, err);
 }
@@ -134,7 +134,7 @@ enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_e
 	if (status == MD_OK) {
 		md_json_text(&letter.json, "do", "commit");
 		md_json_text(&letter.json, "hash", text);
-		status = md_swap_letter_send(&letter, share->wire.fd, -1, err);
+		status = md_swap_letter_ask(&letter, share->wire.fd, -1, err);
 	}
 	if (status == MD_OK)
 		status = await(share, !now, md_clock_ns() + (now ? NOW_NS : COMMIT_NS), answer, err);
@@ -152,7 +152,7 @@ static enum md_status hold(struct md_share *share, struct md_swap_message *answe
 	md_json_text(&letter.json, "id", share->id);
 	md_json_text(&letter.json, "hash", text);
 	md_json_number(&letter.json, "whole", share->bytes);
-	MD_FORWARD(md_swap_letter_send(&letter, share->wire.fd, share->memory.fd, err));
+	MD_FORWARD(md_swap_letter_ask(&letter, share->wire.fd, share->memory.fd, err));
 	return await(share, true, md_clock_ns() + HOLD_NS, answer, err);
 }
 

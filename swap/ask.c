@@ -24,7 +24,7 @@ static enum md_status put_question(const struct md_swap_question *question, int 
 	md_json_bool(&letter.json, "full", question->full);
 	md_json_bool(&letter.json, "pulse", true);
 	md_json_text(&letter.json, "gpu", question->gpu ? question->gpu : "");
-	return md_swap_letter_send(&letter, fd, -1, err);
+	return md_swap_letter_ask(&letter, fd, -1, err);
 }
 
 static enum md_status await_answer(struct md_swap_wire *wire, struct md_swap_message *answer, struct md_error *err)

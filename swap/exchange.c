@@ -21,6 +21,8 @@
 #include "swap/pulse.h"
 #include "swap/reach.h"
 
+#define SLOW_NS 20000000u       /* of an answer of medusa-backbone; others take well under a millisecond */
+#define SLOW_MOST_NS 500000000u /* of all slow ones of an in */
 #define LOOK_STEP ((uint64_t)64 << 20)
 #define LOOK_AT_IN ((uint64_t)256 << 20) /* while the engine waits */
 
@@ -35,6 +37,7 @@ struct md_swap_exchange {
 	uint8_t *room; /* of a block that is looked through while it may be moved; NULL: not yet */
 	bool out, arriving;
 	bool fills;               /* others are to have some of what comes in */
+	uint64_t slow_ns;         /* that medusa-backbone took for slow answers in this in */
 	bool distrust;            /* what was given held something else: nothing is merged any more */
 	struct md_swap_book book; /* while the memory is in */
 };
@@ -211,6 +214,18 @@ static bool hash_part(const struct md_swap_contents *contents, const struct md_s
 	return all != NULL;
 }
 
+/* The engine waits meanwhile, so slow answers are few, however many allocations there are. */
+static bool is_too_slow(struct md_swap_exchange *x, uint64_t began)
+{
+	uint64_t took = md_clock_ns() - began;
+	if (took >= SLOW_NS)
+		x->slow_ns += took;
+	if (x->slow_ns < SLOW_MOST_NS)
+		return false;
+	md_info("medusa-backbone answers slowly, and is not asked any more for this in");
+	return true;
+}
+
 /* Whether it is mapped now. Only what is to come in by these contents counts, not what was noted of it at some time. */
 static bool merge(struct md_swap_exchange *x, struct md_swap_part *part, bool *merging)
 {
@@ -218,8 +233,9 @@ static bool merge(struct md_swap_exchange *x, struct md_swap_part *part, bool *m
 	struct md_hash holds;
 	if (!*merging || !part->count || !hash_part(&x->contents, part, &holds))
 		return false;
+	uint64_t began = md_clock_ns();
 	enum md_swap_merged merged = x->below->merge(&part->range, &holds, &hopeless);
-	*merging = !hopeless;
+	*merging = !hopeless && !is_too_slow(x, began);
 	x->fills |= merged == MD_SWAP_FILLS;
 	part->place = merged == MD_SWAP_FILLS ? MD_SWAP_EMPTY : merged == MD_SWAP_READS ? MD_SWAP_GIVEN : MD_SWAP_AWAY;
 	return merged != MD_SWAP_NOT_MERGED;
@@ -229,9 +245,11 @@ static bool merge(struct md_swap_exchange *x, struct md_swap_part *part, bool *m
 static void commit_all(struct md_swap_exchange *x)
 {
 	bool answers = true;
-	for (size_t i = 0; i < x->contents.part_count && answers; i++)
+	for (size_t i = 0; i < x->contents.part_count && answers; i++) {
+		uint64_t began = md_clock_ns();
 		if (x->contents.parts[i].place == MD_SWAP_EMPTY)
-			answers = x->below->commit(&x->contents.parts[i].range);
+			answers = x->below->commit(&x->contents.parts[i].range) && !is_too_slow(x, began);
+	}
 }
 
 static enum md_status map_all(struct md_swap_exchange *x, bool merging, struct md_swap_report *report,
@@ -341,6 +359,7 @@ static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swa
 		look(x, LOOK_AT_IN);
 	bool merging = settings->merge && x->below->merge && !settings->overlap && !carrying->wanted && !x->distrust;
 	x->fills = false;
+	x->slow_ns = 0;
 	MD_FORWARD(map_all(x, merging, report, err));
 	report->ns_map = md_clock_ns() - began;
 	if (settings->overlap && !spilled)

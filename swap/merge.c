@@ -127,11 +127,12 @@ CUresult md_swap_merge_store(uint64_t address, uint64_t bytes)
 		physical->varied = true;
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	if (first)
-		md_warn("%s of %" PRIu64 " bytes to %#" PRIx64
-			" is refused: the engine has declared this memory constant (medusa_bind), and shares it with "
-			"other engines; "
-			"after the next out and in it is the engine's own. Don't declare it constant, or run without "
-			"--share-constant",
-			md_swap_gate_call(), bytes, address);
+		md_warn(
+		    "%s of %" PRIu64 " bytes to %#" PRIx64
+		    " is refused: the engine has declared this memory constant (medusa_bind), and shares it with "
+		    "other engines. It is the engine's own after the next out and in, which there is none of once the "
+		    "engine was released. Don't declare it constant, or run without "
+		    "--share-constant",
+		    md_swap_gate_call(), bytes, address);
 	return physical ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }

@@ -191,7 +191,8 @@ static enum md_status send_all(int fd, const char *text, size_t size, const int 
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent <= 0)
-			return md_error_set(err, MD_ERR_IO, "sending a message: %s", strerror(errno));
+			return md_error_set(err, errno == EPIPE || errno == ECONNRESET ? MD_ERR_TRUNCATED : MD_ERR_IO,
+					    "sending a message: %s", strerror(errno));
 		text += sent;
 		size -= (size_t)sent;
 		count = 0;
@@ -222,6 +223,12 @@ enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, i
 	free(letter->text);
 	*letter = (struct md_swap_letter){0};
 	return status;
+}
+
+enum md_status md_swap_letter_ask(struct md_swap_letter *letter, int fd, int passed, struct md_error *err)
+{
+	enum md_status status = md_swap_letter_send(letter, fd, passed, err);
+	return status == MD_ERR_TRUNCATED ? MD_OK : status;
 }
 
 /* ---- connecting ---- */

@@ -70,10 +70,15 @@ struct md_swap_letter {
 enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_error *err);
 /*
  * Sends and frees the letter. passed: a descriptor to send along, or -1. A peer that does not read for 10 s counts as
- * gone.
+ * gone. MD_ERR_TRUNCATED: it has closed the connection.
  */
 enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err);
-/* The same with two descriptors; the second may be -1. */
+/*
+ * The same for a question whose answer is awaited next: also MD_OK if the peer has closed already, because what it said
+ * before, as that it takes nobody any more, is the answer.
+ */
+enum md_status md_swap_letter_ask(struct md_swap_letter *letter, int fd, int passed, struct md_error *err);
+/* As md_swap_letter_send, with two descriptors; the second may be -1. */
 enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, int passed, int passed_too,
 					struct md_error *err);
 

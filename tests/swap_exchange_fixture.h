@@ -98,6 +98,7 @@ static const struct md_swap_below below = {.driver = &table,
 					   .unmap = unmap,
 					   .map = map,
 					   .discardable = is_discardable};
+static const struct md_swap_below *under = &below; /* the exchange */
 
 static inline struct memory *add(uint32_t flags)
 {
@@ -150,7 +151,7 @@ static inline void set_up_pool(uint32_t blocks)
 	cr_assert_eq(md_swap_pool_create(blocks * MD_SWAP_BLOCK, &fd, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(md_swap_pool_open(fd, &pool, &err), MD_OK, "%s", err.message);
 	close(fd);
-	cr_assert_eq(md_swap_exchange_create(&below, pool, &exchange, &err), MD_OK, "%s", err.message);
+	cr_assert_eq(md_swap_exchange_create(under, pool, &exchange, &err), MD_OK, "%s", err.message);
 }
 
 static inline void set_up(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Out and in over a list of memory that the test keeps: what is copied, what comes back, and what a failure leaves. */
+#include "tests/fine.h"
 #include "tests/swap_exchange_fixture.h"
 
 TestSuite(swap_exchange, .init = set_up, .fini = tear_down, .timeout = 120);
@@ -251,6 +252,72 @@ Test(swap_exchange, bytes_that_differ_are_noticed)
 	((uint8_t *)md_swap_pool_bytes(pool, 1))[12345] ^= 1;
 	in();
 	assert_all();
+}
+
+/* ---- a broker that answers slowly ---- */
+
+#define SLOW_MS 120
+#define ASKED_MOST 5 /* 600 ms */
+
+static unsigned asked, committed;
+static enum md_swap_merged answer;
+
+static enum md_swap_merged merge_slowly(const struct md_swap_range *range, const struct md_hash *holds, bool *hopeless)
+{
+	struct md_error err = {0};
+	(void)holds;
+	asked++;
+	*hopeless = false;
+	usleep(answer == MD_SWAP_FILLS ? 0 : SLOW_MS * 1000);
+	if (answer == MD_SWAP_FILLS)
+		cr_assert_eq(map(range, &err), MD_OK, "%s", err.message);
+	return answer;
+}
+
+static bool commit_slowly(const struct md_swap_range *range)
+{
+	(void)range;
+	committed++;
+	usleep(SLOW_MS * 1000);
+	return true;
+}
+
+static void note_nothing(const struct md_swap_range *range, const struct md_hash *held)
+{
+	(void)range, (void)held;
+}
+
+static void go_out_and_in_merging(void)
+{
+	struct md_swap_settings settings = {.merge = true};
+	struct md_swap_report report = {0};
+	asked = committed = 0;
+	out();
+	fine(md_swap_in(exchange, &settings, &report, &err));
+	assert_all();
+}
+
+Test(swap_exchange, a_slow_broker_is_asked_for_half_a_second_however_many_allocations_there_are)
+{
+	static struct md_swap_below merging;
+	merging = below;
+	merging.note = note_nothing;
+	merging.merge = merge_slowly;
+	merging.commit = commit_slowly;
+	under = &merging;
+	set_up_pool(32);
+	for (int i = 0; i < MOST; i++)
+		add(0);
+	write_all();
+	answer = MD_SWAP_NOT_MERGED;
+	for (int i = 0; i < 2; i++) {
+		go_out_and_in_merging();
+		cr_assert(asked >= 1 && asked <= ASKED_MOST, "asked %u times, the next in as well as the first", asked);
+	}
+	answer = MD_SWAP_FILLS;
+	go_out_and_in_merging();
+	cr_assert_eq(asked, MOST, "answers that come at once have no end");
+	cr_assert(committed >= 1 && committed <= ASKED_MOST, "committed %u times", committed);
 }
 
 /* ---- every call of the driver fails once ---- */

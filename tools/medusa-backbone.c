@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -126,6 +127,16 @@ static enum md_status take_listening(int inherited, struct md_broker_settings *s
 	return MD_OK;
 }
 
+/* Each process has a connection for each piece of memory, and each piece a descriptor of its own. */
+static void take_all_descriptors(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* inherited: descriptors, or -1. */
 static enum md_status serve(const char *path, int inherited, int until, struct md_error *err)
 {
@@ -137,6 +148,7 @@ static enum md_status serve(const char *path, int inherited, int until, struct m
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGHUP);
 	signal(SIGPIPE, SIG_IGN);
+	take_all_descriptors();
 	if (sigprocmask(SIG_BLOCK, &signals, NULL) || (stop = signalfd(-1, &signals, SFD_CLOEXEC)) < 0)
 		return md_error_set(err, MD_ERR_IO, "signalfd: %s", strerror(errno));
 	if (policy_file)
@@ -197,7 +209,7 @@ static enum md_status talk(const char *path, const char *verb, const char *name,
 		md_json_text(&letter.json, "do", verb);
 		if (name)
 			md_json_text(&letter.json, "name", name);
-		status = md_swap_letter_send(&letter, fd, -1, err);
+		status = md_swap_letter_ask(&letter, fd, -1, err);
 	}
 	while (status == MD_OK && (status = md_swap_wire_await(&wire, ANSWER_MS, &answer, err)) == MD_OK) {
 		if (md_swap_message_is_text(&answer, "message"))

@@ -79,7 +79,7 @@ int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *
 	enum md_status status = md_carry_wire_pair(ends, &err);
 	if (status == MD_OK) {
 		status = tell(s, "carry", "", ends[1], &err);
-		if (status == MD_ERR_IO && s->carrier && !s->carrier->gone) { /* it has just ended */
+		if (status == MD_ERR_TRUNCATED && s->carrier && !s->carrier->gone) { /* it has just ended */
 			s->carrier->gone = true;
 			status = tell(s, "carry", "", ends[1], &err);
 		}

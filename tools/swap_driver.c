@@ -193,7 +193,7 @@ bool md_swap_driver_ask(struct md_swap_server *s, bool out)
 {
 	struct md_error err = {0};
 	enum md_status status = ask(s, out, &err);
-	if (status == MD_ERR_IO && s->driver && !s->driver->gone) { /* one that has just ended */
+	if (status == MD_ERR_TRUNCATED && s->driver && !s->driver->gone) { /* one that has just ended */
 		s->driver->gone = true;
 		status = ask(s, out, &err);
 	}

@@ -69,13 +69,17 @@ static bool make_room(struct md_swap_server *s)
 	return s->client_count < MD_SWAP_CONNECTIONS;
 }
 
-static void refuse(int fd)
+static void refuse(int fd, bool last)
 {
 	struct md_swap_client refused = {.role = MD_SWAP_NEW};
 	struct md_error why;
-	md_error_set(&why, MD_ERR_TIMEOUT,
-		     "%u engines and commands that wait are connected, and no more can be: try again later",
-		     MD_SWAP_CONNECTIONS);
+	if (last)
+		md_error_set(&why, MD_ERR_TIMEOUT,
+			     "medusa-swap run has no descriptor left: start it with a larger limit (ulimit -n)");
+	else
+		md_error_set(&why, MD_ERR_TIMEOUT,
+			     "%u engines and commands that wait are connected, and no more can be: try again later",
+			     MD_SWAP_CONNECTIONS);
 	md_swap_wire_init(&refused.wire, fd);
 	md_swap_say_failure(&refused, &why);
 	md_swap_wire_finish(&refused.wire);
@@ -84,16 +88,17 @@ static void refuse(int fd)
 static void accept_one(struct md_swap_server *s)
 {
 	struct md_error err = {0};
-	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC);
+	bool last;
+	int fd = md_acceptor_next(&s->acceptor, &last);
 	if (fd < 0)
 		return;
 	if (md_swap_wire_check_peer(fd, &err) != MD_OK) {
 		close(fd);
 		return;
 	}
-	struct md_swap_client *client = make_room(s) ? calloc(1, sizeof(*client)) : NULL;
+	struct md_swap_client *client = !last && make_room(s) ? calloc(1, sizeof(*client)) : NULL;
 	if (!client) {
-		refuse(fd);
+		refuse(fd, last);
 		return;
 	}
 	md_swap_wire_init(&client->wire, fd);
@@ -176,7 +181,7 @@ static void *populate(void *argument)
 
 static void turn(struct md_swap_server *s, int wait_ms)
 {
-	struct pollfd ready[2 + MD_SWAP_CLIENTS] = {{.fd = s->listening, .events = POLLIN},
+	struct pollfd ready[2 + MD_SWAP_CLIENTS] = {{.fd = s->listening, .events = md_acceptor_events(&s->acceptor)},
 						    {.fd = s->wake, .events = POLLIN}};
 	size_t count = s->client_count;
 	for (size_t i = 0; i < count; i++)
@@ -186,7 +191,7 @@ static void turn(struct md_swap_server *s, int wait_ms)
 	for (size_t i = 0; i < count; i++)
 		if (ready[2 + i].revents)
 			hear(s, s->clients[i]);
-	if (ready[0].revents)
+	if (ready[0].revents & POLLIN)
 		accept_one(s);
 	if (md_stop_signal())
 		md_swap_serve_end(s);
@@ -225,6 +230,7 @@ static void finish(struct md_swap_server *s)
 		unlink(s->path);
 		close(s->listening);
 	}
+	md_acceptor_finish(&s->acceptor);
 	if (s->wake >= 0)
 		close(s->wake);
 	md_swap_pool_close(s->pool);
@@ -266,6 +272,7 @@ static enum md_status open_all(struct md_swap_server *s, const struct md_swap_se
 	if (s->wake < 0)
 		return md_error_set(err, MD_ERR_IO, "eventfd: %s", strerror(errno));
 	MD_FORWARD(md_swap_place_listen(s->name, path, &s->listening, err));
+	md_acceptor_init(&s->acceptor, s->listening, true);
 	s->path = strdup(path);
 	if (!s->path) {
 		unlink(path);
@@ -292,7 +299,7 @@ enum md_status md_swap_serve_start(const char *name, const struct md_swap_serve_
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
 	made->name = name;
-	made->listening = made->wake = made->pool_fd = made->spill_fd = -1;
+	made->listening = made->acceptor.spare = made->wake = made->pool_fd = made->spill_fd = -1;
 	made->prepares_carrier = pool->neighbours || pool->peers;
 	made->lends = pool->peers;
 	enum md_status status = open_all(made, pool, err);

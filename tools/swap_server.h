@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/acceptor.h"
 #include "swap/pool.h"
 #include "swap/wire.h"
 
@@ -125,6 +126,7 @@ struct md_swap_server {
 	const char *name;
 	char *path;
 	int listening, wake, pool_fd, spill_fd;
+	struct md_acceptor acceptor; /* of `listening` */
 	struct md_swap_pool *pool;
 	bool shares;                    /* the pool, with other engines */
 	bool stays_out, share_constant; /* see struct md_swap_serve_pool */

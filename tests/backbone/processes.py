@@ -21,9 +21,9 @@ def check_in(what, wanted, got):
 
 
 class Broker:
-    def __init__(self, folder, *options, name="backbone", **environment):
+    def __init__(self, folder, *options, name="backbone", before=(), **environment):
         self.path, self.said = f"{folder}/{name}.sock", open(f"{folder}/{name}.err", "w+", encoding="utf-8")
-        self.process = subprocess.Popen([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", self.path, *options],
+        self.process = subprocess.Popen([*before, f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", self.path, *options],
                                         stderr=self.said, env={**os.environ, **environment})
         for _ in range(400):
             if "ready:" in self.words() or self.process.poll() is not None:
@@ -384,6 +384,41 @@ def hostile(folder):
     check("it said nothing but where it is", 1, broker.words().count("\n"))
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def without_descriptors(folder):
+    broker = Broker(folder, before=("prlimit", "--nofile=40:40"))
+    wires = []
+    said = b""
+    while b"ok" not in said and len(wires) < 100:
+        wires.append(socket.socket(socket.AF_UNIX))
+        wires[-1].settimeout(0.05)
+        wires[-1].connect(broker.path)
+        try:
+            said = wires[-1].recv(4096)
+        except TimeoutError:
+            pass
+    check("connections until descriptors lack", True, 10 < len(wires) < 40)
+    check_in("what the next one is told", "no descriptor is left", said.decode())
+    before = cpu_seconds(broker.process.pid)
+    refused = Process(broker)
+    check_in("a process", "no descriptor is left", refused.ask(f"share q v {4 * MB}"))
+    time.sleep(1)
+    used = cpu_seconds(broker.process.pid) - before
+    check(f"the broker does not run at full speed ({used} s of 1)", True, used < 0.5)
+    check("what it says of it, once", 1, broker.words().count("no descriptor is left"))
+    for wire in wires:
+        wire.close()
+    broker.until("nothing is held", [])
+    check("the process, later", "fill ok", refused.ask(f"share q v {4 * MB}"))
+    refused.end()
+    broker.end()
+
+
 def policy(folder):
     if os.geteuid():
         return
@@ -460,7 +495,7 @@ def killed_at_any_moment(folder):
 
 def main():
     folder = sys.argv[1]
-    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, policy, killed_at_any_moment):
+    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, without_descriptors, policy, killed_at_any_moment):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
     finish()

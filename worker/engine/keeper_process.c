@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/acceptor.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "worker/engine/cgroup_folder.h"
@@ -32,10 +33,11 @@ struct group {
 };
 
 struct keeper {
-	struct md_keeper_start fds; /* line -1: there is no daemon */
-	unsigned era;               /* counts daemons */
-	uint64_t wait_ns;           /* for the next daemon; 0: nobody waits */
-	uint64_t deadline;          /* md_clock_ns(); 0: none, because a daemon serves */
+	struct md_keeper_start fds;  /* line -1: there is no daemon */
+	struct md_acceptor acceptor; /* of fds.listener */
+	unsigned era;                /* counts daemons */
+	uint64_t wait_ns;            /* for the next daemon; 0: nobody waits */
+	uint64_t deadline;           /* md_clock_ns(); 0: none, because a daemon serves */
 	bool over;
 	struct group *groups;
 	size_t count, room;
@@ -214,7 +216,8 @@ static void accept_daemon(struct keeper *keeper)
 {
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
-	int line = accept4(keeper->fds.listener, NULL, NULL, SOCK_CLOEXEC);
+	bool last;
+	int line = md_acceptor_next(&keeper->acceptor, &last);
 	if (line < 0)
 		return;
 	if (keeper->fds.line >= 0 || keeper->over || getsockopt(line, SOL_SOCKET, SO_PEERCRED, &peer, &size) ||
@@ -245,16 +248,18 @@ static bool wait_for_something(struct keeper *keeper)
 	if (!MD_ARRAY_RESERVE(keeper->polls, wanted, keeper->poll_room))
 		return false;
 	keeper->polls[made++] = (struct pollfd){.fd = keeper->fds.line, .events = POLLIN};
-	keeper->polls[made++] = (struct pollfd){.fd = keeper->fds.listener, .events = POLLIN};
+	keeper->polls[made++] =
+	    (struct pollfd){.fd = keeper->fds.listener, .events = md_acceptor_events(&keeper->acceptor)};
 	for (size_t i = 0; i < keeper->count; i++)
 		keeper->polls[made++] = (struct pollfd){.fd = keeper->groups[i].pidfd, .events = POLLIN};
-	return poll(keeper->polls, made, wait_ms(keeper)) >= 0 || errno == EINTR;
+	return poll(keeper->polls, made, md_acceptor_wait_ms(&keeper->acceptor, wait_ms(keeper))) >= 0 ||
+	       errno == EINTR;
 }
 
 /* Groups first, from the last one on, because what ends changes the numbers behind it. */
 static void look(struct keeper *keeper)
 {
-	bool heard = keeper->polls[0].revents, asked = keeper->polls[1].revents;
+	bool heard = keeper->polls[0].revents, asked = keeper->polls[1].revents & POLLIN;
 	for (size_t i = keeper->count; i-- > 0;)
 		if (keeper->polls[i + 2].revents)
 			end_group(keeper, i);
@@ -306,6 +311,7 @@ void md_keeper_process_run(const struct md_keeper_start *start)
 	take_descriptors(&keeper.fds);
 	if (keeper.fds.line < 0)
 		_exit(1);
+	md_acceptor_init(&keeper.acceptor, keeper.fds.listener, false); /* a daemon that waits is heard later */
 	setsid();
 	prctl(PR_SET_NAME, MD_KEEPER_NAME);
 	if (keeper.fds.listener >= 0)
