@@ -298,6 +298,21 @@ $(BUILD)/tests/subjects/doors_subject: $(call objects,tests/subjects/doors_subje
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(BUILD)/lib -lmedusa -ldl
+# Libraries of their own between the engine and the driver: the engine's ranks meet by one, and both use the other.
+COLLECTIVE := $(BUILD)/tests/collective/libmdcollective.so.1 $(BUILD)/tests/collective/libcudart.so.99
+COLLECTIVE_FLAGS = $(CPPFLAGS) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden -fno-optimize-sibling-calls $(WARNINGS) -shared -Wl,-soname,$(@F),-rpath,'$$ORIGIN'
+$(BUILD)/tests/collective/libcudart.so.99: tests/collective/runtime_alloc.c tests/collective/runtime_alloc.h base/export.h $(HOSTCUDA_LIB)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(COLLECTIVE_FLAGS) -o $@ $< -L$(BUILD)/lib/hostcuda -l:libcuda.so.1
+$(BUILD)/tests/collective/libmdcollective.so.1: tests/collective/collective.c $(wildcard tests/collective/*.h) base/export.h $(BUILD)/tests/collective/libcudart.so.99
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(COLLECTIVE_FLAGS) -o $@ $< -L$(@D) -l:libcudart.so.99 -L$(BUILD)/lib/hostcuda -l:libcuda.so.1
+$(BUILD)/tests/subjects/ranks_subject: $(BUILD)/obj/tests/subjects/ranks_subject.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(COLLECTIVE)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../collective' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(COLLECTIVE) -Wl,-rpath-link,$(BUILD)/lib/hostcuda $(LDLIBS)
 # It loads by name what it is told to: a set-user-ID program finds nothing beside itself.
 $(BUILD)/tests/subjects/setuid_subject: $(BUILD)/obj/tests/subjects/setuid_subject.o
 	$(call say,LD)

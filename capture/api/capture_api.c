@@ -12,6 +12,7 @@
 #include "capture/probe/poison_test.h"
 #include "capture/record/constant_hashes.h"
 #include "capture/record/graphs.h"
+#include "capture/record/made.h"
 #include "kvprofile/kvprofile.h"
 
 MD_EXPORT enum medusa_mode medusa_mode(void)
@@ -74,7 +75,7 @@ static void bind_by_sequence(void)
 		const struct md_sequence_request *item = &allocations->items[i];
 		uint64_t address = allocations->addresses[i];
 		md_trace_put_request(md_capture.writer, md_capture_next(), item);
-		if (item->freed != MD_SEQUENCE_NONE)
+		if (item->freed != MD_SEQUENCE_NONE || md_capture_made_at(address))
 			continue;
 		md_sequence_name(i, name);
 		if (!remember_bind(name, address, item->size, MD_BIND_STATE))

@@ -4,7 +4,12 @@
 #include "capture/place/place.h"
 #include "capture/place/reserve.h"
 #include "capture/record/allocs.h"
+#include "capture/record/made.h"
 #include "capture/record/shared.h"
+
+/* In a hook: names what a communication library has made. */
+#define MADE(address) md_capture_made(__builtin_return_address(0), address)
+#define MADE_AFTER(note, address) ((note), MADE(address))
 
 /* ---- memory that may be placed ---- */
 
@@ -28,7 +33,7 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 		return MD_REAL(cuMemAlloc_v2, (address, bytes));
 	result = allocate(address, bytes);
 	if (result == CUDA_SUCCESS)
-		md_capture_alloc_note(MD_ALLOC_DEVICE, *address, bytes);
+		MADE_AFTER(md_capture_alloc_note(MD_ALLOC_DEVICE, *address, bytes), *address);
 	md_capture_leave();
 	return result;
 }
@@ -50,6 +55,7 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t 
 			*address = placed;
 		}
 		md_capture_alloc_note(MD_ALLOC_PITCH, *address, *pitch * height);
+		MADE(*address);
 	}
 	md_capture_leave();
 	return result;
@@ -128,36 +134,38 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes)
 
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 MD_HOOK(cuMemAllocManaged, (dptr, bytesize, flags), BEFORE_ALLOC(bytesize),
-        md_capture_alloc_note(MD_ALLOC_MANAGED, *dptr, bytesize))
+        MADE_AFTER(md_capture_alloc_note(MD_ALLOC_MANAGED, *dptr, bytesize), *dptr))
 
 CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
 MD_HOOK(cuMemHostAlloc, (pp, bytesize, flags), MD_NOTHING,
-        md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize))
+        MADE_AFTER(md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize), (uintptr_t)*pp))
 
 CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
-MD_HOOK(cuMemAllocHost_v2, (pp, bytesize), MD_NOTHING, md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize))
+MD_HOOK(cuMemAllocHost_v2, (pp, bytesize), MD_NOTHING,
+        MADE_AFTER(md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize), (uintptr_t)*pp))
 
 CUresult CUDAAPI cuMemFreeHost(void *p)
 MD_HOOK(cuMemFreeHost, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING)
 
 CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags)
 MD_HOOK(cuMemHostRegister_v2, (p, bytesize, flags), MD_NOTHING,
-        md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)p, bytesize))
+        MADE_AFTER(md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)p, bytesize), (uintptr_t)p))
 
 CUresult CUDAAPI cuMemHostUnregister(void *p)
 MD_HOOK(cuMemHostUnregister, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING)
 
 CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags)
-MD_HOOK(cuMemHostGetDevicePointer_v2, (pdptr, p, flags), MD_NOTHING, md_capture_host_seen(p, *pdptr))
+MD_HOOK(cuMemHostGetDevicePointer_v2, (pdptr, p, flags), MD_NOTHING,
+        (md_capture_host_seen(p, *pdptr), md_capture_made_seen(__builtin_return_address(0), (uintptr_t)p, *pdptr)))
 
 #define ASYNC_ALLOC(suffix)                                                                                            \
 	CUresult CUDAAPI cuMemAllocAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)                 \
 	MD_HOOK(cuMemAllocAsync##suffix, (dptr, bytesize, hStream), BEFORE_ALLOC(bytesize),                            \
-	        md_capture_alloc_note_on(hStream, *dptr, bytesize))                                                    \
+	        MADE_AFTER(md_capture_alloc_note_on(hStream, *dptr, bytesize), *dptr))                                                    \
 	CUresult CUDAAPI cuMemAllocFromPoolAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,        \
 	                                                 CUstream hStream)                                             \
 	MD_HOOK(cuMemAllocFromPoolAsync##suffix, (dptr, bytesize, pool, hStream), BEFORE_ALLOC(bytesize),              \
-	        md_capture_alloc_note_on(hStream, *dptr, bytesize))
+	        MADE_AFTER(md_capture_alloc_note_on(hStream, *dptr, bytesize), *dptr))
 ASYNC_ALLOC()
 ASYNC_ALLOC(_ptsz)
 
@@ -165,7 +173,8 @@ ASYNC_ALLOC(_ptsz)
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                           unsigned long long flags)
-MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_mapped(ptr, size, handle))
+MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING,
+        MADE_AFTER(md_capture_mapped(ptr, size, handle), ptr))
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                              unsigned long long flags)
@@ -192,13 +201,15 @@ CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdevicept
 MD_HOOK(cuMemPoolExportPointer, (data, ptr), MD_NOTHING, md_capture_shared_exported(ptr))
 
 CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
-MD_HOOK(cuMemPoolImportPointer, (ptr, pool, data), MD_NOTHING, md_capture_shared_imported(*ptr))
+MD_HOOK(cuMemPoolImportPointer, (ptr, pool, data), MD_NOTHING,
+        MADE_AFTER(md_capture_shared_imported(*ptr), *ptr))
 
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
 MD_HOOK(cuIpcGetMemHandle, (handle, dptr), MD_NOTHING, md_capture_shared_exported(dptr))
 
 CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
-MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING, md_capture_shared_opened(*pdptr))
+MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING,
+        MADE_AFTER(md_capture_shared_opened(*pdptr), *pdptr))
 
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
 MD_HOOK(cuIpcCloseMemHandle, (dptr), md_capture_shared_closed(dptr), MD_NOTHING)

@@ -17,6 +17,7 @@
 #include "capture/probe/written.h"
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
+#include "capture/record/made.h"
 #include "capture/record/module_variables.h"
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
@@ -57,10 +58,11 @@ static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, u
 }
 
 /* Whether others use the memory meanwhile, or it comes and goes with a graph. */
-static bool is_untouchable(const struct md_interval *item)
+static bool is_untouchable(const struct md_interval *item) MD_CAPTURE_HELD
 {
 	unsigned family = item->value & MD_FAMILY_MASK;
-	return family == MD_ALLOC_SHARED || family == MD_ALLOC_MANAGED || family == MD_ALLOC_GRAPH;
+	return md_capture_made_at(item->start) || family == MD_ALLOC_SHARED || family == MD_ALLOC_MANAGED ||
+	       family == MD_ALLOC_GRAPH;
 }
 
 static bool has_part(const struct md_capture_probe *probe, const struct md_interval *item)
@@ -249,6 +251,12 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 	for (size_t i = 0; is_followed(&probe->regions[index]) && i < copy->pointer_count; i++) {
 		if (copy->pointers[i].whole)
 			continue;
+		const struct md_capture_made *made = md_capture_made_at(copy->pointers[i].value);
+		if (made)
+			return md_error_set(err, MD_ERR_UNPROVABLE,
+					    "its unbound memory holds an address in %s, memory of the communication "
+					    "library %s: a replay of one rank alone would change what others rely on",
+					    made->name, made->soname);
 		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
 	}

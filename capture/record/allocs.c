@@ -4,6 +4,7 @@
 #include "capture/record/allocs.h"
 #include "capture/record/filled.h"
 #include "capture/record/given.h"
+#include "capture/record/made.h"
 #include "capture/record/shared.h"
 
 #include "kvprofile/kvprofile.h"
@@ -24,6 +25,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		return;
 	md_capture_lock();
 	if (md_capture.writer) {
+		md_capture_made_forget(address); /* an allocation there was freed unseen */
 		if (!md_interval_add(&md_capture.live, address, bytes, family))
 			md_capture_trouble("out of memory for allocation %zu", md_capture.live.count);
 		else
@@ -74,6 +76,7 @@ static void forget(uint64_t address) MD_CAPTURE_HELD
 	if (takes_device_memory(item->value))
 		md_kvprofile_note_free(item->size);
 	md_capture_filled_forget(address, item->size);
+	md_capture_made_forget(address);
 	md_interval_remove(&md_capture.live, address);
 	md_capture_given_freed(address);
 	md_sequence_remove(&md_capture.allocations, address, 1);

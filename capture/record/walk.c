@@ -12,6 +12,7 @@
 #include "capture/record/images.h"
 #include "capture/record/kernels.h"
 #include "capture/record/launched.h"
+#include "capture/record/made.h"
 #include "capture/record/objects.h"
 #include "capture/record/walk.h"
 #include "format/artifact/artifact.h"
@@ -39,24 +40,36 @@ static void *take(struct md_capture_walk *walk, size_t bytes)
 
 /* ---- candidates for the probe ---- */
 
-static void add_candidate(struct md_capture_walk *walk, uint64_t word)
+/* A replay of the graph alone would wait for the other ranks, or write where they do not expect it. */
+static void refuse_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
+{
+	const struct md_capture_made *made = md_capture_made_at(word);
+	if (made)
+		refuse(walk,
+		       "node at index %u has an address in %s, memory of the communication library %s: Medusa does not "
+		       "restore graphs that several ranks launch together, so the engine captures this graph live",
+		       at, made->name, made->soname);
+}
+
+static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t word)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word);
 	uint64_t known = 0;
 	if (!item)
 		return;
+	refuse_made(walk, at, word);
 	md_map_get(&walk->candidates, item->start, &known);
 	known |= md_interval_find(&md_capture.binds, word) ? MD_CANDIDATE : MD_CANDIDATE | MD_CANDIDATE_PRIVATE;
 	if (!md_map_put(&walk->candidates, item->start, known))
 		walk->out_of_memory = true;
 }
 
-static void add_candidates(struct md_capture_walk *walk, const uint8_t *params, size_t size)
+static void add_candidates(struct md_capture_walk *walk, uint32_t node, const uint8_t *params, size_t size)
 {
 	for (size_t at = 0; at + 8 <= size; at += 8) {
 		uint64_t word;
 		memcpy(&word, params + at, 8);
-		add_candidate(walk, word);
+		add_candidate(walk, node, word);
 	}
 }
 
@@ -147,7 +160,7 @@ static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const str
 	node->attribute_count = count;
 	for (uint32_t i = 0; i < count; i++) {
 		if (list[i].id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
-			add_candidates(walk, list[i].value, 8);
+			add_candidates(walk, at, list[i].value, 8);
 	}
 }
 
@@ -212,7 +225,7 @@ static void take_kernel(struct md_capture_walk *walk, uint32_t at,
 	else if (kernel->param_count)
 		refuse(walk, "kernel %s at index %u has no parameters to read", kernel->name, at);
 	if (node->params) {
-		add_candidates(walk, node->params, node->params_size);
+		add_candidates(walk, at, node->params, node->params_size);
 		check_objects(walk, at, kernel);
 	}
 }
@@ -248,7 +261,7 @@ static void take_memset(struct md_capture_walk *walk, uint32_t at, const CUDA_ME
 	    .value = params->value,
 	    .element_size = params->elementSize,
 	};
-	add_candidate(walk, params->dst);
+	add_candidate(walk, at, params->dst);
 }
 
 static void walk_memset(struct md_capture_walk *walk, uint32_t at)
@@ -288,8 +301,8 @@ static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D
 	    .height = p.Height,
 	    .depth = p.Depth,
 	};
-	add_candidate(walk, walk->out.nodes[at].memcpy.src);
-	add_candidate(walk, walk->out.nodes[at].memcpy.dst);
+	add_candidate(walk, at, walk->out.nodes[at].memcpy.src);
+	add_candidate(walk, at, walk->out.nodes[at].memcpy.dst);
 	if (p.dstMemoryType != CU_MEMORYTYPE_DEVICE &&
 	    !md_interval_find(&md_capture.live, walk->out.nodes[at].memcpy.dst))
 		walk->pageable = true;

@@ -18,7 +18,7 @@ struct md_capture_walk {
 	struct md_map index;      /* CUgraphNode -> node index */
 	struct md_map candidates; /* allocation start -> MD_CANDIDATE bits */
 	size_t node_room, handle_room, edge_room;
-	char refused[256]; /* first reason */
+	char refused[512]; /* first reason */
 	bool out_of_memory;
 	bool pageable; /* writes host memory that is not page-locked */
 	bool unread;   /* has attributes that cannot be read back from its nodes */

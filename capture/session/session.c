@@ -24,6 +24,7 @@
 #include "capture/record/launched.h"
 #include "capture/record/updates.h"
 #include "capture/session/owner.h"
+#include "driver/maker.h"
 #include "driver/process_arguments.h"
 
 #define DRAIN_NS 50000000
@@ -181,6 +182,7 @@ static void renew(void) MD_LOCKS_UNCHECKED
 	pthread_mutex_init(&drain.lock, NULL);
 	md_capture_place_renew();
 	md_capture_shift_renew();
+	md_maker_renew();
 	if (!recording)
 		return;
 	atomic_store(&md_capture.active, false);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication libraries (NCCL, NVSHMEM, UCX, MPI), and names for the memory that they make: "@nccl.17". */
+#ifndef MD_DRIVER_MAKER_H
+#define MD_DRIVER_MAKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Other ranks write into what a communication library has made, and its kernels wait there for them. So nobody but the
+ * library may change it, and it is known by the library and by its place in the order in which the library made it.
+ */
+
+#define MD_MAKER_NAME_BYTES 64
+
+struct md_maker {
+	char soname[MD_MAKER_NAME_BYTES]; /* "libnccl.so.2" */
+	char name[MD_MAKER_NAME_BYTES];   /* "nccl" */
+	uint64_t made;                    /* how many things have a name; guarded by the maker's own lock */
+};
+
+/*
+ * The library that a call comes from; NULL: no communication library. caller: the return address of the call. Calls that
+ * came through the CUDA runtime's shared library count as those of whoever called that. No lock of ours may be held. The
+ * answer lives as long as the process. MEDUSA_COMMUNICATION_LIBRARIES has more names of shared objects, with wildcards,
+ * separated by colons.
+ */
+struct md_maker *md_maker_find(const void *caller);
+/* The name of what it makes next, which nothing else has. */
+void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES]);
+/* Whether a binding has such a name. */
+bool md_maker_is_name(const char *name);
+/* Whether a shared object with this name is one. */
+bool md_maker_matches(const char *soname);
+/* Called in a child: makes the lock anew. */
+void md_maker_renew(void);
+
+#endif

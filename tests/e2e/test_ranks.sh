@@ -1,0 +1,68 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# An engine of two ranks, which a collective library joins: a capture leaves the library's memory alone.
+. "$(dirname "$0")/lib.sh"
+subject=$MEDUSA_BUILD/tests/subjects/ranks_subject
+images=("$MEDUSA_BUILD/tests/images/nodes_kernels.host.so" "$MEDUSA_BUILD/tests/images/collective_kernels.host.so")
+export MEDUSA_COMMUNICATION_LIBRARIES='libother.so*:libmdcollective.so*'
+
+# Runs a command with the engine's ranks behind it, both at a time; RANK in a word is the rank. Output in $work/NAME.RANK.out.
+ranks() { # name, command...
+	local name=$1 rank pids=()
+	shift
+	for rank in 0 1; do
+		timeout --kill-after=5 "$run_limit" "${@//RANK/$rank}" "$subject" "${images[@]}" $rank "$work/meet" \
+			>"$work/$name.$rank.out" 2>"$work/$name.$rank.err" &
+		pids[rank]=$!
+	done
+	codes=()
+	for rank in 0 1; do
+		wait "${pids[rank]}"
+		codes[rank]=$?
+	done
+}
+
+assert_both() { # what, exit codes
+	assert_equal "exit codes of $1" "$2" "${codes[*]}"
+}
+
+section "live"
+ranks live env
+assert_both live "0 0"
+
+section "captured"
+ranks captured medusa-capture --vary '*' -o "$work/rankRANK.medusa" --
+assert_both captured "1 1" # as graphs are left out
+for rank in 0 1; do
+	assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/captured.$rank.out")"
+	assert_contains "$work/captured.$rank.err" "verification: 1 passed, 0 failed, 0 not compared"
+	for graph in reduced deep; do
+		node=1
+		[ $graph = reduced ] || node=$((2 + rank))
+		assert_contains "$work/captured.$rank.err" "refused: ($graph, 1): node at index $node has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+	done
+	assert_contains "$work/captured.$rank.err" "refused: (listed, 1): replay with changed private memory failed: its unbound memory holds an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+done
+
+section "without the poison test"
+ranks unproven env MEDUSA_PROBE=0 medusa-capture --vary '*' -o "$work/unprovenRANK.medusa" --
+assert_both unproven "1 1"
+assert_contains "$work/unproven.0.err" "refused: (reduced, 1): node at index 1 has an address in @mdcollective.0, "
+
+section "restored"
+ranks restored medusa-restore "$work/rankRANK.medusa" --
+assert_both restored "0 0"
+for rank in 0 1; do
+	assert_same_file "$work/live.$rank.out" "$work/restored.$rank.out"
+	assert_contains "$work/restored.$rank.err" "local restored"
+	assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 1 has an address in @mdcollective.0"
+	assert_contains "$work/restored.$rank.err" "deep live: "
+done
+
+section "what the library has, by name"
+ranks named env "$(preload capture)" MEDUSA_TRACE="$work/namedRANK.mtrace"
+assert_both named "0 0"
+run named medusa-inspect --json "$work/named1.mtrace"
+grep -o '@mdcollective\.[0-9]*' "$work/named.out" | sort -u | tr '\n' ' ' >"$work/names"
+assert_equal "names" "@mdcollective.0 @mdcollective.1 @mdcollective.2 " "$(cat "$work/names")" # state, inbox, the other's inbox
+finish

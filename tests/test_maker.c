@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which shared objects are communication libraries, and how what they make is called. */
+#include "driver/maker.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+	const char *soname;
+	bool is;
+} objects[] = {
+    {"libnccl.so.2", true},     {"libnccl.so", true},       {"libnccl-net.so", true}, {"libnvshmem_host.so.3", true},
+    {"libucp.so.0", true},      {"libuct_cuda.so.0", true}, {"libmpi.so.40", true},   {"libtorch_cuda.so", false},
+    {"libcudart.so.13", false}, {"libnccloader.so", false}, {"python3.11", false},    {"", false},
+    {"libmine.so.1", true},     {"libmine_too.so", true},   {"libmin.so", false},
+};
+
+Test(maker, communication_libraries_are_known_by_their_names)
+{
+	setenv("MEDUSA_COMMUNICATION_LIBRARIES", ":libmine*.so*::", 1);
+	for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)
+		cr_assert_eq(md_maker_matches(objects[i].soname), objects[i].is, "%s", objects[i].soname);
+	unsetenv("MEDUSA_COMMUNICATION_LIBRARIES");
+	cr_assert(!md_maker_matches("libmine.so.1"), "without the setting");
+}
+
+Test(maker, names_of_makers_are_told_from_others)
+{
+	static const char *const names[] = {"@nccl.0", "@nccl.17", "@nvshmem_host.3"};
+	static const char *const others[] = {"nccl.17", "@nccl", "@nccl.", "@.1", "@allocation.3", "@nccl.1x", "", "@"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		cr_assert(md_maker_is_name(names[i]), "%s", names[i]);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		cr_assert(!md_maker_is_name(others[i]), "%s", others[i]);
+}
+
+/* The C library is called by this name in the test, so that calls that come from it have a maker. */
+Test(maker, a_call_is_attributed_to_the_object_that_it_returns_to)
+{
+	char name[MD_MAKER_NAME_BYTES];
+	setenv("MEDUSA_COMMUNICATION_LIBRARIES", "libc.so*", 1);
+	const void *there = (const void *)(uintptr_t)strtoul;
+	struct md_maker *maker = md_maker_find(there);
+	cr_assert_not_null(maker, "a call from the C library");
+	cr_assert_eq(md_maker_find(there), maker, "asked again");
+	cr_assert_str_eq(maker->soname, "libc.so.6");
+	cr_assert_null(md_maker_find(&maker), "an address in no object");
+	md_maker_name_next(maker, name);
+	cr_assert_str_eq(name, "@c.0");
+	md_maker_name_next(maker, name);
+	cr_assert_str_eq(name, "@c.1");
+	unsetenv("MEDUSA_COMMUNICATION_LIBRARIES");
+}
