@@ -3,6 +3,8 @@
 #include "driver/maker.h"
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,5 +52,23 @@ Test(maker, a_call_is_attributed_to_the_object_that_it_returns_to)
 	cr_assert_str_eq(name, "@c.0");
 	md_maker_name_next(maker, name);
 	cr_assert_str_eq(name, "@c.1");
+	unsetenv("MEDUSA_COMMUNICATION_LIBRARIES");
+}
+
+/* Another object may lie at these addresses later. */
+Test(maker, nothing_is_remembered_of_an_object_that_was_unloaded)
+{
+	char path[4096];
+	setenv("MEDUSA_COMMUNICATION_LIBRARIES", "libmdcollective.so*", 1);
+	snprintf(path, sizeof(path), "%s/tests/collective/libmdcollective.so.1", getenv("MEDUSA_BUILD"));
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	cr_assert_not_null(library, "%s", dlerror());
+	const void *there = dlsym(library, "collective_sum");
+	struct md_maker *maker = md_maker_find(there);
+	cr_assert_not_null(maker, "a call from the library");
+	cr_assert_str_eq(maker->name, "mdcollective");
+	cr_assert_eq(md_maker_find(there), maker, "asked again");
+	dlclose(library);
+	cr_assert_null(md_maker_find(there), "a call from where it was");
 	unsetenv("MEDUSA_COMMUNICATION_LIBRARIES");
 }

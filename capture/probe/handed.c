@@ -17,6 +17,7 @@
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
 #include "capture/record/graphs.h"
+#include "capture/record/made.h"
 
 #define MOST_RUNS 64 /* runs of written bytes in one part; the rest of a more scattered part is told as one run */
 
@@ -240,7 +241,7 @@ static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < graph->candidate_count; i++) {
 		const struct md_interval *item = md_interval_find(&md_capture.live, graph->candidates[i]);
-		if (item)
+		if (item && !md_capture_made_at(item->start))
 			add((struct md_interest){.address = item->start, .size = item->size, .graph = graph->id});
 	}
 }

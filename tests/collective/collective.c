@@ -2,6 +2,7 @@
 /* The host's side: ranks meet at a socket, open each other's memory, and order graph launches with live calls. */
 #include "tests/collective/collective.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,15 @@
 #include "tests/collective/collective_state.h"
 
 #define PATIENCE_SECONDS 60
+#define INBOX_BYTES (2u << 20)
+
+_Static_assert(sizeof(struct collective_inbox) <= INBOX_BYTES, "an inbox is smaller than a mapping");
 
 struct collective {
 	CUdeviceptr state, inbox, peer;
+	bool mapped; /* inbox and peer are mappings of these handles, else allocations */
+	CUmemGenericAllocationHandle own, others;
+	uint32_t *stop; /* page-locked; the kernel looks at it */
 	CUmodule module;
 	CUfunction sum;
 	CUevent order; /* recorded behind each operation, and waited for by live ones */
@@ -72,17 +79,86 @@ static int exchange(int met, const void *mine, void *theirs, size_t bytes)
 	       recv(met, theirs, bytes, MSG_WAITALL) == (ssize_t)bytes;
 }
 
-static CUresult open_peer(struct collective *with, int met)
+/* A descriptor with one byte. -1: none came. */
+static int exchange_descriptors(int met, int mine)
+{
+	char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {
+	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	struct cmsghdr *with = CMSG_FIRSTHDR(&message);
+	int theirs = -1;
+	*with = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(with), &mine, sizeof(mine));
+	if (met < 0 || sendmsg(met, &message, MSG_NOSIGNAL) != 1 || recvmsg(met, &message, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	with = CMSG_FIRSTHDR(&message);
+	if (with && with->cmsg_type == SCM_RIGHTS)
+		memcpy(&theirs, CMSG_DATA(with), sizeof(theirs));
+	return theirs;
+}
+
+/* ---- memory that the other rank has, too ---- */
+
+static CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr *out)
+{
+	CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CHECK(cuMemAddressReserve(out, INBOX_BYTES, 0, 0, 0));
+	CHECK(cuMemMap(*out, INBOX_BYTES, 0, handle, 0));
+	return cuMemSetAccess(*out, INBOX_BYTES, &access, 1);
+}
+
+static CUresult make_inbox(struct collective *with)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	if (!with->mapped)
+		return runtime_alloc(&with->inbox, INBOX_BYTES);
+	CHECK(cuMemCreate(&with->own, INBOX_BYTES, &prop, 0));
+	return map(with->own, &with->inbox);
+}
+
+static CUresult open_mapped(struct collective *with, int met)
+{
+	int mine = -1;
+	CHECK(cuMemExportToShareableHandle(&mine, with->own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	int theirs = exchange_descriptors(met, mine);
+	close(mine);
+	if (theirs < 0)
+		return failed("the other rank did not come", CUDA_ERROR_UNKNOWN);
+	CUresult result = cuMemImportFromShareableHandle(&with->others, (void *)(uintptr_t)theirs,
+							 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	close(theirs);
+	CHECK(result);
+	return map(with->others, &with->peer);
+}
+
+static CUresult open_allocated(struct collective *with, int met)
 {
 	CUipcMemHandle mine, theirs;
-	char ready = 1, other;
 	CHECK(cuIpcGetMemHandle(&mine, with->inbox));
 	if (!exchange(met, &mine, &theirs, sizeof(mine)))
 		return failed("the other rank did not come", CUDA_ERROR_UNKNOWN);
 	CHECK(cuIpcOpenMemHandle(&with->peer, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	return CUDA_SUCCESS;
+}
+
+static CUresult open_peer(struct collective *with, int met)
+{
+	char ready = 1, other;
+	CHECK(with->mapped ? open_mapped(with, met) : open_allocated(with, met));
 	if (!exchange(met, &ready, &other, 1))
 		return failed("the other rank went", CUDA_ERROR_UNKNOWN);
 	return CUDA_SUCCESS;
+}
+
+static void close_mapped(CUdeviceptr address, CUmemGenericAllocationHandle handle)
+{
+	cuMemUnmap(address, INBOX_BYTES);
+	cuMemAddressFree(address, INBOX_BYTES);
+	cuMemRelease(handle);
 }
 
 static CUresult meet(struct collective *with, const char *socket_path, int rank)
@@ -104,11 +180,14 @@ static CUresult make(struct collective *with, const char *socket_path, int rank,
 	CHECK(cuModuleLoadData(&with->module, image));
 	CHECK(cuModuleGetFunction(&with->sum, with->module, "collective_sum"));
 	CHECK(cuMemAlloc(&with->state, sizeof(state)));
-	CHECK(runtime_alloc(&with->inbox, sizeof(struct collective_inbox)));
+	CHECK(make_inbox(with));
 	CHECK(cuMemsetD8(with->inbox, 0, sizeof(struct collective_inbox)));
+	CHECK(cuMemHostAlloc((void **)&with->stop, sizeof(*with->stop), CU_MEMHOSTALLOC_DEVICEMAP));
+	*with->stop = 0;
 	CHECK(cuCtxSynchronize());
 	CHECK(cuEventCreate(&with->order, CU_EVENT_DISABLE_TIMING));
 	CHECK(meet(with, socket_path, rank));
+	state.stop = with->stop;
 	state.own = (struct collective_inbox *)with->inbox;
 	state.peer = (struct collective_inbox *)with->peer;
 	CHECK(cuMemcpyHtoD(with->state, &state, sizeof(state)));
@@ -118,6 +197,8 @@ static CUresult make(struct collective *with, const char *socket_path, int rank,
 MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, const void *image)
 {
 	struct collective *with = calloc(1, sizeof(*with));
+	if (with)
+		with->mapped = getenv("COLLECTIVE_MAPPED") != NULL;
 	if (with && make(with, socket_path, rank, image) == CUDA_SUCCESS)
 		return with;
 	free(with);
@@ -147,8 +228,14 @@ MD_EXPORT CUdeviceptr collective_memory(const struct collective *with)
 
 MD_EXPORT void collective_close(struct collective *with)
 {
-	cuIpcCloseMemHandle(with->peer);
-	cuMemFree(with->inbox);
+	if (with->mapped) {
+		close_mapped(with->peer, with->others);
+		close_mapped(with->inbox, with->own);
+	} else {
+		cuIpcCloseMemHandle(with->peer);
+		cuMemFree(with->inbox);
+	}
+	cuMemFreeHost(with->stop);
 	cuMemFree(with->state);
 	cuEventDestroy(with->order);
 	cuModuleUnload(with->module);

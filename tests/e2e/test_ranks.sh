@@ -26,43 +26,51 @@ assert_both() { # what, exit codes
 	assert_equal "exit codes of $1" "$2" "${codes[*]}"
 }
 
-section "live"
-ranks live env
-assert_both live "0 0"
+for mapped in '' 1; do # memory of the library: allocations and IPC handles, or mappings and descriptors
+	kind=${mapped:+mappings}
+	kind=${kind:-allocations}
+	unset COLLECTIVE_MAPPED
+	[ -z "$mapped" ] || export COLLECTIVE_MAPPED=1
 
-section "captured"
-ranks captured medusa-capture --vary '*' -o "$work/rankRANK.medusa" --
-assert_both captured "1 1" # as graphs are left out
-for rank in 0 1; do
-	assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/captured.$rank.out")"
-	assert_contains "$work/captured.$rank.err" "verification: 1 passed, 0 failed, 0 not compared"
-	for graph in reduced deep; do
-		node=1
-		[ $graph = reduced ] || node=$((2 + rank))
-		assert_contains "$work/captured.$rank.err" "refused: ($graph, 1): node at index $node has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+	section "live, $kind"
+	ranks live env
+	assert_both live "0 0"
+
+	section "captured, $kind"
+	ranks captured medusa-capture --vary '*' -o "$work/rankRANK.medusa" --
+	assert_both captured "1 1" # as graphs are left out
+	for rank in 0 1; do
+		assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/captured.$rank.out")"
+		assert_contains "$work/captured.$rank.err" "verification: 1 passed, 0 failed, 0 not compared"
+		for graph in reduced deep; do
+			node=1
+			[ $graph = reduced ] || node=$((2 + rank))
+			assert_contains "$work/captured.$rank.err" "refused: ($graph, 1): node at index $node has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+		done
+		assert_contains "$work/captured.$rank.err" "refused: (listed, 1): replay with changed private memory failed: its unbound memory holds an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
 	done
-	assert_contains "$work/captured.$rank.err" "refused: (listed, 1): replay with changed private memory failed: its unbound memory holds an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+
+	section "without the poison test, $kind"
+	ranks unproven env MEDUSA_PROBE=0 medusa-capture --vary '*' -o "$work/unprovenRANK.medusa" --
+	assert_both unproven "1 1"
+	assert_contains "$work/unproven.0.err" "refused: (reduced, 1): node at index 1 has an address in @mdcollective.0, "
+
+	section "restored, $kind"
+	ranks restored medusa-restore "$work/rankRANK.medusa" --
+	assert_both restored "0 0"
+	for rank in 0 1; do
+		assert_same_file "$work/live.$rank.out" "$work/restored.$rank.out"
+		assert_contains "$work/restored.$rank.err" "local restored"
+		assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 1 has an address in @mdcollective.0"
+		assert_contains "$work/restored.$rank.err" "deep live: "
+	done
+
+	section "what the library has, by name, $kind"
+	ranks named env "$(preload capture)" MEDUSA_TRACE="$work/namedRANK.mtrace"
+	assert_both named "0 0"
+	run named medusa-inspect --json "$work/named1.mtrace"
+	grep -o '@mdcollective\.[0-9]*' "$work/named.out" | sort -u | tr '\n' ' ' >"$work/names"
+	# its state, its inbox, host memory, the other rank's inbox
+	assert_equal "names" "@mdcollective.0 @mdcollective.1 @mdcollective.2 @mdcollective.3 " "$(cat "$work/names")"
 done
-
-section "without the poison test"
-ranks unproven env MEDUSA_PROBE=0 medusa-capture --vary '*' -o "$work/unprovenRANK.medusa" --
-assert_both unproven "1 1"
-assert_contains "$work/unproven.0.err" "refused: (reduced, 1): node at index 1 has an address in @mdcollective.0, "
-
-section "restored"
-ranks restored medusa-restore "$work/rankRANK.medusa" --
-assert_both restored "0 0"
-for rank in 0 1; do
-	assert_same_file "$work/live.$rank.out" "$work/restored.$rank.out"
-	assert_contains "$work/restored.$rank.err" "local restored"
-	assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 1 has an address in @mdcollective.0"
-	assert_contains "$work/restored.$rank.err" "deep live: "
-done
-
-section "what the library has, by name"
-ranks named env "$(preload capture)" MEDUSA_TRACE="$work/namedRANK.mtrace"
-assert_both named "0 0"
-run named medusa-inspect --json "$work/named1.mtrace"
-grep -o '@mdcollective\.[0-9]*' "$work/named.out" | sort -u | tr '\n' ' ' >"$work/names"
-assert_equal "names" "@mdcollective.0 @mdcollective.1 @mdcollective.2 " "$(cat "$work/names")" # state, inbox, the other's inbox
 finish

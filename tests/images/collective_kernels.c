@@ -14,12 +14,12 @@ struct collective_sum {
 	int32_t n;
 };
 
-static int has_arrived(const uint64_t *flag, uint64_t operation)
+static int has_arrived(const struct collective_state *state, const uint64_t *flag, uint64_t operation)
 {
 	time_t started = time(NULL);
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != operation) {
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
-		if (time(NULL) - started > PATIENCE_SECONDS)
+		if (*state->stop || time(NULL) - started > PATIENCE_SECONDS)
 			return 0;
 	}
 	return 1;
@@ -35,7 +35,7 @@ HOSTCUDA_KERNEL(collective_sum, struct collective_sum, HOSTCUDA_PARAM(struct col
 	for (int32_t i = 0; i < p->n; i++)
 		to[i] = p->data[i];
 	__atomic_store_n(&state->peer->arrived[operation % 2], operation, __ATOMIC_RELEASE);
-	int arrived = has_arrived(&state->own->arrived[operation % 2], operation);
+	int arrived = has_arrived(state, &state->own->arrived[operation % 2], operation);
 	for (int32_t i = 0; i < p->n; i++)
 		p->data[i] = arrived ? p->data[i] + from[i] : NAN;
 	state->own->arrived[operation % 2] = 0; /* taken: nothing comes of a replay that the other rank does not make */
