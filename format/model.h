@@ -31,16 +31,18 @@ enum md_alloc_family {
 	MD_ALLOC_HOST = 5,    /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
 	MD_ALLOC_VMM = 6,     /* cuMemMap of a cuMemCreate handle */
 	MD_ALLOC_GLOBAL = 7,  /* a module's global variable */
-	MD_ALLOC_SHARED = 8,  /* shared with another process, the host or the engine itself by a second address */
-	MD_ALLOC_GRAPH = 9,   /* of a memory node: live while its graph has it */
+	MD_ALLOC_SHARED =
+	    8, /* shared with another process or device, the host or the engine itself by a second address */
+	MD_ALLOC_GRAPH = 9, /* of a memory node: live while its graph has it */
 };
 
 /* A description of memory that a restore cannot make anew for a graph; NULL for memory that it can. */
 static inline const char *md_alloc_foreign(enum md_alloc_family family)
 {
-	return family == MD_ALLOC_HOST      ? "host memory"
-	       : family == MD_ALLOC_GLOBAL  ? "a module global"
-	       : family == MD_ALLOC_SHARED  ? "memory that is shared with another process, the host or a second address"
+	return family == MD_ALLOC_HOST     ? "host memory"
+	       : family == MD_ALLOC_GLOBAL ? "a module global"
+	       : family == MD_ALLOC_SHARED
+		   ? "memory that is shared with another process or device, the host or a second address"
 	       : family == MD_ALLOC_GRAPH   ? "memory of a graph's allocation node"
 	       : family == MD_ALLOC_MANAGED ? "managed memory, which the host reaches without a call"
 					    : NULL;

@@ -176,6 +176,9 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGene
 MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING,
         MADE_AFTER(md_capture_mapped(ptr, size, handle), ptr))
 
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+MD_HOOK(cuMemSetAccess, (ptr, size, desc, count), MD_NOTHING, md_capture_access_given(ptr, size, desc, count))
+
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                              unsigned long long flags)
 MD_HOOK(cuMemCreate, (handle, size, prop, flags), MD_NOTHING,

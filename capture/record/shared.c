@@ -183,6 +183,46 @@ void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationH
 	md_capture_unlock();
 }
 
+/* ---- devices of this process ---- */
+
+/* -1: the driver does not say, or it lies on the host. */
+static int device_of(uint64_t address)
+{
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp prop = {0};
+	if (!md_cuda.cuMemRetainAllocationHandle || !md_cuda.cuMemGetAllocationPropertiesFromHandle ||
+	    md_cuda.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address))
+		return -1;
+	CUresult result = md_cuda.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
+	md_cuda.cuMemRelease(handle);
+	return result == CUDA_SUCCESS && prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop.location.id : -1;
+}
+
+static bool reach_it(const CUmemAccessDesc *desc, size_t count, int device)
+{
+	for (size_t i = 0; i < count; i++)
+		if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc[i].flags != 0 &&
+		    desc[i].location.id != device)
+			return true;
+	return false;
+}
+
+/* Another device than the one that has the memory may use it whenever it likes. */
+void md_capture_access_given(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc, size_t count)
+{
+	md_capture_lock();
+	for (size_t i = 0; md_capture.writer && i < md_capture.live.count; i++) {
+		const struct md_interval *item = &md_capture.live.items[i];
+		if (item->start < address || item->start - address >= bytes || !md_capture_is_mapping(item->start) ||
+		    (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED)
+			continue;
+		int device = device_of(item->start);
+		if (device >= 0 && reach_it(desc, count, device))
+			share(item->start);
+	}
+	md_capture_unlock();
+}
+
 /* ---- page-locked memory ---- */
 
 void md_capture_host_seen(const void *host, uint64_t device)

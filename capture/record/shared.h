@@ -20,5 +20,7 @@ void md_capture_unmapped(uint64_t start) MD_CAPTURE_HELD;
 /* Page-locked memory has another address on the device. */
 void md_capture_host_seen(const void *host, uint64_t device);
 uint64_t md_capture_host_gone(uint64_t start) MD_CAPTURE_HELD; /* that address, or 0 */
+/* Devices were given access to a range of mappings. Lock not held. */
+void md_capture_access_given(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc, size_t count);
 
 #endif

@@ -31,7 +31,7 @@ for name in ipc imported_pool imported_vmm; do
 done
 restored ipc_twice
 restored aliased
-refused aliased_unbound "$shared, the host or a second address (2097152 bytes) cannot be changed for the poison test: the engine must bind it"
+refused aliased_unbound "$shared or device, the host or a second address (2097152 bytes) cannot be changed for the poison test: the engine must bind it"
 refused exported_unbound "$shared"
 refused exported_after "$shared"
 refused exported_pool_unbound "$shared"

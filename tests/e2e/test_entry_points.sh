@@ -25,7 +25,6 @@ HARMLESS = {
     "cuMemPrefetchBatchAsync": "contents stay",
     "cuMemRangeGetAttribute": ASKS,
     "cuMemRangeGetAttributes": ASKS,
-    "cuMemSetAccess": "contents stay",
     "cuMulticastBindAddr": "contents stay; memory of a multicast object is foreign",
     "cuStreamAttachMemAsync": "contents stay",
     "cuTexRefGetAddress": ASKS,

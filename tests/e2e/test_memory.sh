@@ -190,11 +190,27 @@ run on_host_live "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
 run on_host medusa-capture --vary '*' -o "$work/on_host.medusa" -- "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
 assert_exit on_host 1
 for name in on_host_unbound pool_on_host_unbound; do
-	assert_contains "$work/on_host.err" "refused: ($name, 1): replay with changed private memory failed: memory that is shared with another process, the host or a second address ("
+	assert_contains "$work/on_host.err" "refused: ($name, 1): replay with changed private memory failed: memory that is shared with another process or device, the host or a second address ("
 done
 run on_host_restored medusa-restore "$work/on_host.medusa" -- "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
 assert_same_file "$work/on_host_live.out" "$work/on_host_restored.out"
 assert_contains "$work/on_host_restored.err" "on_host restored"
+
+section "memory that two devices of the process reach"
+devices=(of_other_device for_other_device for_other_device_bound vmm_table)
+export HOSTCUDA_DEVICES=2
+run devices_live "${subject[@]}" "${devices[@]}"
+assert_exit devices_live 0
+run devices medusa-capture --vary '*' -o "$work/devices.medusa" -- "${subject[@]}" "${devices[@]}"
+assert_exit devices 1
+for name in of_other_device for_other_device; do
+	assert_contains "$work/devices.err" "refused: ($name, 1): replay with changed private memory failed: memory that is shared with another process or device, the host or a second address ("
+done
+run devices_restored medusa-restore "$work/devices.medusa" -- "${subject[@]}" "${devices[@]}"
+assert_same_file "$work/devices_live.out" "$work/devices_restored.out"
+assert_contains "$work/devices_restored.err" "for_other_device_bound restored"
+assert_contains "$work/devices_restored.err" "vmm_table restored"
+unset HOSTCUDA_DEVICES
 
 section "without the poison test"
 untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound aliased_unbound)

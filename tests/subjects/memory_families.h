@@ -487,6 +487,41 @@ static void imported_vmm_unbound(void)
 	use(imported_handle());
 }
 
+/* Memory of a device, mapped for this one, or for both. */
+static CUdeviceptr for_devices(int home, unsigned devices)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = home}};
+	CUmemAccessDesc access[2];
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at = reserved(1);
+	for (int i = 0; i < 2; i++)
+		access[i] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i},
+					      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	TRY(cuMemCreate, &handle, GRANULE, &prop, 0);
+	TRY(cuMemMap, at, GRANULE, 0, handle, 0);
+	TRY(cuMemSetAccess, at, GRANULE, access, devices);
+	TRY(cuMemRelease, handle);
+	return at;
+}
+
+static void of_other_device(void)
+{
+	use_table(for_devices(1, 1));
+}
+
+static void for_other_device(void)
+{
+	use_table(for_devices(0, 2));
+}
+
+static void for_other_device_bound(void)
+{
+	CUdeviceptr memory = for_devices(0, 2);
+	fill(memory, 17);
+	use_bound("for_other_device", memory, MEDUSA_BIND_CONSTANT);
+}
+
 static void exported_unbound(void)
 {
 	CUipcMemHandle handle;

@@ -360,8 +360,11 @@ static const struct {
     CASE(on_host),
     CASE(on_host_unbound),
     CASE(pool_on_host_unbound),
+    CASE(of_other_device),
+    CASE(for_other_device),
+    CASE(for_other_device_bound),
 };
-enum { CASES = sizeof(cases) / sizeof(cases[0]), UNNAMED = CASES - 4 };
+enum { CASES = sizeof(cases) / sizeof(cases[0]), UNNAMED = CASES - 7 };
 
 /* ---- a life ---- */
 
