@@ -5,6 +5,7 @@
 #include "hostcuda/device_state.h"
 #include "hostcuda/module.h"
 #include "hostcuda/module_image.h"
+#include "hostcuda/node_fault.h"
 
 static struct hc_function *function_of(CUfunction handle)
 {
@@ -184,6 +185,8 @@ CUresult hc_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, in
 	HC_STATE_GUARD();
 	struct hc_function *function;
 	HC_TRY(hc_function_resolve(hfunc, &function));
+	if (attrib == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT && hc_node_fault("function"))
+		return CUDA_SUCCESS;
 	return attribute_set(&function->attributes, attrib, value);
 }
 

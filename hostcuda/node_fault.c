@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HOSTCUDA_NODE_FAULT: what is changed in nodes that calls add to a graph; captured nodes are as they were captured. */
+/* HOSTCUDA_NODE_FAULT: what is changed in nodes that calls add to a graph, and in functions; captured nodes are as they were captured. */
 #include "hostcuda/node_fault.h"
 
 #include <stdlib.h>

@@ -71,6 +71,31 @@ static enum md_status compare_function(CUfunction wanted, const CUDA_KERNEL_NODE
 			    name ? name : "which has no name");
 }
 
+/* State of the function, which its nodes launch with; others may have raised it since. */
+static enum md_status compare_state(const struct md_func_state *state, CUfunction function, struct md_error *err)
+{
+	int shared = 0, portable = 0, carveout = 0;
+	MD_FORWARD(
+	    md_cuda_call(err, cuFuncGetAttribute, &shared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function));
+	MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+				function));
+	if (state->non_portable_cluster > 0)
+		MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &portable,
+					CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, function));
+	if (shared < state->max_dynamic_shared_bytes)
+		return md_error_set(err, MD_ERR_DRIVER,
+				    "dynamic shared memory of the function: artifact has %d, the driver %d",
+				    state->max_dynamic_shared_bytes, shared);
+	if (portable < state->non_portable_cluster)
+		return md_error_set(err, MD_ERR_DRIVER,
+				    "clusters of any size for the function: artifact has %d, the driver %d",
+				    state->non_portable_cluster, portable);
+	if (state->preferred_carveout >= 0 && carveout != state->preferred_carveout)
+		return md_error_set(err, MD_ERR_DRIVER, "carveout of the function: artifact has %d, the driver %d",
+				    state->preferred_carveout, carveout);
+	return MD_OK;
+}
+
 /* The driver may tell parameters in either form, whichever they were given in. */
 static enum md_status compare_params(const struct md_kernel *kernel, const struct md_node *node,
 				     const CUDA_KERNEL_NODE_PARAMS *told, struct md_error *err)
@@ -161,6 +186,8 @@ static enum md_status compare_kernel(const struct md_restore *r, const struct md
 	    {"bytes of shared memory", node->shared_bytes, told.sharedMemBytes},
 	};
 	enum md_status status = compare_function(r->kernels[node->kernel].function, &told, err);
+	if (status == MD_OK)
+		status = compare_state(&kernel->state, r->kernels[node->kernel].function, err);
 	if (status == MD_OK)
 		status = COMPARE_NUMBERS(numbers, err);
 	if (status == MD_OK)
@@ -257,15 +284,6 @@ static enum md_status compare_event(const struct md_restore_graph *graph, const 
 		   : md_error_set(err, MD_ERR_DRIVER, "event %u: the driver has made another one of it", node->event);
 }
 
-static enum md_status compare_child(const struct md_restore_graph *graph, uint32_t index, struct md_error *err)
-{
-	CUgraph told = NULL;
-	MD_FORWARD(md_cuda_call(err, cuGraphChildGraphNodeGetGraph, graph->nodes[index], &told));
-	return told == graph->children[index]
-		   ? MD_OK
-		   : md_error_set(err, MD_ERR_DRIVER, "child graph: the driver has another one than it had");
-}
-
 static enum md_status compare_node(struct md_restore *r, const struct md_restore_graph *graph, uint32_t index,
 				   struct md_error *err)
 {
@@ -285,8 +303,6 @@ static enum md_status compare_node(struct md_restore *r, const struct md_restore
 	case MD_NODE_EVENT_WAIT:
 	case MD_NODE_EVENT_RECORD:
 		return compare_event(graph, node, handle, err);
-	case MD_NODE_CHILD:
-		return compare_child(graph, index, err);
 	default:
 		return MD_OK;
 	}
@@ -311,6 +327,14 @@ static enum md_status read_nodes(CUgraph graph, CUgraphNode *told, uint32_t *cou
 	return MD_OK;
 }
 
+static enum md_status read_child(CUgraphNode node, CUgraphNode *told, uint32_t *count, uint32_t room,
+				 struct md_error *err)
+{
+	CUgraph child = NULL;
+	MD_FORWARD(md_cuda_call(err, cuGraphChildGraphNodeGetGraph, node, &child));
+	return read_nodes(child, told, count, room, err);
+}
+
 static enum md_status compare_lists(const struct md_restore_graph *graph, struct md_error *err)
 {
 	uint32_t count = 0, nodes = graph->stored->node_count;
@@ -319,9 +343,10 @@ static enum md_status compare_lists(const struct md_restore_graph *graph, struct
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", nodes);
 	CUgraphNode *made = told + nodes;
 	MD_FORWARD(read_nodes(graph->graph, told, &count, nodes, err));
-	for (uint32_t i = 0; graph->children && i < nodes; i++)
-		if (graph->children[i])
-			MD_FORWARD(read_nodes(graph->children[i], told, &count, nodes, err));
+	for (uint32_t i = 0; i < nodes; i++)
+		if (graph->stored->nodes[i].type == MD_NODE_CHILD &&
+		    read_child(graph->nodes[i], told, &count, nodes, err) != MD_OK)
+			return md_error_prefix(err, "node %u", i);
 	const struct number counts[] = {{"number of nodes", nodes, count}};
 	MD_FORWARD(COMPARE_NUMBERS(counts, err));
 	if (nodes)

@@ -120,6 +120,7 @@ altered() { # what is altered, graph, what verification says
 }
 altered attribute priority "node 0: kernel nodes_step: attribute 8, byte 0 of 4: artifact has 0xfd, the driver has made 0x00 of it"
 altered attribute window "node 0: kernel nodes_step: attribute 1, byte 0 of 28: artifact has 0x40, the driver has made 0x00 of it"
+altered function function_state "node 0: kernel nodes_told: carveout of the function: artifact has 60, the driver -1"
 altered shared tensor_map "node 0: kernel nodes_mapped: bytes of shared memory: artifact has 0, the driver has made 16 of it"
 altered grid streams "node 1: kernel nodes_step: grid z: artifact has 1, the driver has made 2 of it"
 altered parameter in_struct "node 0: kernel nodes_range: parameter 0, byte 0 of "
@@ -130,7 +131,7 @@ altered empty empty "number of nodes: artifact has 4, the driver has made 5 of i
 altered edge streams "artifact has 6 edges, the driver has 5"
 run other_type env HOSTCUDA_EMPTY_TYPE=8 medusa-verify "$artifact" -- "${subject[@]}" empty
 assert_contains "$work/other_type.out" "edges: node 3: type: artifact has 5, the driver has made 8 of it"
-for name in attribute shared; do # replays show nothing: only what is read back does
+for name in attribute shared function; do # replays show nothing: only what is read back does
 	run equal_outputs env HOSTCUDA_NODE_FAULT=$name medusa-restore "$artifact" -- "${subject[@]}"
 	assert_same_file "$work/live.out" "$work/equal_outputs.out"
 	assert_contains "$work/equal_outputs.err" "priority restored"
