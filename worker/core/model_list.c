@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "worker/core/templates.h"
@@ -23,7 +22,6 @@
 #include "base/log.h"
 
 #define MS 1000000u
-#define SLO_MS 30000u
 #define SWAP_MS 30000u
 #define CHECKPOINT_GB_MS 10000u /* drivers have taken a tenth of that */
 #define GB 1000000000u
@@ -244,124 +242,7 @@ static enum md_status make_engine(struct md_model *model, const struct md_engine
 	return model->engine ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", config->id);
 }
 
-/* ---- the scheduler's view ---- */
-
-/*
- * Device memory of a model that states none: groups and matrix tell which models run together, so one that runs alone takes
- * a whole GPU, and those that run together share one.
- */
-static uint64_t guess_memory(const struct md_worker_config *config, const struct md_config_model *model, uint64_t gpu)
-{
-	uint32_t most = md_config_most_together(config, (uint32_t)(model - config->models));
-	return most ? gpu / most : gpu;
-}
-
-/* Requests that its engine is given at one time. */
-static uint32_t most_requests(const struct md_config_model *config)
-{
-	uint32_t stated = config->own.max_batch;
-	return stated && stated < config->concurrency ? stated : config->concurrency;
-}
-
-static uint64_t memory_of(const struct md_worker *worker, const struct md_worker_config *all,
-			  const struct md_config_model *config)
-{
-	if (config->base != MD_CONFIG_NONE)
-		return config->bytes;
-	return config->own.memory_bytes ? config->own.memory_bytes
-					: guess_memory(all, config, md_gpus_bytes(worker->gpus));
-}
-
-/* All but its times. */
-static struct medusa_sched_function describe_function(const struct md_worker *worker,
-						      const struct md_worker_config *all,
-						      const struct md_config_model *config)
-{
-	const struct md_config_own *own = &config->own;
-	return (struct medusa_sched_function){
-	    .size = sizeof(struct medusa_sched_function),
-	    .backbone = MEDUSA_SCHED_NONE,
-	    .weight_bytes = memory_of(worker, all, config),
-	    .in_host = 1,
-	    .kv_bytes = own->kv_request_bytes,
-	    .keep_alive_ns = config->ttl_ns,
-	    .abortable = 1, /* the connection to the engine is closed */
-	    .continuous = 1,
-	    .max_batch = most_requests(config),
-	    .max_parallel = 1,
-	    .max_replicas = 1, /* a model is one engine */
-	    .slo_ns = own->slo_ns ? own->slo_ns : SLO_MS * (uint64_t)MS,
-	    .slo_goal = own->goal,
-	    .leave_cost =
-		all->matrix ? all->matrix->costs[md_config_engine_of(all, (uint32_t)(config - all->models))] : 0,
-	};
-}
-
-/* All but its times. */
-static struct medusa_sched_backbone describe_backbone(const struct md_worker *worker,
-						      const struct md_worker_config *all,
-						      const struct md_config_model *config)
-{
-	return (struct medusa_sched_backbone){.size = sizeof(struct medusa_sched_backbone),
-					      .bytes = memory_of(worker, all, config),
-					      .in_host = 1,
-					      .max_replicas = 1,
-					      .adapter_slots = config->own.adapter_slots,
-					      .max_batch = most_requests(config),
-					      .keep_alive_ns = config->ttl_ns};
-}
-
-/* As the scheduler is told, with the times that are known. */
-static struct medusa_sched_function describe(const struct md_model *model, const struct md_worker_config *all,
-					     const struct md_config_model *config,
-					     struct medusa_sched_backbone *backbone)
-{
-	struct medusa_sched_function function = describe_function(model->worker, all, config);
-	function.backbone = model->backbone;
-	if (config->own.adapted)
-		function.weight_bytes = 0;
-	md_learned_times(&model->learned, &config->own, false, &function);
-	*backbone = describe_backbone(model->worker, all, config);
-	md_learned_split(&model->learned, model->base != NULL, &function, config->own.adapted ? backbone : NULL);
-	md_model_keep_promise(model, &config->own, &function);
-	return function;
-}
-
-/* The scheduler knows the daemon's GPUs, which are not those of the configuration after a reload: the memory does not fit. */
-static enum md_status refused(const struct md_model *model, const struct md_config_model *config, struct md_error *err)
-{
-	return md_error_set(err, MD_ERR_INVALID, "%s:%u: models.%.100s.medusa.memory: %s", config->memory_place.file,
-			    config->memory_place.line, config->id, medusa_sched_error(model->worker->sched));
-}
-
-static enum md_status add_backbone(struct md_model *model, const struct medusa_sched_backbone *backbone,
-				   struct md_error *err)
-{
-	struct md_worker *worker = model->worker;
-	if (!MD_ARRAY_GROW(worker->backbones, worker->backbone_count, worker->backbone_room))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for model %s", model->id);
-	if (medusa_sched_add_backbone(worker->sched, backbone, &model->backbone))
-		return refused(model, model->config, err);
-	worker->backbones[worker->backbone_count++] = model;
-	model->told_backbone = *backbone;
-	return MD_OK;
-}
-
-static enum md_status add_function(struct md_model *model, struct md_error *err)
-{
-	struct medusa_sched *sched = model->worker->sched;
-	struct medusa_sched_backbone backbone;
-	model->weight_bytes = memory_of(model->worker, model->made_from, model->config);
-	struct medusa_sched_function function = describe(model, model->made_from, model->config, &backbone);
-	if (model->config->own.adapted) {
-		MD_FORWARD(add_backbone(model, &backbone, err));
-		function.backbone = model->backbone;
-	}
-	if (medusa_sched_add_function(sched, &function, &model->function))
-		return refused(model, model->config, err);
-	model->told = function;
-	return MD_OK;
-}
+/* ---- the scheduler ---- */
 
 static enum md_status make_scheduler(struct md_worker *worker, struct md_error *err)
 {
@@ -449,7 +330,7 @@ enum md_status md_models_add(struct md_worker *worker, const struct md_worker_co
 				   .id = config->models[index].id,
 				   .base = base,
 				   .backbone = base ? base->backbone : MEDUSA_SCHED_NONE};
-	MD_FORWARD(add_function(model, err));
+	MD_FORWARD(md_models_add_function(model, err));
 	worker->model_count++; /* its number is that of its function, also if the rest fails */
 	MD_FORWARD(base ? make_adapter(model, err) : make_engine(model, url, err));
 	*added = model;
@@ -514,34 +395,11 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 	if (model->base || base)
 		return model->base == base && old->bytes == new->bytes && !strcmp(old->path, new->path) &&
 		       !strcmp(old->use_model_name, new->use_model_name);
-	return old->own.adapted == new->own.adapted &&describe_function(model->worker, config, new).weight_bytes ==
-		   model->weight_bytes &&same_texts(old->argv, new->argv) &&
+	return old->own.adapted == new->own.adapted &&
+	       md_models_memory(model->worker, config, new) == model->weight_bytes && same_texts(old->argv, new->argv) &&
 	       same_environment(&old->env, &new->env) && !strcmp(old->proxy, new->proxy) &&
 	       same_text(old->own.artifact, new->own.artifact) && swapping_of(&old->own) == swapping_of(&new->own) &&
 	       old->own.gpu_neighbours == new->own.gpu_neighbours && old->own.share == new->own.share;
-}
-
-enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
-				 struct md_error *err)
-{
-	struct medusa_sched *sched = model->worker->sched;
-	struct medusa_sched_backbone backbone;
-	struct medusa_sched_function function = describe(model, config, &config->models[index], &backbone);
-	function.t0_ns = model->told.t0_ns;
-	function.swap_ns = model->told.swap_ns;
-	function.evict_ns = model->told.evict_ns;
-	backbone.load_ns = model->told_backbone.load_ns;
-	backbone.evict_ns = model->told_backbone.evict_ns;
-	if (medusa_sched_change_function(sched, model->function, &function))
-		return refused(model, &config->models[index], err);
-	model->told = function;
-	if (config->models[index].own.adapted) {
-		if (medusa_sched_change_backbone(sched, model->backbone, &backbone))
-			return refused(model, &config->models[index], err);
-		model->told_backbone = backbone;
-	}
-	md_learned_changed(model); /* what the configuration states of times may be different now */
-	return MD_OK;
 }
 
 void md_models_change(struct md_model *model, const struct md_worker_config *config, uint32_t index)

@@ -258,13 +258,21 @@ void md_models_free(struct md_model *model); /* it has ended */
 /* Whether its engine, or with this base its adapter, need not be another one for the model of this index. */
 bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index,
 			   const struct md_model *base);
-/* Tells the scheduler what is promised in that configuration; then md_models_change makes it the model's own. */
-enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
-				 struct md_error *err);
 void md_models_change(struct md_model *model, const struct md_worker_config *config, uint32_t index);
 /* Tells all engines to end; true: they have. */
 bool md_models_stop(struct md_worker *worker);
 struct md_model *md_models_find(struct md_worker *worker, const char *name); /* by ID or alias; NULL: none */
+
+/* ---- model_functions.c ---- */
+
+/* Device memory that the scheduler counts for a model, or an adapter, of this configuration; bytes. */
+uint64_t md_models_memory(const struct md_worker *worker, const struct md_worker_config *all,
+			  const struct md_config_model *config);
+/* Tells the scheduler of a new one. */
+enum md_status md_models_add_function(struct md_model *model, struct md_error *err);
+/* Tells the scheduler what is promised in that configuration; then md_models_change makes it the model's own. */
+enum md_status md_models_promise(struct md_model *model, const struct md_worker_config *config, uint32_t index,
+				 struct md_error *err);
 
 /* ---- model_unload.c ---- */
 
