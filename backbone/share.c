@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "backbone/share_lease.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/uncancelled.h"
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
@@ -149,6 +150,16 @@ static enum md_status share(struct md_share *one, const struct medusa_share_opti
 	return take(one, patience > UINT64_MAX - now ? UINT64_MAX : now + patience, options->verify != 0, err);
 }
 
+/* With any of these a process would go on with memory of its own, for which whoever has started it may have left no room. */
+static enum md_status explain(enum md_status status, struct md_error *err)
+{
+	bool alone = status == MD_ERR_NOT_FOUND || status == MD_ERR_UNSUPPORTED || status == MD_ERR_TIMEOUT;
+	if (!alone || !md_environment_is_on("MEDUSA_BACKBONE_REQUIRED"))
+		return status;
+	err->status = MD_ERR_NO_MEMORY;
+	return md_error_prefix(err, "there is no room for memory of one's own (MEDUSA_BACKBONE_REQUIRED)");
+}
+
 MD_EXPORT int medusa_share(const char *name, const char *layout, size_t bytes,
 			   const struct medusa_share_options *options, medusa_deviceptr *address, int *filled)
 {
@@ -168,7 +179,7 @@ MD_EXPORT int medusa_share(const char *name, const char *layout, size_t bytes,
 		md_share_watch();
 	} else if (one)
 		md_share_forget(one);
-	return md_api_answer(status, &err);
+	return md_api_answer(explain(status, &err), &err);
 }
 
 /*

@@ -382,6 +382,10 @@ Test(worker_config, own_keys_are_read)
 	md_worker_config_destroy(config);
 }
 
+#define BACKBONE                                                                                                       \
+	"medusa: {gpus: [{memory: 10GB}], backbones: {x: {memory: 4GB}}}\n"                                            \
+	"models: {a: {cmd: '${PORT}', medusa: {backbone: x, "
+
 Test(worker_config, models_that_stay_loaded_are_noted)
 {
 	const struct md_worker_config *config =
@@ -403,6 +407,17 @@ Test(worker_config, models_that_stay_loaded_are_noted)
 	assert_noted(config, "models.b", "not all of them stay loaded");
 	cr_assert_eq(config->note_count, 2);
 	md_worker_config_destroy(config);
+	config = read_config(BACKBONE
+			     "memory: 2GB, share: on, min_replicas: 1}},\n"
+			     "  b: {cmd: '${PORT}', medusa: {backbone: x, memory: 2GB, share: on, min_replicas: 1}},\n"
+			     "  c: {cmd: '${PORT}', medusa: {backbone: x, memory: 2GB, share: on}},\n"
+			     "  d: {cmd: '${PORT}', medusa: {memory: 3GB}}}\n");
+	assert_noted(config, "models.d", "does not fit beside");
+	cr_assert_eq(config->note_count, 1, "the backbone counts once");
+	const struct md_config_own *own = &model_of(config, "b")->own;
+	cr_assert(own->backbone == 0 && config->node.backbones[0].bytes == 4000000000);
+	cr_assert_eq(model_of(config, "d")->own.backbone, MD_CONFIG_NONE);
+	md_worker_config_destroy(config);
 }
 
 Test(worker_config, own_keys_are_strict)
@@ -419,6 +434,8 @@ Test(worker_config, own_keys_are_strict)
 	    {"medusa: {tenants: [{name: a, keys: k}]}", "medusa.tenants[0].keys: a list of texts is wanted"},
 	    {"medusa: {tenants: [{name: a, weight: -1}]}", "medusa.tenants[0].weight is -1: a number from 0.000001"},
 	    {"medusa: {tenants: [{name: a, weight: 0}]}", "medusa.tenants[0].weight is 0: a number from 0.000001"},
+	    {"medusa: {backbones: {x: {}}}", "medusa.backbones.x: memory is missing"},
+	    {"medusa: {backbones: {x: {bytes: 1GB}}}", "medusa.backbones.x.bytes: there is no such key"},
 	    {"medusa: {templates: {x: {}}}", "medusa.templates.x: cmd is missing"},
 	    {"medusa: {retries: 11}", "a whole number from 0 to 10 is wanted"},
 	    {"medusa: {body_limit: 10}", "at least 1024 bytes are wanted"},
@@ -431,6 +448,12 @@ Test(worker_config, own_keys_are_strict)
 	    {"models: {a: {cmd: '${PORT}', medusa: {goal: fun}}}", "completion or first_token is wanted"},
 	    {"models: {a: {cmd: '${PORT}', medusa: {tenant: x}}}", "medusa.tenants has none of this name"},
 	    {"models: {a: {cmd: '${PORT}', medusa: {template: x}}}", "medusa.templates has none of this name"},
+	    {"models: {a: {cmd: '${PORT}', medusa: {backbone: x}}}", "medusa.backbones has none of this name"},
+	    {BACKBONE "share: auto, memory: 1GB}}}", "a.medusa.backbone is \"x\": a backbone wants share: on"},
+	    {BACKBONE "share: on}}}", "a.medusa.backbone is \"x\": memory is missing"},
+	    {BACKBONE "share: on, memory: 1GB, adapter_slots: 2}}}", "an engine that takes adapters has no backbone"},
+	    {BACKBONE "share: on, memory: 7GB}}}", "no GPU of medusa.gpus has so much memory beside the model's"},
+	    {BACKBONE "share: on, memory: 2GB, kv_per_request: 5GB}}}", "a.medusa.kv_per_request is \"5GB\": no GPU"},
 	    {"models: {a: {cmd: '${PORT}', medusa: {memry: 1}}}", "models.a.medusa.memry: there is no such key"},
 	};
 	ASSERT_ALL_REFUSED(refusals);

@@ -192,22 +192,53 @@ static void put_backbone(FILE *out, const struct function *function)
 		whole_of(backbone, "max_batch"));
 }
 
+/* Weights that engines of several models have in common; no model has such a name. */
+static void put_shared_name(FILE *out, const json_t *shared)
+{
+	char name[400];
+	snprintf(name, sizeof(name), "%s (shared, %lld bytes)", text_of(shared, "name"),
+		 whole_of(shared, "memory_bytes"));
+	put_text(out, name);
+}
+
+static bool same_shared(const json_t *a, const json_t *b)
+{
+	return a && b && !strcmp(text_of(a, "name"), text_of(b, "name")) &&
+	       whole_of(a, "memory_bytes") == whole_of(b, "memory_bytes");
+}
+
+/* The time to load them is in that of the engines. */
+static void put_shared(FILE *out, const struct export *all, size_t index)
+{
+	const json_t *shared = json_object_get(all->functions[index].model, "shared");
+	for (size_t i = 0; shared && i < index; i++)
+		if (same_shared(shared, json_object_get(all->functions[i].model, "shared")))
+			return;
+	if (!shared)
+		return;
+	fputs("  - {name: ", out);
+	put_shared_name(out, shared);
+	fprintf(out, ", weights: %lldB, in_host: true, load_time: 0.000001s}\n", whole_of(shared, "memory_bytes"));
+}
+
 static void put_backbones(FILE *out, const struct export *all)
 {
 	bool any = false;
+	for (size_t i = 0; i < all->count; i++)
+		any = any || json_object_get(all->functions[i].model, "backbone") ||
+		      json_object_get(all->functions[i].model, "shared");
+	if (any)
+		fputs("backbones:\n", out);
 	for (size_t i = 0; i < all->count; i++) {
-		if (!json_object_get(all->functions[i].model, "backbone"))
-			continue;
-		if (!any)
-			fputs("backbones:\n", out);
-		any = true;
-		put_backbone(out, &all->functions[i]);
+		if (json_object_get(all->functions[i].model, "backbone"))
+			put_backbone(out, &all->functions[i]);
+		put_shared(out, all, i);
 	}
 }
 
 static void put_model(FILE *out, struct function *function)
 {
-	const json_t *model = function->model;
+	const json_t *model = function->model, *shared = json_object_get(model, "shared");
 	const char *base = json_object_get(model, "backbone") ? function->name : text_of(model, "base");
 	double first = median(&function->first, real_of(model, "first_token_s"));
 	fputs("  - {name: ", out);
@@ -216,8 +247,12 @@ static void put_model(FILE *out, struct function *function)
 		fputs(", backbone: ", out);
 		put_text(out, base);
 	}
+	if (shared) {
+		fputs(", backbone: ", out);
+		put_shared_name(out, shared);
+	}
 	if (!json_object_get(model, "backbone"))
-		put_loads(out, model, *base ? "adapter" : "weights", "swap_host", first);
+		put_loads(out, model, *base || shared ? "adapter" : "weights", "swap_host", first);
 	if (whole_of(model, "kv_bytes"))
 		fprintf(out, ", kv: %lldB", whole_of(model, "kv_bytes"));
 	put_time(out, "execution", first > 1e-6 ? first : 1e-6);

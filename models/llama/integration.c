@@ -31,11 +31,12 @@ void integration_trigger(int (*first_layer)(void *user), void *user)
 /* Weights that other processes have, too */
 
 bool integration_share(const char *name, const char *layout, size_t bytes, CUdeviceptr *address, bool *filled,
-		       const char **why)
+		       bool *no_room, const char **why)
 {
-	int there = 0;
-	bool shared = medusa_share(name, layout, bytes, NULL, address, &there) == MEDUSA_OK;
+	int there = 0, code = medusa_share(name, layout, bytes, NULL, address, &there);
+	bool shared = code == MEDUSA_OK;
 	*filled = shared && there;
+	*no_room = code == MEDUSA_ERR_NO_MEMORY;
 	*why = shared ? "" : medusa_reason();
 	return shared;
 }

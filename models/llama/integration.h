@@ -15,10 +15,11 @@ const char *integration_mode(void);
 void integration_want(const char *label, const unsigned *batches, size_t count);
 /*
  * Device memory of these bytes that other processes have as well; *filled: by one of them, and it is read-only. False:
- * nothing is shared, for the reason *why, which is valid until the next call.
+ * nothing is shared, for the reason *why, which is valid until the next call; *no_room: and there is no room for memory of
+ * one's own.
  */
 bool integration_share(const char *name, const char *layout, size_t bytes, CUdeviceptr *address, bool *filled,
-		       const char **why);
+		       bool *no_room, const char **why);
 /* Shared memory has been filled, and is read-only from now on. */
 bool integration_share_commit(CUdeviceptr address, const char **why);
 void integration_share_end(CUdeviceptr address);

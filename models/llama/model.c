@@ -94,6 +94,7 @@ static enum md_status take_shared(struct llama_model *model, const struct llama_
 {
 	const struct llama_shape *s = &model->shape;
 	const char *why;
+	bool no_room;
 	char layout[640];
 	int size =
 	    snprintf(layout, sizeof(layout),
@@ -103,8 +104,10 @@ static enum md_status take_shared(struct llama_model *model, const struct llama_
 	if (size >= (int)sizeof(layout))
 		return md_error_set(err, MD_ERR_INVALID,
 				    "--share: what tells the weights from others has %d characters", size);
-	*taken = integration_share(share->name, layout, model->bytes, &model->base, &model->filled, &why);
+	*taken = integration_share(share->name, layout, model->bytes, &model->base, &model->filled, &no_room, &why);
 	model->shared = *taken;
+	if (no_room)
+		return md_error_set(err, MD_ERR_DRIVER_MEMORY, "--share %s: %s", share->name, why);
 	if (!*taken)
 		fprintf(stderr, "llama-engine: the weights are not shared: %s\n", why);
 	return MD_OK;

@@ -20,6 +20,9 @@ run private "${engine[@]}" --check --share q
 assert_exit private 0
 assert_contains "$work/private.err" "the weights are not shared: medusa-backbone is not there"
 assert_equal "tokens without a broker" "$(cat "$work/alone.out")" "$(cat "$work/private.out")"
+run required env MEDUSA_BACKBONE_REQUIRED=1 "${engine[@]}" --check --share q
+assert_exit required 1
+assert_contains "$work/required.err" "--share q: there is no room for memory of one's own (MEDUSA_BACKBONE_REQUIRED): medusa-backbone is not there"
 
 section "engines on one backbone: live, restored, swapped, captured"
 capture tiny

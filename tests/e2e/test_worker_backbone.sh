@@ -11,6 +11,12 @@ run shared env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker
 assert_exit shared 0
 grep -A3 FAIL "$work/shared.out"
 [ "$code" = 0 ] || tail -5 "$work/shared.err"
+section 'what engines have in common counts once'
+mkdir "$work/budget"
+run budget env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/shared_budget.py "$work/budget"
+assert_exit budget 0
+grep -A3 FAIL "$work/budget.out"
+[ "$code" = 0 ] || tail -5 "$work/budget.err"
 section 'engines whose constant memory is one when it comes in'
 mkdir "$work/constant"
 run constant env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/shared_constant.py "$work/constant"

@@ -113,7 +113,7 @@ static struct md_config_model derive(const struct md_config_model *models, uint3
 	model.own.memory_bytes = model.own.host_memory_bytes = 0;
 	model.own.swap = MD_CONFIG_SWAP_OFF;
 	model.own.start_ns = model.own.swap_ns = 0;
-	model.own.template = MD_CONFIG_NONE;
+	model.own.template = model.own.backbone = MD_CONFIG_NONE;
 	model.own.adapted = false;
 	model.own.adapter_slots = 0;
 	return model;

@@ -94,6 +94,7 @@ struct md_config_own {
 	uint64_t start_ns, swap_ns;               /* first guesses */
 	uint32_t tenant;                          /* index, or MD_CONFIG_NONE */
 	uint32_t template;                        /* index, or MD_CONFIG_NONE */
+	uint32_t backbone;                        /* the same; memory_bytes is what its engine needs beside it */
 	uint32_t max_queue;
 	uint64_t max_wait_ns, deadline_ns;
 	bool adapted;           /* its engine takes adapters */
@@ -231,6 +232,12 @@ struct md_config_template {
 	struct md_config_texts env;
 };
 
+/* Weights that engines of several models have once in device memory (medusa_share). */
+struct md_config_backbone {
+	const char *name;
+	uint64_t bytes;
+};
+
 /* NULL: the scheduler's own. */
 struct md_config_policies {
 	const char *queueing, *placement, *eviction, *batching, *preloading;
@@ -245,6 +252,8 @@ struct md_config_node {
 	uint32_t tenant_count;
 	const struct md_config_template *templates;
 	uint32_t template_count;
+	const struct md_config_backbone *backbones;
+	uint32_t backbone_count;
 	uint32_t retries;          /* of a request whose engine failed before it sent a byte */
 	uint64_t adopt_ns;         /* engines wait so long for the next daemon if this one is killed */
 	const char *cgroup;        /* "auto", "off" or the path of a folder of cgroups, for those of engines */

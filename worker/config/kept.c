@@ -31,20 +31,54 @@ static uint64_t stated_memory(const struct md_config_node *node)
 	return bytes;
 }
 
+/* Of its backbone; 0: it has none. */
+static uint64_t backbone_bytes(const struct md_worker_config *config, const struct md_config_own *own)
+{
+	return own->backbone == MD_CONFIG_NONE ? 0 : config->node.backbones[own->backbone].bytes;
+}
+
+/* Whether a model before this one is kept loaded with the same backbone. */
+static bool has_kept(const struct md_worker_config *config, uint32_t before, uint32_t backbone)
+{
+	for (uint32_t i = 0; i < before; i++)
+		if (config->models[i].own.min_replicas && config->models[i].own.backbone == backbone)
+			return true;
+	return false;
+}
+
+/* What is kept loaded has its memory, and once that of each backbone. */
+static uint64_t kept_memory(const struct md_worker_config *config)
+{
+	uint64_t kept = 0;
+	for (uint32_t i = 0; i < config->model_count; i++) {
+		const struct md_config_own *own = &config->models[i].own;
+		if (!own->min_replicas)
+			continue;
+		kept += own->memory_bytes;
+		kept += has_kept(config, i, own->backbone) ? 0 : backbone_bytes(config, own);
+	}
+	return kept;
+}
+
+/* That it takes beside what is kept. */
+static uint64_t more_memory(const struct md_worker_config *config, const struct md_config_own *own)
+{
+	bool there = has_kept(config, config->model_count, own->backbone);
+	return own->memory_bytes + (there ? 0 : backbone_bytes(config, own));
+}
+
 /* What is kept takes its memory from all others, for ever. */
 static enum md_status note_memory(struct md_config_build *build, const struct md_config_sections *sections)
 {
 	const struct md_worker_config *config = build->config;
-	uint64_t all = stated_memory(&config->node), kept = 0;
-	for (uint32_t i = 0; i < config->model_count; i++)
-		kept += config->models[i].own.min_replicas ? config->models[i].own.memory_bytes : 0;
+	uint64_t all = stated_memory(&config->node), kept = kept_memory(config);
 	for (uint32_t i = 0; all && kept && i < config->model_count; i++) {
 		const struct md_config_own *own = &config->models[i].own;
 		if (own->min_replicas && kept > all)
 			MD_FORWARD(md_config_note(build, sections->model_nodes[i],
 						  "the models with medusa.min_replicas need more memory together than "
 						  "medusa.gpus have: not all of them stay loaded"));
-		else if (!own->min_replicas && kept <= all && own->memory_bytes > all - kept)
+		else if (!own->min_replicas && kept <= all && more_memory(config, own) > all - kept)
 			MD_FORWARD(md_config_note(build, sections->model_nodes[i],
 						  "it does not fit beside the models with medusa.min_replicas, so its "
 						  "requests wait in vain"));
@@ -101,10 +135,12 @@ enum md_status md_config_check_memory(struct md_config_build *build, const struc
 	for (uint32_t i = 0; i < config->model_count; i++) {
 		const struct md_config_own *own = &config->models[i].own;
 		const struct md_tree *medusa = md_tree_find(sections->model_nodes[i], "medusa");
-		if (own->memory_bytes > most)
+		uint64_t backbone = backbone_bytes(config, own);
+		if (backbone > most || own->memory_bytes > most - backbone)
 			return md_tree_refuse(md_tree_find(medusa, "memory"), build->err,
-					      "no GPU of medusa.gpus has so much memory");
-		if (own->memory_bytes && own->kv_request_bytes > most - own->memory_bytes)
+					      "no GPU of medusa.gpus has so much memory%s",
+					      backbone ? " beside the model's backbone" : "");
+		if (own->memory_bytes && own->kv_request_bytes > most - backbone - own->memory_bytes)
 			return md_tree_refuse(md_tree_find(medusa, "kv_per_request"), build->err,
 					      "no GPU of medusa.gpus has so much memory beside the model's own");
 	}

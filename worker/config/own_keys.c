@@ -11,6 +11,7 @@
 #define TENANTS_MAX 1000u
 #define TENANT_KEYS_MAX 4000u /* of all of them: each is compared with the others */
 #define TEMPLATES_MAX 100u
+#define BACKBONES_MAX 1000u
 #define WEIGHT_LEAST 1e-6 /* the scheduler's */
 #define WEIGHT_WANTED "a number from 0.000001 to 1000000 is wanted"
 #define NOT_YET "medusa-worker does not obey it yet"
@@ -19,7 +20,7 @@
 
 struct node_source {
 	struct md_config_node node;
-	struct md_tree *gpus, *policies, *tenants, *templates;
+	struct md_tree *gpus, *policies, *tenants, *templates, *backbones;
 };
 
 #define SOURCE(member) offsetof(struct node_source, member)
@@ -31,6 +32,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("policies", MD_KEY_NODE, SOURCE(policies), NULL),
     MD_KEY("tenants", MD_KEY_NODE, SOURCE(tenants), NULL),
     MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL),
+    MD_KEY("backbones", MD_KEY_NODE, SOURCE(backbones), NULL),
     MD_KEY("retries", MD_KEY_COUNT, NODE(retries), "1", .high = 10),
     MD_KEY("adopt_time", MD_KEY_TIME, NODE(adopt_ns), "30s"),
     MD_KEY("cgroup", MD_KEY_TEXT, NODE(cgroup), "auto"),
@@ -91,11 +93,16 @@ static const struct md_config_key template_keys[] = {
 };
 const struct md_config_keys md_config_template_keys = MD_KEYS("medusa.templates.*.", template_keys, .strict = true);
 
+static const struct md_config_key backbone_keys[] = {
+    MD_KEY("memory", MD_KEY_BYTES, offsetof(struct md_config_backbone, bytes), "0"),
+};
+const struct md_config_keys md_config_backbone_keys = MD_KEYS("medusa.backbones.*.", backbone_keys, .strict = true);
+
 /* ---- of a model ---- */
 
 struct own_source {
 	struct md_config_own own;
-	const char *tenant, *template;
+	const char *tenant, *template, *backbone;
 	int goal;
 	struct md_tree *adapters;
 };
@@ -120,6 +127,7 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
     MD_KEY("share", MD_KEY_CHOICE, OWN(share), "off", .choices = shares),
+    MD_KEY("backbone", MD_KEY_TEXT, offsetof(struct own_source, backbone), NULL),
     MD_KEY("gpu_neighbours", MD_KEY_CHOICE, OWN(gpu_neighbours), "off", .choices = neighbours),
     MD_KEY("start_time", MD_KEY_TIME, OWN(start_ns), "0"),
     MD_KEY("swap_time", MD_KEY_TIME, OWN(swap_ns), "0"),
@@ -145,6 +153,14 @@ static uint32_t find_template(const struct md_config_node *node, const char *nam
 {
 	for (uint32_t i = 0; i < node->template_count; i++)
 		if (!strcmp(node->templates[i].name, name))
+			return i;
+	return MD_CONFIG_NONE;
+}
+
+static uint32_t find_backbone(const struct md_config_node *node, const char *name)
+{
+	for (uint32_t i = 0; i < node->backbone_count; i++)
+		if (!strcmp(node->backbones[i].name, name))
 			return i;
 	return MD_CONFIG_NONE;
 }
@@ -180,16 +196,38 @@ static enum md_status check_sharing(struct md_config_build *build, struct md_tre
 	return MD_OK;
 }
 
+/* What lies beside it must be known, or the scheduler would count a whole GPU for each engine. */
+static enum md_status take_backbone(struct md_config_build *build, struct md_tree *node, const char *name,
+				    struct md_config_own *own)
+{
+	if (!*name)
+		return MD_OK;
+	const struct md_tree *at = md_tree_find(node, "backbone");
+	own->backbone = find_backbone(&build->config->node, name);
+	if (own->backbone == MD_CONFIG_NONE)
+		return md_tree_refuse(at, build->err, "medusa.backbones has none of this name");
+	if (own->share != MD_CONFIG_SHARE_ON)
+		return md_tree_refuse(at, build->err, "a backbone wants share: on, because its engine must ask for it");
+	if (!own->memory_bytes)
+		return md_tree_refuse(at, build->err, "memory is missing: what the engine needs beside its backbone");
+	if (own->adapted)
+		return md_tree_refuse(at, build->err,
+				      "an engine that takes adapters has no backbone beside it: say one of both");
+	return MD_OK;
+}
+
 enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own)
 {
 	const struct md_config_node *shared = &build->config->node;
-	struct own_source source = {.own = {.tenant = MD_CONFIG_NONE, .template = MD_CONFIG_NONE}};
+	struct own_source source = {
+	    .own = {.tenant = MD_CONFIG_NONE, .template = MD_CONFIG_NONE, .backbone = MD_CONFIG_NONE}};
 	MD_FORWARD(md_keys_read(build, &md_config_own_keys, node, &source));
 	source.own.goal = (enum medusa_sched_goal)source.goal;
 	if (!*source.own.artifact)
 		source.own.artifact = NULL;
 	source.own.adapted = source.adapters || source.own.adapter_slots;
 	MD_FORWARD(check_sharing(build, node, &source.own));
+	MD_FORWARD(take_backbone(build, node, source.backbone, &source.own));
 	MD_FORWARD(md_keys_mapping(build, source.adapters));
 	MD_FORWARD(md_config_find_tenant(build, node, source.tenant, &source.own.tenant));
 	if (*source.template) {
@@ -350,6 +388,29 @@ static enum md_status read_templates(struct md_config_build *build, struct md_tr
 	return MD_OK;
 }
 
+static enum md_status read_backbones(struct md_config_build *build, struct md_tree *mapping,
+				     struct md_config_node *node)
+{
+	struct md_config_backbone *backbones;
+	MD_FORWARD(md_keys_mapping(build, mapping));
+	if (!mapping)
+		return MD_OK;
+	if (mapping->count > BACKBONES_MAX)
+		return md_tree_refuse_place(mapping, build->err, "there are more than %u", BACKBONES_MAX);
+	backbones = md_config_take(build, mapping->count, sizeof(*backbones));
+	if (!backbones)
+		return MD_ERR_NO_MEMORY;
+	node->backbones = backbones;
+	for (struct md_tree *at = mapping->first; at; at = at->next) {
+		struct md_config_backbone *backbone = &backbones[node->backbone_count++];
+		backbone->name = at->key;
+		MD_FORWARD(md_keys_read(build, &md_config_backbone_keys, at, backbone));
+		if (!backbone->bytes)
+			return md_tree_refuse_place(at, build->err, "memory is missing: what it takes on a GPU");
+	}
+	return MD_OK;
+}
+
 /* medusa.templates.*.cmd may have comments, as other commands. */
 static enum md_status uncomment_templates(struct md_config_build *build, const struct md_tree *medusa)
 {
@@ -419,6 +480,7 @@ enum md_status md_config_read_node(struct md_config_build *build, struct md_conf
 	MD_FORWARD(read_policies(build, source.policies, &source.node.policies));
 	MD_FORWARD(read_tenants(build, source.tenants, &source.node));
 	MD_FORWARD(read_templates(build, source.templates, &source.node));
+	MD_FORWARD(read_backbones(build, source.backbones, &source.node));
 	build->config->node = source.node;
 	return MD_OK;
 }

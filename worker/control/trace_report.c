@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "worker/core/shared_backbone.h"
 #include "worker/core/tenants.h"
 
 static double seconds(uint64_t ns)
@@ -32,6 +33,11 @@ static json_t *describe_model(const struct md_model *model)
 				 "first_token_s", seconds(loads.t0_ns), "keep_alive_s", seconds(told->keep_alive_ns),
 				 "slo_s", seconds(told->slo_ns), "goal", medusa_sched_goal_name(told->slo_goal),
 				 "min_replicas", (json_int_t)told->min_replicas, "pinned", told->pinned != 0);
+	uint64_t bytes;
+	const char *shared = md_shared_backbone_of(model, &bytes);
+	if (shared)
+		json_object_set_new(made, "shared",
+				    json_pack("{s:s, s:I}", "name", shared, "memory_bytes", (json_int_t)bytes));
 	if (model->base)
 		json_object_set_new(made, "base", json_string(model->base->id));
 	else if (model->backbone != MEDUSA_SCHED_NONE)

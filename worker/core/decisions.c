@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "worker/core/job_limits.h"
+#include "worker/core/shared_backbone.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -87,7 +88,8 @@ static void carry_out(struct md_worker *worker, const struct medusa_sched_action
 	case MEDUSA_SCHED_ACTION_PRELOAD:
 	case MEDUSA_SCHED_ACTION_EVICT:
 	case MEDUSA_SCHED_ACTION_OFFLOAD:
-		move_artifact(model_of(worker, action), action);
+		if (!md_shared_backbone_move(worker, action))
+			move_artifact(model_of(worker, action), action);
 		break;
 	case MEDUSA_SCHED_ACTION_REJECT:
 		if ((job = job_of(worker, action->request)))

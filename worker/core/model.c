@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "worker/accounting/account.h"
 #include "worker/core/adopt.h"
+#include "worker/core/shared_backbone.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -395,6 +396,7 @@ static void on_changed(void *context)
 	struct md_model *model = context;
 	md_adopt_note(model);
 	md_unload_look(model->worker);
+	md_shared_backbone_look(model->worker);
 	md_learned_changed(model);
 	if (model->retired)
 		event_active(model->worker->look, EV_TIMEOUT, 0);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "worker/core/shared_backbone.h"
 #include "worker/core/worker.h"
 
 #define MS 1000000u
@@ -79,7 +80,7 @@ static struct medusa_sched_function describe(const struct md_model *model, const
 					     struct medusa_sched_backbone *backbone)
 {
 	struct medusa_sched_function function = describe_function(model->worker, all, config);
-	function.backbone = model->backbone;
+	function.backbone = model->shared_backbone != MEDUSA_SCHED_NONE ? model->shared_backbone : model->backbone;
 	if (config->own.adapted)
 		function.weight_bytes = 0;
 	md_learned_times(&model->learned, &config->own, false, &function);
@@ -114,6 +115,9 @@ enum md_status md_models_add_function(struct md_model *model, struct md_error *e
 	struct medusa_sched *sched = model->worker->sched;
 	struct medusa_sched_backbone backbone;
 	model->weight_bytes = md_models_memory(model->worker, model->made_from, model->config);
+	if (model->config->own.backbone != MD_CONFIG_NONE)
+		MD_FORWARD(md_shared_backbone_find(model->worker, model->made_from, model->config->own.backbone,
+						   &model->shared_backbone, err));
 	struct medusa_sched_function function = describe(model, model->made_from, model->config, &backbone);
 	if (model->config->own.adapted) {
 		MD_FORWARD(add_backbone(model, &backbone, err));
@@ -147,4 +151,3 @@ enum md_status md_models_promise(struct md_model *model, const struct md_worker_
 	md_learned_changed(model); /* what the configuration states of times may be different now */
 	return MD_OK;
 }
-

@@ -14,6 +14,7 @@
 #include "worker/core/templates.h"
 #include "worker/core/model_rules.h"
 #include "worker/core/node_broker.h"
+#include "worker/core/shared_backbone.h"
 #include "worker/core/worker.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/swap_sockets.h"
@@ -152,11 +153,13 @@ static enum md_status make_environment(struct md_model *model, struct md_error *
 	size_t used = 0;
 	if (model->config->own.share != MD_CONFIG_SHARE_OFF)
 		MD_FORWARD(md_node_broker_variable(model->worker, &broker, err));
-	model->environment = calloc(env->count + 4, sizeof(*model->environment));
+	model->environment = calloc(env->count + 5, sizeof(*model->environment));
 	if (!model->environment)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the environment of model %s", model->id);
 	if (broker)
 		model->environment[used++] = broker; /* first: the model's own variable counts instead */
+	if (model->shared_backbone != MEDUSA_SCHED_NONE)
+		model->environment[used++] = "MEDUSA_BACKBONE_REQUIRED=1"; /* there is no room for weights of its own */
 	for (uint32_t i = 0; i < env->count; i++)
 		model->environment[used++] = env->items[i];
 	model->environment[used++] = model->mark;
@@ -329,7 +332,8 @@ enum md_status md_models_add(struct md_worker *worker, const struct md_worker_co
 				   .config = &config->models[index],
 				   .id = config->models[index].id,
 				   .base = base,
-				   .backbone = base ? base->backbone : MEDUSA_SCHED_NONE};
+				   .backbone = base ? base->backbone : MEDUSA_SCHED_NONE,
+				   .shared_backbone = MEDUSA_SCHED_NONE};
 	MD_FORWARD(md_models_add_function(model, err));
 	worker->model_count++; /* its number is that of its function, also if the rest fails */
 	MD_FORWARD(base ? make_adapter(model, err) : make_engine(model, url, err));
@@ -395,11 +399,12 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 	if (model->base || base)
 		return model->base == base && old->bytes == new->bytes && !strcmp(old->path, new->path) &&
 		       !strcmp(old->use_model_name, new->use_model_name);
-	return old->own.adapted == new->own.adapted &&
-	       md_models_memory(model->worker, config, new) == model->weight_bytes && same_texts(old->argv, new->argv) &&
+	return old->own.adapted == new->own.adapted &&md_models_memory(model->worker, config, new) ==
+		   model->weight_bytes &&same_texts(old->argv, new->argv) &&
 	       same_environment(&old->env, &new->env) && !strcmp(old->proxy, new->proxy) &&
 	       same_text(old->own.artifact, new->own.artifact) && swapping_of(&old->own) == swapping_of(&new->own) &&
-	       old->own.gpu_neighbours == new->own.gpu_neighbours && old->own.share == new->own.share;
+	       old->own.gpu_neighbours == new->own.gpu_neighbours &&
+	       old->own.share == new->own.share &&md_shared_backbone_is(model, config, new->own.backbone);
 }
 
 void md_models_change(struct md_model *model, const struct md_worker_config *config, uint32_t index)
@@ -443,6 +448,7 @@ void md_models_destroy(struct md_worker *worker)
 	for (size_t i = worker->model_count; i-- > 0;) /* adapters before their bases */
 		md_models_free(&worker->models[i]);
 	free(worker->backbones);
+	md_shared_backbone_end(worker);
 	md_tenants_destroy(worker);
 	md_gpus_destroy(worker->gpus);
 	free(worker->models);

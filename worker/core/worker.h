@@ -107,6 +107,9 @@ struct md_model {
 	struct md_adapter_host host;
 	uint32_t backbone; /* of the scheduler, which its engine is; MEDUSA_SCHED_NONE: its engine takes no adapters */
 	struct medusa_sched_backbone told_backbone;
+	uint32_t
+	    shared_backbone; /* of the scheduler: its weights, which engines of other models have, too; MEDUSA_SCHED_NONE: it
+				     has none of these */
 	struct md_engine_settings settings;
 	struct md_log_file *log;
 	uint32_t function;                  /* of the scheduler */
@@ -166,8 +169,12 @@ struct md_worker {
 	struct md_model *models;     /* by the scheduler's numbers; those without an engine have ended */
 	size_t model_count;          /* with those that have ended */
 	struct md_model **current;   /* by their indexes in config */
-	struct md_model **backbones; /* by the scheduler's numbers */
+	struct md_model **backbones; /* by the scheduler's numbers; NULL: it is no engine */
 	size_t backbone_count, backbone_room;
+	struct md_shared_backbone *shared; /* those of them that are weights which engines have in common */
+	size_t shared_count, shared_room;
+	struct md_shared_leaving *leaving;
+	size_t leaving_count, leaving_room;
 	char *swap_command, *restore_command;
 	struct md_worker_pool pool;
 	struct md_gpus *gpus;
