@@ -14,6 +14,7 @@ from reference import ENGINE, offline, prompt_of
 
 folder = sys.argv[1]
 GPU, BACKBONE, OWN = 84_000_000, 25_500_000, 19_200_000  # the last two are 25,165,824 and 18,984,960 in truth
+OWN_SWAPPED = 27_300_000  # 27,262,976: medusa-swap takes pages of 2 MiB for it
 OTHERS = {"little": (45_000_000, 32), "middle": (60_000_000, 240), "big": (80_000_000, 512)}  # with weights of their own: memory, blocks of the KV cache
 TOKENS = 8
 SHAPE = f"{folder}/shape.yaml"
@@ -26,14 +27,14 @@ env = {"HOSTCUDA_SHARED": f"{folder}/ledger", "HOSTCUDA_MEM": str(5 * GPU)}
 port = free_ports(8)
 
 
-def config(backbone=BACKBONE, shared="abcd"):
+def config(backbone=BACKBONE, shared="abcd", swap="off", own=OWN, gpus=1):
     engine = f"{ENGINE} {' '.join(MODEL)} --batches 1,2 --serve 127.0.0.1:${{PORT}}"
-    text = f"startPort: {port}\nmedusa:\n  gpus: [{{memory: {GPU}B}}]\n  policies: {{preloading: none}}\n  adopt_time: 60s\n  retries: 0\n  state: {folder}/state.db\n"
+    text = f"startPort: {port}\nmedusa:\n  gpus: [{', '.join([f'{{memory: {GPU}B}}'] * gpus)}]\n  policies: {{preloading: none}}\n  adopt_time: 60s\n  retries: 0\n  state: {folder}/state.db\n"
     text += f"  backbones: {{q: {{memory: {backbone}B}}}}\nmodels:\n"
     for name in shared:
         text += (f"  {name}:\n    cmd: \"{engine} --share q --kv-blocks 32 --served-name {name}\"\n"
                  f"    cmdStop: \"sh -c 'sleep {0.5 if name == 'a' else 0}; kill ${{PID}}'\"\n"  # the room of one is free late
-                 f"    medusa: {{memory: {OWN}B, share: on, backbone: q}}\n")
+                 f"    medusa: {{memory: {own}B, share: on, backbone: q, swap: {swap}}}\n")
     for name, (memory, blocks) in OTHERS.items():
         text += (f"  {name}:\n    cmd: \"{engine} --kv-blocks {blocks} --served-name {name}\"\n"
                  f"    medusa: {{memory: {memory}B, swap: off}}\n")
@@ -117,6 +118,37 @@ d.write_config(config(shared="ab"))
 check("a reload back", 0, d.ctl("reload").returncode)
 check("two models, and the large one", ([], ["big"]), (answers("ab") + answers(["big"]), running()))
 check("no room was given away that was not free", True, GPU * 0.9 < most_on_device() <= GPU)
+check("the end", 0, d.stop())
+
+# ---- swapped, an engine gives up all but the backbone ----
+def processes():
+    found = subprocess.run(["pgrep", "-f", f"^{ENGINE} .*{SHAPE}.*--share"], capture_output=True, text=True, check=False).stdout.split()
+    return sorted(map(int, found))
+
+
+d = Daemon(f"{folder}/swapped", config(shared="abc", swap="on", own=OWN_SWAPPED), env=env)
+check("three models", [], answers("abc"))
+before = processes()
+check("of which two fit", (3, 2, [3]), (len(before), len(running()), held()))
+check("come and go", [], answers("abcabcba"))
+check("in the same engines", (before, [3]), (processes(), held()))
+check("one that needs the backbone's room", ([], ["big"]), (answers(["big"]), running()))
+check("ends those that are swapped, too", ([], []), (processes(), held()))
+check("and back", [], answers("abc"))
+check("no engine counts as failed", 0, sum(one["failures"] for one in d.tell("models")["models"]))
+before = processes()
+d.stop(signal.SIGKILL)
+d = Daemon(f"{folder}/swapped", config(shared="abc", swap="on", own=OWN_SWAPPED), env=env)
+until("engines are adopted", lambda: len(running()) == 2 and held() == [3])
+check("all go on", ([], before), (answers("abc"), processes()))
+check("one that is no friend of theirs takes the place of all", ([], []), (answers(["little"]), [name for name in running() if name != "little"]))
+check("no room was given away that was not free", True, GPU * 0.9 < most_on_device() <= GPU)
+check("the end", 0, d.stop())
+
+# ---- with two GPUs, engines go to where their backbone is ----
+d = Daemon(f"{folder}/two", config(gpus=2), env={**env, "HOSTCUDA_DEVICES": "2"})
+check("models", [], answers(["a", "little", "b", "c"]))
+check("and their GPUs", {"a": 0, "b": 0, "c": 0, "little": 1}, {one["model"]: one["gpu"] for one in d.tell("models")["models"] if one["state"] == "ready"})
 check("the end", 0, d.stop())
 
 # ---- without a broker there is no room for weights of its own ----

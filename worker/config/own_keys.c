@@ -177,15 +177,18 @@ enum md_status md_config_find_tenant(struct md_config_build *build, struct md_tr
 	return MD_OK;
 }
 
-/* What is shared by the engine's own wish stays on the GPU; what medusa-swap merges becomes one when it comes in. */
+/* What is shared by the engine's own wish stays on the GPU when it is swapped out; what medusa-swap merges becomes one when it comes in. */
 static enum md_status check_sharing(struct md_config_build *build, struct md_tree *node,
-				    const struct md_config_own *own)
+				    const struct md_config_own *own, bool backbone)
 {
 	bool runs = own->swap == MD_CONFIG_SWAP_AUTO || own->swap == MD_CONFIG_SWAP_ON;
-	if (own->share == MD_CONFIG_SHARE_ON &&
-	    (own->swap == MD_CONFIG_SWAP_ON || own->swap == MD_CONFIG_SWAP_CHECKPOINT))
+	if (own->share == MD_CONFIG_SHARE_ON && own->swap == MD_CONFIG_SWAP_CHECKPOINT)
 		return md_tree_refuse(md_tree_find(node, "swap"), build->err,
 				      "share: on wants swap: off, because what an engine shares stays on the GPU");
+	if (own->share == MD_CONFIG_SHARE_ON && own->swap == MD_CONFIG_SWAP_ON && !backbone)
+		return md_tree_refuse(md_tree_find(node, "swap"), build->err,
+				      "share: on wants swap: off, because what an engine shares stays on the GPU, "
+				      "or a backbone, by which the scheduler knows what stays");
 	if (own->share == MD_CONFIG_SHARE_AUTO && !runs)
 		return md_tree_refuse(
 		    md_tree_find(node, "swap"), build->err,
@@ -226,7 +229,7 @@ enum md_status md_config_read_own(struct md_config_build *build, struct md_tree 
 	if (!*source.own.artifact)
 		source.own.artifact = NULL;
 	source.own.adapted = source.adapters || source.own.adapter_slots;
-	MD_FORWARD(check_sharing(build, node, &source.own));
+	MD_FORWARD(check_sharing(build, node, &source.own, *source.backbone));
 	MD_FORWARD(take_backbone(build, node, source.backbone, &source.own));
 	MD_FORWARD(md_keys_mapping(build, source.adapters));
 	MD_FORWARD(md_config_find_tenant(build, node, source.tenant, &source.own.tenant));

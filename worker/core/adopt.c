@@ -209,7 +209,7 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 	 * its memory until that is done, and keeps it if that fails.
 	 */
 	model->adopts_memory = !swapped;
-	if (model->adopts_memory && model->shared_backbone != MEDUSA_SCHED_NONE)
+	if (model->shared_backbone != MEDUSA_SCHED_NONE) /* which stays while the engine is swapped */
 		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_RESIDENT,
 								      .artifact = MEDUSA_SCHED_CLASS_BACKBONE,
 								      .gpu = gpu,

@@ -37,8 +37,10 @@ static uint64_t ms(uint64_t ns)
 /* Unless it is said, an engine is swapped if what it has is known, or if it starts from an artifact. */
 static enum md_engine_swapping swapping_of(const struct md_config_own *own)
 {
-	if (own->share == MD_CONFIG_SHARE_ON) /* that would stay, and the scheduler give its room to others */
-		return MD_ENGINE_SWAP_NEVER;
+	/* what is shared would stay, and the scheduler give its room to others, unless it counts that by itself */
+	if (own->share == MD_CONFIG_SHARE_ON)
+		return own->backbone != MD_CONFIG_NONE && own->swap == MD_CONFIG_SWAP_ON ? MD_ENGINE_SWAP_RUN
+											 : MD_ENGINE_SWAP_NEVER;
 	if (own->share == MD_CONFIG_SHARE_AUTO)
 		return MD_ENGINE_SWAP_RUN;
 	if (own->swap == MD_CONFIG_SWAP_CHECKPOINT)

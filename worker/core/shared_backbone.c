@@ -101,14 +101,25 @@ void md_shared_backbone_end(struct md_worker *worker)
 
 /* ---- what the scheduler decides ---- */
 
-/* Also of an earlier configuration, or one that the scheduler takes for ended: its memory counts until its process has ended. */
+/*
+ * Whether an engine has it there, also one of an earlier configuration, or one that the scheduler takes for ended: its memory
+ * counts until its process has ended. One that is swapped has it still, and has to end for it.
+ */
 static bool has_engine(const struct md_worker *worker, uint32_t number, uint32_t gpu)
 {
-	for (struct md_model *model = NULL; (model = md_models_next(worker, model));)
-		if (model->shared_backbone == number && model->gpu == gpu &&
-		    (model->adopting || md_engine_state(model->engine) != MD_ENGINE_STOPPED))
-			return true;
-	return false;
+	bool any = false;
+	for (struct md_model *model = NULL; (model = md_models_next(worker, model));) {
+		enum md_engine_state state = md_engine_state(model->engine);
+		if (model->shared_backbone != number || model->gpu != gpu ||
+		    (state == MD_ENGINE_STOPPED && !model->adopting))
+			continue;
+		any = true;
+		if (state != MD_ENGINE_SWAPPED || model->transfer_in || model->adopting)
+			continue;
+		model->stands_aside = true;
+		md_engine_stop(model->engine);
+	}
+	return any;
 }
 
 static void post(struct md_worker *worker, enum medusa_sched_event_type type, const struct md_shared_leaving *moved)
