@@ -71,7 +71,11 @@ os.kill(w.pid, signal.SIGCONT)
 check("the unload ends", 200, unload.getresponse().status)
 check("the other one is served", [200], [r.status for r in waits.wait()])
 check("and the engine is still out", "swapped", states(d)["base"])
-check("it comes back with its adapter, which was asked for since", (200, "base", "text of a"), ask(d, "a"))
+check("it comes back for another request, with the adapter, which was asked for since", (200, "base"), ask(d, "base")[:2])
+until("the adapter counts as there", lambda: states(d)["a"] == "ready")
+check("a user unloads it again", 0, d.ctl("unload", "a").returncode)
+check("which the engine is told", ["load a", "unload a"], w.journal())
+check("it is loaded anew for a request", (200, "base", "text of a"), ask(d, "a"))
 check("its end", 0, d.stop())
 
 # So does one that is being unloaded: the engine's answer would not come while its memory is away.

@@ -171,6 +171,7 @@ class Daemon:
         try:
             return json.loads(done.stdout)
         except ValueError:
+            print(f"  medusa-workerctl {' '.join(words)}: exit code {done.returncode}: {done.stderr}; the daemon: {self.process.poll()}", file=sys.stderr)
             return {"exit": done.returncode, "stderr": done.stderr}
 
     def stop(self, how=signal.SIGTERM):

@@ -259,6 +259,13 @@ static void settle_all(struct md_model *model, const char *answer, size_t size)
 	}
 }
 
+/* From now on it belongs into the engine: what was decided before, such as an unload, is over. */
+static void begin_to_want(struct md_adapter *own)
+{
+	own->wanted = true;
+	own->pretended = own->sent_away = false;
+}
+
 /* The scheduler learns what an engine has that it does not know of: there it stays, or it is sent away, as users have asked. */
 static void tell_found(struct md_model *model)
 {
@@ -269,8 +276,7 @@ static void tell_found(struct md_model *model)
 		if (own->wanted && own->transfer) {
 			is_loaded(adapter);
 		} else if (!own->wanted && !adapter->gone && !adapter->unwanted) {
-			own->wanted = true;
-			own->sent_away = false;
+			begin_to_want(own);
 			tell(adapter, MEDUSA_SCHED_EVENT_RESIDENT);
 		} else if (own->wanted) {
 			md_model_forward_granted(adapter);
@@ -411,8 +417,7 @@ static void pump(struct md_model *model)
 void md_adapter_load(struct md_model *adapter, uint64_t transfer)
 {
 	struct md_adapter *own = &adapter->adapter;
-	own->wanted = true;
-	own->pretended = own->sent_away = false;
+	begin_to_want(own);
 	own->transfer = transfer;
 	if (md_adapter_is_ready(adapter))
 		is_loaded(adapter);
