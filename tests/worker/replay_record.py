@@ -7,6 +7,7 @@ Bounds: as many requests served; loads within a fifth, or two; of the models of 
 both are half a second apart; median and 90th percentile of the time to the first token within half of the measured one, and 0.25 s. A machine
 that is busy with something else serves later than the simulation knows, so what is measured may agree at the second or third recording.
 """
+import contextlib
 import csv
 import json
 import os
@@ -20,6 +21,7 @@ import time
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports
 
 SEED, REQUESTS, BURST, RECORDINGS = 11, 60, 6, 3
+SERVED = 0 # MD_LEDGER_SERVED
 FIRST, TOKEN = 0.15, 0.01 # seconds that an engine takes
 NAMES = [f"day{i}" for i in range(3)] + [f"burst{i}" for i in range(BURST)]
 
@@ -67,7 +69,8 @@ def send_all(d):
             arrivals[name] = (began, time.monotonic())
         rest = answer.read()
         with lock:
-            answers.append(answer.status if answer.status == 200 else (answer.status, rest[:200]))
+            # a stream that has failed has status 200, too, and is no row of the trace
+            answers.append(200 if answer.status == 200 and rest.endswith(b"data: [DONE]\n\n") else (answer.status, name, rest[-300:]))
 
     answers = []
     dice, threads = random.Random(SEED), []
@@ -112,6 +115,10 @@ def record(folder):
     check("what was asked for is not there yet", 2, d.ctl("trace", "--since", "1h").returncode)
     done = d.ctl("trace", "--since", "1h", "--to", f"{folder}/day")
     check("the files are written", 0, done.returncode)
+    with contextlib.closing(sqlite3.connect(f"{folder}/usage.sqlite")) as ledger:
+        outcomes = dict(ledger.execute("SELECT outcome, count(*) FROM request GROUP BY outcome"))
+    lost = [line for line in d.get("/metrics", **{"X-Api-Key": "s"}).body.decode().splitlines() if line.startswith("medusa_worker_accounting_lost_requests_total ")]
+    check("the daemon has recorded all as served, and lost none", ({SERVED: REQUESTS + BURST}, ["medusa_worker_accounting_lost_requests_total 0"]), (outcomes, lost))
     with open(f"{folder}/day/trace.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     check("each request is in it, with its tokens and tenant", (REQUESTS + BURST, {"40"}, {"shop", "lab"}), (len(rows), {r["context"] for r in rows}, {r["tenant"] for r in rows}))
