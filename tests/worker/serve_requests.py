@@ -35,6 +35,9 @@ models:
     sendLoadingState: true
   missing:
     cmd: /nonexistent/engine --port ${{PORT}}
+  none: {{proxy: "http://127.0.0.1:9"}}
+  none-to-swap: {{proxy: "http://127.0.0.1:9", medusa: {{memory: 1GB}}}}
+  org/model:7b: {{cmd: "{ENGINE} --name org"}}
 """
 d = Daemon(f"{folder}/requests", config)
 check("the daemon listens", lambda port: port > 0, d.port)
@@ -84,7 +87,7 @@ shown = d.get("/v1/models/a").json
 check("what it can do", ({"input_modalities": ["text", "image"], "output_modalities": ["text"]}, ["tools", "tool_choice"], 4096, 4096),
       (shown.get("architecture"), shown.get("supported_parameters"), shown.get("context_length"), shown["meta"].get("n_ctx")))
 check("nothing is said of one that states nothing", set(), {"architecture", "supported_parameters", "context_length"} & d.get("/v1/models/b").json.keys())
-check("models", ["a", "b", "dies", "missing", "never"], [m["id"] for m in d.get("/v1/models").json["data"]])
+check("models", ["a", "b", "dies", "missing", "never", "none", "none-to-swap", "org/model:7b"], [m["id"] for m in d.get("/v1/models").json["data"]])
 
 # Forms with files: passed on byte by byte, but for the model's name.
 def form(model, boundary="b0undary"):
@@ -109,10 +112,20 @@ check("the model in the query", 200, r.status)
 # Any path of an engine.
 r = d.get("/upstream/b/some%20where/x?y=1")
 check("a path of the engine", ("/some%20where/x?y=1", "b"), (r.json.get("path"), r.json.get("name")))
+for path, wanted in (("org/model:7b/x/y", "/x/y"), ("org%2Fmodel:7b/x/y", "/x/y"), ("org%2fmodel%3A7b/x%2Fy?z=%2F", "/x%2Fy?z=%2F"), ("org%2Fmodel:7b%2Fx/y", "/x/y"), ("org%2Fmodel:7b/", "/")):
+    r = d.get(f"/upstream/{path}")
+    check(f"a name with a slash: {path}", (wanted, "org"), (r.json.get("path"), r.json.get("name")))
+check("also where the beginning is encoded", "/x", d.get("/%75pstream/org%2Fmodel%3A7b/x").json.get("path"))
+r = d.get("/upstream/org%2Fmodel:7b?q")
+check("a redirection of one with a slash", (301, "/upstream/org%2Fmodel:7b/?q"), (r.status, r.headers.get("location")))
 r = d.get("/upstream/b")
 check("a redirection", (301, "/upstream/b/"), (r.status, r.headers.get("location")))
 
 # Engines that don't start: the client learns why, and others are not held up.
+for name in ("none", "none-to-swap"):
+    r = d.chat(name)
+    check(f"a model without cmd: {name}", (502, "engine_failed", f"model {name}: its engine was not started, because the model has no cmd"), (r.status, r.json["error"]["code"], r.json["error"]["message"]))
+    check("loaded by a user", True, "has no cmd" in d.ctl("load", name).stderr)
 r = d.chat("dies")
 check("an engine that ends at once", (502, "engine_failed"), (r.status, r.json["error"]["code"]))
 check("why", lambda text: "ended with exit code 3 before it was ready" in text, r.json["error"]["message"])

@@ -77,6 +77,9 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	char **made = calloc(words + 15, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the command of model %s", model->id);
+	model->argv = made;
+	if (!words) /* nothing can be started */
+		return MD_OK;
 	model->settings.swapping = swapping_of(own);
 	if (model->settings.swapping == MD_ENGINE_SWAP_RUN) {
 		name_engine(model);
@@ -110,7 +113,6 @@ static enum md_status make_command(struct md_model *model, struct md_error *err)
 	if (used)
 		made[used++] = (char *)"--";
 	memcpy(made + used, argv, words * sizeof(*made));
-	model->argv = made;
 	return MD_OK;
 }
 

@@ -197,22 +197,18 @@ static struct md_model *find_prefix(struct md_worker *worker, const char *path, 
 	return NULL;
 }
 
-/* Where `count` more slashes of a path that is not decoded end. */
-static const char *skip_segments(const char *path, unsigned count)
+/* Behind so many bytes of what it says when it is decoded, which it can be. */
+static const char *skip_decoded(const char *target, size_t bytes)
 {
-	while (count && (path = strchr(path, '/'))) {
-		path++;
-		count--;
-	}
-	return path;
+	for (; bytes; bytes--)
+		target += *target == '%' ? 3 : 1;
+	return target;
 }
 
-static unsigned count_slashes(const char *text, const char *end)
+/* What the engine is asked for: the rest as it was sent, but for its first slash, which may be "%2F". */
+static void keep_rest(const char *rest, char kept[MD_TARGET_MAX])
 {
-	unsigned slashes = 0;
-	for (; text < end; text++)
-		slashes += *text == '/';
-	return slashes;
+	snprintf(kept, MD_TARGET_MAX, "/%s", skip_decoded(rest, 1));
 }
 
 static void take_upstream(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
@@ -239,8 +235,9 @@ static void take_upstream(struct md_worker *worker, struct md_http_exchange *exc
 			       model->id, rest);
 		return;
 	}
-	const char *kept = skip_segments(local + strlen("/upstream/"), count_slashes(path, rest) + 1);
-	give(model, exchange, kept ? kept - 1 : "/", NULL, 0, false);
+	char kept[MD_TARGET_MAX];
+	keep_rest(skip_decoded(local, strlen("/upstream/") + (size_t)(rest - path)), kept);
+	give(model, exchange, kept, NULL, 0, false);
 }
 
 /* ---- all ---- */

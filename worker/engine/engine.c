@@ -329,6 +329,10 @@ static void start_process(struct md_engine *engine)
 					    .output = engine->events->output(engine->context)};
 	char why[256];
 	engine->origin[0] = '\0';
+	if (!*settings->argv) {
+		fail_start(engine, "was not started, because the model has no cmd");
+		return;
+	}
 	if (!settings->template) {
 		run_command(engine);
 		return;
