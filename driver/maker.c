@@ -20,8 +20,9 @@
 #define FRAMES 32
 #define MAKERS_MAX 32
 
-static const char *const patterns[] = {"libnccl.so*", "libnccl-*.so*", "libnvshmem*.so*", "libucp.so*", "libuct*.so*",
-				       "libucs*.so*", "libucm*.so*",   "libucc*.so*",     "libmpi*.so*"};
+/* Not UCX's libucm: calls of everybody else come through it. */
+static const char *const patterns[] = {"libnccl.so*", "libnccl-*.so*", "libnvshmem*.so*", "libucp.so*",
+				       "libuct*.so*", "libucs*.so*",   "libucc*.so*",     "libmpi*.so*"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_maker *makers[MAKERS_MAX] MD_GUARDED_BY(lock); /* owned, and never freed */
