@@ -203,6 +203,16 @@ greedy.hear_until(b"a0")
 check("another model has its turn", "b", d.ask("POST", "/v1/chat/completions", {"model": "b"}, KEY).json.get("name"))
 greedy.vanish()
 
+# A page of another site has its reader's browser send orders; those of no page, of the worker's own and of neighbours are taken.
+loaded = {r["model"] for r in d.get("/running", **KEY).json["running"]}
+for method, path in (("GET", "/unload"), ("POST", "/api/models/unload"), ("POST", "/api/models/unload/a"), ("POST", "/api/models/load/b")):
+    r = d.ask(method, path, headers={**KEY, "Sec-Fetch-Site": "cross-site"})
+    check(f"{method} {path} for a page of another site", (403, "other_site"), (r.status, r.json["error"]["code"]))
+check("HEAD /unload is no order", 404, d.ask("HEAD", "/unload", headers=KEY).status)
+check("nothing was loaded or unloaded", loaded, {r["model"] for r in d.get("/running", **KEY).json["running"]})
+for site in ("same-origin", "same-site", "none"):
+    check(f"an order with Sec-Fetch-Site: {site}", 200, d.ask("POST", "/api/models/load/a", headers={**KEY, "Sec-Fetch-Site": site}).status)
+
 # Pages of other origins may read answers of models, and no others.
 origin = {**KEY, "Origin": "https://example.org"}
 for path, wanted in (("/v1/models", "*"), ("/upstream/b/x", "*"), ("/running", None), ("/metrics", None), ("/logs/a", None), ("/v1/nothing", "*")):

@@ -169,7 +169,7 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 			      md_drain_is_on(worker->drain) ? "draining" : "OK");
 	else if (!strcmp(path, "/metrics"))
 		md_metrics_answer(worker, exchange);
-	else if (!strcmp(path, "/unload"))
+	else if (!strcmp(path, "/unload") && !strcmp(method, "GET")) /* HEAD only asks */
 		md_page_orders_unload(worker, exchange, NULL, false);
 	else if (!strncmp(path, "/logs/", 6))
 		show_log(worker, exchange, path + 6);

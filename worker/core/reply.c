@@ -17,6 +17,7 @@ struct kind {
 static const struct kind kinds[] = {
     [MD_REPLY_BAD_REQUEST] = {400, "invalid_request_error", "bad_request", NULL},
     [MD_REPLY_UNAUTHORIZED] = {401, "authentication_error", "unauthorized", NULL},
+    [MD_REPLY_FORBIDDEN] = {403, "permission_error", "forbidden", NULL},
     [MD_REPLY_NOT_FOUND] = {404, "invalid_request_error", "not_found", NULL},
     [MD_REPLY_METHOD] = {405, "invalid_request_error", "method_not_allowed", NULL},
     [MD_REPLY_CONFLICT] = {409, "invalid_request_error", "conflict", NULL},

@@ -14,6 +14,7 @@ void md_reply_json(struct md_http_exchange *exchange, unsigned status, json_t *v
 enum md_reply_error {
 	MD_REPLY_BAD_REQUEST,
 	MD_REPLY_UNAUTHORIZED,
+	MD_REPLY_FORBIDDEN, /* the key, if there is one, is right: 403 */
 	MD_REPLY_NOT_FOUND,
 	MD_REPLY_METHOD, /* wrong method */
 	MD_REPLY_CONFLICT,
