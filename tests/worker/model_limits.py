@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits of models, models that are loaded first, and keys without effect: model_limits.py FOLDER."""
+import os
+import re
 import subprocess
 import sys
 
@@ -82,6 +84,44 @@ models:
 d = Daemon(f"{folder}/never", f"startPort: {first}\nhealthCheckTimeout: 15\nmodels:\n  never: {{cmd: \"{ENGINE} --name never --never-healthy\"}}\n")
 check("never ready", (502, "engine_failed"), refused(d.chat("never")))
 check("started once", 1, of(d, "never")["loads"])
+check("the exit code", 0, d.stop())
+
+# An engine whose starts fail one after the other is not started for every request, and takes no memory away from others meanwhile.
+there = f"{folder}/there"
+d = Daemon(f"{folder}/rests", f"""
+startPort: {first}
+models:
+  good: {{cmd: "{ENGINE} --name good"}}
+  broken: {{cmd: "sh -c 'test -e {there} && exec {ENGINE} --name broken'"}}
+""")
+
+
+def rests(seconds):
+    """The answer that says that the engine rests so long, at least."""
+    r = d.chat("broken")
+    check("its request", (502, "engine_failed"), refused(r))
+    found = re.search(r"its engine ended with exit code 1 before it was ready; (\d+) starts have failed one after the other, and a request starts it again in (\d+) s", r.json["error"]["message"])
+    return found and int(found[2]) >= seconds and r
+
+
+for loads in (2, 4):
+    check("two requests start it twice each", (502, "engine_failed", loads), (*refused(d.chat("broken")), of(d, "broken")["loads"]))
+r = until("it rests, longer each time", lambda: rests(4))
+check("it says when to come again", "1", r.headers.get("retry-after"))
+loads = of(d, "broken")["loads"]
+check("starts until then", 8, loads)
+check("another model is there", (200, {"good": "ready"}), (d.chat("good").status, d.running()))
+check("and stays, for it still rests", (502, "engine_failed"), refused(d.chat("broken")))
+check("without a start", (loads, {"good": "ready"}), (of(d, "broken")["loads"], d.running()))
+with open(there, "w", encoding="utf-8"):
+    pass
+check("a user's load does not wait", 0, d.ctl("load", "broken").returncode)
+check("it serves", (200, {"broken": "ready"}), (d.chat("broken").status, d.running()))
+os.unlink(there)
+check("unloaded", 0, d.ctl("unload", "broken").returncode)
+check("all is forgotten", (502, "engine_failed", loads + 3), (*refused(d.chat("broken")), of(d, "broken")["loads"]))
+count = {name: int(value) for name, value in re.findall(r'^medusa_worker_requests(_\w+)?{model="broken"} (\d+)$', d.get("/metrics").body.decode(), re.M)}
+check("each request is counted once", count["_total"], count["_served_total"] + count["_failed_total"])
 check("the exit code", 0, d.stop())
 
 # What has no effect is said.

@@ -10,6 +10,8 @@
 #define SECOND UINT64_C(1000000000)
 #define FIRST_WAIT SECOND
 #define LONGEST_WAIT (300 * SECOND)
+#define STARTS_AT_ONCE 4u /* that may fail one after the other before requests are refused: two requests, tried again once */
+#define LONGEST_REST (60 * SECOND)
 #define PROVEN (60 * SECOND) /* an engine that was ready for so long failed for a new reason */
 
 void md_model_keep_promise(const struct md_model *model, const struct md_config_own *own,
@@ -36,6 +38,23 @@ void md_model_keep_changed(struct md_model *model)
 	md_decisions_post(model->worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
 }
 
+/* Each start takes memory away from others. After two further ones the time is twice as long. */
+static void note_failed_start(struct md_model_keep *keep, uint64_t now)
+{
+	keep->starts_failed++;
+	if (keep->starts_failed < STARTS_AT_ONCE)
+		return;
+	uint32_t doubled = (keep->starts_failed - STARTS_AT_ONCE) / 2;
+	uint64_t rest = doubled < 6 ? SECOND << doubled : LONGEST_REST;
+	keep->rests_until = now + (rest < LONGEST_REST ? rest : LONGEST_REST);
+}
+
+uint64_t md_model_keep_rest(const struct md_model *model)
+{
+	uint64_t now = md_clock_ns(), until = model->keep.rests_until;
+	return until > now && md_engine_state(model->engine) == MD_ENGINE_STOPPED ? until - now : 0;
+}
+
 void md_model_keep_failed(struct md_model *model)
 {
 	struct md_model_keep *keep = &model->keep;
@@ -43,6 +62,8 @@ void md_model_keep_failed(struct md_model *model)
 	if (keep->ready_at && now - keep->ready_at >= PROVEN)
 		keep->failures = 0;
 	keep->ready_at = 0;
+	if (model->load_began && !model->load_swaps)
+		note_failed_start(keep, now);
 	if (keep->failures < 9)
 		wait = FIRST_WAIT << keep->failures;
 	keep->failures++;
@@ -58,6 +79,8 @@ void md_model_keep_ready(struct md_model *model)
 	bool waited = model->keep.again_at != 0;
 	model->keep.again_at = 0;
 	model->keep.ready_at = md_clock_ns();
+	model->keep.starts_failed = 0;
+	model->keep.rests_until = 0;
 	if (waited)
 		md_model_keep_changed(model);
 }

@@ -24,6 +24,7 @@ static const struct kind kinds[] = {
     [MD_REPLY_BUSY] = {429, "rate_limit_error", "rate_limit", "1"},
     [MD_REPLY_INTERNAL] = {500, "server_error", "internal_error", NULL},
     [MD_REPLY_UPSTREAM] = {502, "server_error", "bad_gateway", NULL},
+    [MD_REPLY_RESTING] = {502, "server_error", "engine_failed", "1"},
     [MD_REPLY_UNAVAILABLE] = {503, "server_error", "unavailable", "5"},
     [MD_REPLY_TIMEOUT] = {504, "server_error", "timeout", NULL},
 };

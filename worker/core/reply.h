@@ -21,6 +21,7 @@ enum md_reply_error {
 	MD_REPLY_BUSY, /* limits: 429, with Retry-After */
 	MD_REPLY_INTERNAL,
 	MD_REPLY_UPSTREAM,    /* the engine failed: 502 */
+	MD_REPLY_RESTING,     /* the engine has failed, and is not started now: 502, with Retry-After */
 	MD_REPLY_UNAVAILABLE, /* 503, with Retry-After */
 	MD_REPLY_TIMEOUT,     /* 504 */
 };

@@ -60,6 +60,22 @@ static char *make_target(const struct md_model *model, const char *local)
 	return asprintf(&made, "%s%s", model->prefix, local) < 0 ? NULL : made;
 }
 
+/* An engine whose starts fail is not started for every request. True: the client was told. */
+static bool refuse_at_rest(struct md_model *model, uint32_t tenant, struct md_http_exchange *exchange)
+{
+	const struct md_model *host = md_model_with_engine(model);
+	uint64_t rest = md_model_keep_rest(host);
+	if (!rest)
+		return false;
+	MD_COUNT(model, tenant, taken, 1);
+	MD_COUNT(model, tenant, failed, 1);
+	md_reply_error(exchange, MD_REPLY_RESTING, NULL,
+		       "model %.100s: its engine %.300s; %u starts have failed one after the other, and a request starts "
+		       "it again in %u s",
+		       model->id, host->last_failure, host->keep.starts_failed, (unsigned)(rest / 1000000000u) + 1);
+	return true;
+}
+
 static void give(struct md_model *model, struct md_http_exchange *exchange, const char *local, char *body, size_t size,
 		 bool stream)
 {
@@ -78,6 +94,10 @@ static void give(struct md_model *model, struct md_http_exchange *exchange, cons
 		md_reply_error(exchange, MD_REPLY_BUSY, "concurrency_limit",
 			       "model %s has %u requests already, and its concurrencyLimit is %u", model->id,
 			       model->unfinished, model->config->concurrency);
+		return;
+	}
+	if (refuse_at_rest(model, tenant, exchange)) {
+		free(body);
 		return;
 	}
 	md_job_take(model, exchange, make_target(model, local), body, size, stream);
