@@ -93,7 +93,9 @@ for model, memory in (("a", 1e9), ("b", 2e9)):
     seconds = sum(r["gpu_ns"] for r in mine) / 1e9
     check(f"{model}: no more seconds than there were", lambda s: 0 < s <= took, seconds)
     check(f"{model}: the metrics say the same time", lambda s: abs(s - seconds) < 1e-6, metric(d, f'medusa_worker_gpu_seconds_total{{model="{model}"}}'))
-    check(f"{model}: and tokens", sum(r["prompt_tokens"] for r in mine), metric(d, f'medusa_worker_prompt_tokens_total{{model="{model}"}}'))
+    for name, label in (("medusa_worker_prompt_tokens_total", "model"), ("vllm:prompt_tokens_total", "model_name")):
+        check(f"{model}: and tokens: {name}", sum(r["prompt_tokens"] for r in mine), metric(d, f'{name}{{{label}="{model}"}}'))
+    check(f"{model}: and those of answers", sum(r["completion_tokens"] for r in mine), metric(d, f'vllm:generation_tokens_total{{model_name="{model}"}}'))
 check("no key is in the file", False, any(key in open(f"{ledger}{end}", "rb").read() for key in (b"plain", b"t1", b"t2") for end in ("", "-wal")
                                           if os.path.exists(f"{ledger}{end}")))
 table = list(csv.DictReader(io.StringIO(d.ctl("bill", "--since", "1h", "--csv").stdout)))

@@ -225,6 +225,41 @@ static void put_histogram(FILE *out, const struct md_worker *worker, const char 
 	}
 }
 
+/* ---- what vLLM's servers say of themselves, and means the same of a model here ---- */
+
+static uint64_t running(const struct md_model *model)
+{
+	struct medusa_sched_function_state state = {.size = sizeof(state)};
+	return medusa_sched_function_get(model->worker->sched, model->function, &state) ? 0 : state.running;
+}
+
+static uint64_t waiting(const struct md_model *model)
+{
+	uint64_t run = running(model);
+	return model->unfinished > run ? model->unfinished - run : 0;
+}
+
+static const struct counter of_vllm[] = {
+    {"num_requests_running", "gauge", "Requests that the engine has.", running},
+    {"num_requests_waiting", "gauge", "Requests that wait for the engine, or for room on a GPU.", waiting},
+    {"prompt_tokens_total", "counter", "Tokens of prompts, as engines say.", prompt_tokens},
+    {"generation_tokens_total", "counter", "Tokens of answers, as engines say.", generation_tokens},
+};
+
+static void put_of_vllm(FILE *out, const struct md_worker *worker)
+{
+	for (size_t c = 0; c < sizeof(of_vllm) / sizeof(*of_vllm); c++) {
+		const struct counter *counter = &of_vllm[c];
+		fprintf(out, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", counter->name, counter->help, counter->name,
+			counter->type);
+		for (uint32_t i = 0; i < worker->config->model_count; i++) {
+			fprintf(out, "vllm:%s{model_name=\"", counter->name);
+			put_label(out, worker->current[i]->id);
+			fprintf(out, "\"} %" PRIu64 "\n", counter->value(worker->current[i]));
+		}
+	}
+}
+
 static void put_scheduler(FILE *out, const struct md_worker *worker)
 {
 	struct medusa_sched_stats stats = {.size = sizeof(stats)};
@@ -371,6 +406,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 	if (out) {
 		put_requests(out, worker);
 		put_counters(out, worker);
+		put_of_vllm(out, worker);
 		put_states(out, worker);
 		put_memory(out, worker);
 		put_learned(out, worker);
