@@ -70,7 +70,7 @@ static const char *used_of(const json_t *gpu, char text[48])
 
 void md_worker_print_status(const json_t *status)
 {
-	char used[32], limit[48], foreign[32];
+	char used[32], limit[48], cached[32];
 	const json_t *pool = json_object_get(status, "pool");
 	size_t i;
 	const json_t *gpu, *tenant;
@@ -83,20 +83,19 @@ void md_worker_print_status(const json_t *status)
 	    number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
 	    number(status, "served"), number(status, "refused"), number(status, "failed"), number(status, "cancelled"));
 	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
-	    printf("GPU %lld: %s%s%s, %s by others; %lld batches run%s\n", number(gpu, "gpu"),
+	    printf("GPU %lld: %s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
 		   is_stated(gpu) ? size_of(gpu, "used_bytes", used) : "memory not stated (medusa.gpus)",
-		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "",
-		   size_of(gpu, "foreign_bytes", foreign), number(gpu, "running"),
+		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "", number(gpu, "running"),
 		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"
 		   : json_is_true(json_object_get(gpu, "draining")) ? "; drained"
 								    : "");
 	if (json_is_object(pool))
 		printf("pool: %s, of which %s held, %s cached; %lld engines found no room\n",
 		       size_of(pool, "bytes", used), size_of(pool, "held_bytes", limit),
-		       size_of(pool, "cached_bytes", foreign), number(pool, "full"));
+		       size_of(pool, "cached_bytes", cached), number(pool, "full"));
 	if (json_is_object(pool) && number(pool, "spill_bytes"))
 		printf("spill file: %s, of which %s held, %s cached\n", size_of(pool, "spill_bytes", used),
-		       size_of(pool, "spill_held_bytes", limit), size_of(pool, "spill_cached_bytes", foreign));
+		       size_of(pool, "spill_held_bytes", limit), size_of(pool, "spill_cached_bytes", cached));
 	json_array_foreach(json_object_get(status, "tenants"), i, tenant) md_plain_line(
 	    stdout,
 	    "tenant %s: weight %g; %lld wait, %lld run, %lld served, %lld refused, %lld failed, %lld cancelled; "

@@ -53,7 +53,7 @@ check("the process", d.process.pid, status.get("pid"))
 check("the port, and what is loaded", (d.port, 3, 0, False), tuple(status.get(k) for k in ("port", "models", "loaded", "draining")))
 check("one GPU, whose memory nobody has stated", [None], [g["limit_bytes"] for g in status["gpus"]])
 check("as text", True, f"process {d.process.pid}," in d.ctl("status").stdout)
-check("its memory, as text", True, "GPU 0: memory not stated (medusa.gpus), 0.0 MB by others;" in d.ctl("status").stdout)
+check("its memory, as text", True, "GPU 0: memory not stated (medusa.gpus); 0 batches run" in d.ctl("status").stdout)
 check("models", [("a", "stopped"), ("b", "stopped"), ("dies", "stopped")], [(m["model"], m["state"]) for m in d.tell("models")["models"]])
 
 # Loading and unloading.

@@ -13,9 +13,9 @@ struct md_model;
 struct md_worker;
 
 struct md_model_keep {
-	uint32_t failures; /* of its engine, one after the other */
-	uint64_t again_at; /* ns: not loaded ahead before; 0: at once */
-	uint64_t ready_at; /* ns: when its engine became ready */
+	uint32_t failures;      /* of its engine, one after the other */
+	uint64_t again_at;      /* ns: not loaded ahead before; 0: at once */
+	uint64_t ready_at;      /* ns: when its engine became ready */
 	uint32_t starts_failed; /* since it was ready */
 	uint64_t rests_until;   /* ns: no request starts it before; 0: one does at once */
 };
@@ -28,6 +28,6 @@ void md_model_keep_ready(struct md_model *model);
 void md_model_keep_changed(struct md_model *model); /* a user has unloaded it, or wants it again */
 /* How long no request starts its engine, because starts of it have failed again and again; ns, 0: one may. Loads by users do. */
 uint64_t md_model_keep_rest(const struct md_model *model);
-void md_model_keep_look(struct md_worker *worker);  /* time has passed */
+void md_model_keep_look(struct md_worker *worker); /* time has passed */
 
 #endif

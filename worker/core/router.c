@@ -69,10 +69,11 @@ static bool refuse_at_rest(struct md_model *model, uint32_t tenant, struct md_ht
 		return false;
 	MD_COUNT(model, tenant, taken, 1);
 	MD_COUNT(model, tenant, failed, 1);
-	md_reply_error(exchange, MD_REPLY_RESTING, NULL,
-		       "model %.100s: its engine %.300s; %u starts have failed one after the other, and a request starts "
-		       "it again in %u s",
-		       model->id, host->last_failure, host->keep.starts_failed, (unsigned)(rest / 1000000000u) + 1);
+	md_reply_error(
+	    exchange, MD_REPLY_RESTING, NULL,
+	    "model %.100s: its engine %.300s; %u starts have failed one after the other, and a request starts "
+	    "it again in %u s",
+	    model->id, host->last_failure, host->keep.starts_failed, (unsigned)(rest / 1000000000u) + 1);
 	return true;
 }
 
