@@ -150,11 +150,10 @@ static enum md_status share(struct md_share *one, const struct medusa_share_opti
 	return take(one, patience > UINT64_MAX - now ? UINT64_MAX : now + patience, options->verify != 0, err);
 }
 
-/* With any of these a process would go on with memory of its own, for which whoever has started it may have left no room. */
+/* A process may go on with memory of its own after any failure, for which whoever has started it may have left no room. */
 static enum md_status explain(enum md_status status, struct md_error *err)
 {
-	bool alone = status == MD_ERR_NOT_FOUND || status == MD_ERR_UNSUPPORTED || status == MD_ERR_TIMEOUT;
-	if (!alone || !md_environment_is_on("MEDUSA_BACKBONE_REQUIRED"))
+	if (status == MD_OK || !md_environment_is_on("MEDUSA_BACKBONE_REQUIRED"))
 		return status;
 	err->status = MD_ERR_NO_MEMORY;
 	return md_error_prefix(err, "there is no room for memory of one's own (MEDUSA_BACKBONE_REQUIRED)");

@@ -10,6 +10,7 @@
 
 #define COMMIT_NS 10000000000ull
 #define NOW_NS 500000000ull   /* for an answer that waits for nobody */
+#define NEXT_BROKERS 3        /* that are asked in the place of one that has ended while it was asked */
 #define HOLD_NS 2000000000ull /* medusa_share_end waits as long */
 
 static enum md_status read_refusal(const struct md_swap_message *answer, struct md_error *err)
@@ -113,8 +114,15 @@ enum md_status md_share_attach(struct md_share *share, uint64_t deadline, struct
 	if (!answer)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for backbone %s", share->name);
 	enum md_status status = attach(share, deadline, answer, err);
+	for (unsigned i = 0; status == MD_ERR_TRUNCATED && deadline && i < NEXT_BROKERS; i++) {
+		md_share_drop_lease(share);
+		status = attach(share, deadline, answer, err);
+	}
 	free(answer);
-	return status;
+	if (status != MD_ERR_TRUNCATED)
+		return status;
+	err->status = MD_ERR_NOT_FOUND; /* it has ended meanwhile */
+	return MD_ERR_NOT_FOUND;
 }
 
 /* ---- committing, and giving to another broker ---- */

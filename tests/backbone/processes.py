@@ -190,7 +190,7 @@ def the_broker_dies(folder):
     other = subprocess.run([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", broker.path], capture_output=True, text=True)
     check("a second broker", True, other.returncode != 0 and "another medusa-backbone runs there" in other.stderr)
     broker.end(signal.SIGKILL)
-    check("the one that waits", "none", waits.answer().split()[0])
+    check("the one that waits", "none not found", waits.answer().split(":")[0])
     check("readers go on", ("sum 10", "sum 10"), (first.ask("sum"), second.ask("sum")))
     check("filling goes on", "set CUDA_SUCCESS", fills.ask("set 7"))
     check("a commit that nobody hears", "commit not found", fills.ask("commit").split(":")[0])
