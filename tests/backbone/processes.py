@@ -219,6 +219,35 @@ def the_broker_dies(folder):
     check("nothing is left behind", False, os.path.exists(third.path))
 
 
+class Inheriting(Broker):
+    """A broker whose socket somebody else holds, so that who connects waits for the next one."""
+
+    def __init__(self, folder, listening):
+        self.path, self.said = listening.getsockname(), open(f"{folder}/inheriting.err", "w+", encoding="utf-8")
+        self.process = subprocess.Popen([f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--listen-fd", str(listening.fileno())],
+                                        stderr=self.said, pass_fds=[listening.fileno()])
+
+
+def who_waits_asks_the_next_broker(folder):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{folder}/held.sock")
+        listening.listen(8)
+        broker = Inheriting(folder, listening)
+        fills, waits = Process(broker), Process(broker)
+        check("one fills", "fill ok", fills.ask(f"share q v {4 * MB}"))
+        waits.say(f"share q v {4 * MB}")
+        broker.until("one waits", [("q", "filling", 0, 1)])
+        fills.ask("set 6")
+        broker.end(signal.SIGKILL)
+        check("a commit that nobody hears", "commit not found", fills.ask("commit").split(":")[0])
+        broker = Inheriting(folder, listening)
+        check("the one that waits", "read ok", waits.answer())
+        check("what it reads", "sum 12", waits.ask("sum"))
+        fills.end()
+        waits.end()
+        broker.end()
+
+
 def brokers_come_and_go(folder):
     """Readers keep one memory, and each sees what it saw, however often the broker is killed."""
     ledger = f"{folder}/often.ledger"
@@ -495,7 +524,7 @@ def killed_at_any_moment(folder):
 
 def main():
     folder = sys.argv[1]
-    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, without_descriptors, policy, killed_at_any_moment):
+    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, who_waits_asks_the_next_broker, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, without_descriptors, policy, killed_at_any_moment):
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
     finish()
