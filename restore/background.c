@@ -134,6 +134,12 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 	if (r->trust_asked)
 		r->trusted_keys = *keys ? md_restore_path("MEDUSA_TRUSTED_KEYS") : strdup("");
 	r->verify = md_environment_is_on("MEDUSA_VERIFY");
+	const char *reads_back = md_environment_get("MEDUSA_VERIFY_READ_BACK");
+	r->reads_back = r->verify && !(reads_back && !strcmp(reads_back, "0"));
+	if (r->verify && !r->reads_back)
+		md_warn("restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0): equal outputs "
+			"alone "
+			"do not show that they are the recorded ones");
 	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);
 	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)

@@ -328,7 +328,7 @@ enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_gr
 {
 	MD_FORWARD(scratch_reserve(r, graph->stored, err));
 	MD_FORWARD(md_restore_edges_add(r, graph, err));
-	if (r->verify)
+	if (r->reads_back)
 		MD_FORWARD(md_verify_read_back(r, graph, err));
 	md_restore_build_finish(graph);
 	return MD_OK;

@@ -102,7 +102,7 @@ static enum md_status read_edges(struct md_restore *r, CUgraph graph, struct tol
 {
 	struct md_scratch *s = &r->scratch;
 	size_t found = room - *count, all = 0;
-	if (r->verify) {
+	if (r->reads_back) {
 		MD_FORWARD(get_edges(s, graph, true, &all, err));
 		if (all > found) {
 			*count += (uint32_t)all;
@@ -182,5 +182,5 @@ enum md_status md_restore_edges_add(struct md_restore *r, const struct md_restor
 	if (programmatic && !md_cuda.cuGraphGetEdges_v2)
 		return md_error_set(err, MD_ERR_UNSUPPORTED,
 				    "it has programmatic edges, and this driver has no cuGraphGetEdges_v2");
-	return programmatic || r->verify ? check(r, graph, err) : MD_OK;
+	return programmatic || r->reads_back ? check(r, graph, err) : MD_OK;
 }

@@ -74,6 +74,7 @@ struct md_restore {
 	pthread_cond_t changed;
 	_Atomic(enum md_phase) phase; /* written under lock; hooks read it without */
 	bool verify, require_proof;
+	bool reads_back;       /* verifying: what the driver has made of graphs is compared with the artifact */
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	/* verifying: graphs that a cold start would hand out and that are asked for and not labelled yet */
 	unsigned live_graphs;                   /* written under both locks */

@@ -136,6 +136,9 @@ for name in attribute shared function; do # replays show nothing: only what is r
 	assert_same_file "$work/live.out" "$work/equal_outputs.out"
 	assert_contains "$work/equal_outputs.err" "priority restored"
 done
+run unread env HOSTCUDA_NODE_FAULT=attribute MEDUSA_VERIFY_READ_BACK=0 medusa-verify "$artifact" -- "${subject[@]}" priority
+assert_contains "$work/unread.out" "1 passed, 0 failed"
+assert_contains "$work/unread.err" "restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0)"
 run proven env HOSTCUDA_NODE_FAULT=attribute medusa-capture --vary '*' -o "$work/proven.medusa" -- "${subject[@]}" priority cloned
 assert_contains "$work/proven.err" "verification: 0 passed, 2 failed, 0 not compared"
 assert_contains "$work/proven.err" "refused: (priority, 1): verification failed: "
