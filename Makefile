@@ -123,6 +123,7 @@ TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$
 	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)) \
 	$(BUILD)/tests/images/identity_first.ptx)
 INJECT := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/faults/*.c))
+NVML := $(BUILD)/tests/nvml/libnvidia-ml.so.1
 DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
@@ -137,7 +138,7 @@ libs: $(LIBS)
 hostcuda: $(HOSTCUDA_LIB)
 tools: $(BINS)
 engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
-tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(FUZZ_BINS) $(SCHED_EXAMPLE)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(NVML) $(FUZZ_BINS) $(SCHED_EXAMPLE)
 fuzz-targets: $(FUZZ_BINS)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
@@ -327,6 +328,10 @@ $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
+$(NVML): tests/nvml/nvml.c base/export.h base/nvml.h
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden $(WARNINGS) -shared -Wl,-soname,$(@F) -o $@ $<
 # Never sanitized: they stand in front of the allocator.
 $(INJECT): $(BUILD)/tests/faults/%.so: tests/faults/%.c base/export.h
 	$(call say,LD)

@@ -2,10 +2,10 @@
 /* Asks the driver for peer access, and NVML, which is loaded if it is there, for NVLink, PCIe switches and free memory. */
 #include "driver/neighbours.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nvml.h"
 #include "driver/process_checkpoint.h"
 
 /* ---- what the driver says of two devices ---- */
@@ -21,62 +21,23 @@ static bool has(CUdevice from, CUdevice to, CUdevice_P2PAttribute what)
 	return what == ACCESS && md_cuda.cuDeviceCanAccessPeer && !md_cuda.cuDeviceCanAccessPeer(&may, from, to) && may;
 }
 
-/* ---- NVML, as its header declares it ---- */
-
-struct memory {
-	unsigned long long total, free, used;
-};
-
-#define CAPS_NVLINK 2      /* NVML_P2P_CAPS_INDEX_NVLINK */
-#define TOPOLOGY_SWITCH 20 /* NVML_TOPOLOGY_MULTIPLE: several PCIe switches, and no host bridge, in between */
-
-static struct {
-	void *library;
-	int (*init)(void);
-	int (*by_uuid)(const char *uuid, void **device);
-	int (*p2p_status)(void *one, void *other, int caps, int *status);
-	int (*ancestor)(void *one, void *other, int *level);
-	int (*memory)(void *device, struct memory *memory);
-} nvml;
-
-static void load(const char *name, void *slot)
-{
-	void *address = dlsym(nvml.library, name);
-	memcpy(slot, &address, sizeof(address));
-}
-
-/* Without it, what the driver says has to do. */
-static bool open_nvml(void)
-{
-	static bool tried, there;
-	if (tried)
-		return there;
-	tried = true;
-	nvml.library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!nvml.library)
-		return false;
-	load("nvmlInit_v2", &nvml.init);
-	load("nvmlDeviceGetHandleByUUID", &nvml.by_uuid);
-	load("nvmlDeviceGetP2PStatus", &nvml.p2p_status);
-	load("nvmlDeviceGetTopologyCommonAncestor", &nvml.ancestor);
-	load("nvmlDeviceGetMemoryInfo", &nvml.memory);
-	there = nvml.init && nvml.by_uuid && nvml.p2p_status && nvml.init() == 0;
-	return there;
-}
+/* ---- what NVML says of them: without it, what the driver says has to do ---- */
 
 static void ask_nvml(const char *gpu, CUdevice self, uint64_t room, struct md_neighbour *neighbour)
 {
+	const struct md_nvml *nvml = md_nvml();
+	struct md_nvml_memory memory;
 	void *one, *other;
-	struct memory memory;
 	int status = -1, level = 0;
-	if (!open_nvml() || nvml.by_uuid(neighbour->gpu, &one) || nvml.by_uuid(gpu, &other))
+	if (!nvml || !nvml->by_uuid || !nvml->p2p_status || nvml->by_uuid(neighbour->gpu, &one) ||
+	    nvml->by_uuid(gpu, &other))
 		return;
-	if ((nvml.p2p_status(one, other, CAPS_NVLINK, &status) || status != 0) &&
+	if ((nvml->p2p_status(one, other, MD_NVML_CAPS_NVLINK, &status) || status != 0) &&
 	    !has(neighbour->device, self, ATOMICS))
 		neighbour->lacks = "has no NVLink to it";
-	if (nvml.ancestor && !nvml.ancestor(one, other, &level))
-		neighbour->beside = level <= TOPOLOGY_SWITCH;
-	if (!neighbour->lacks && nvml.memory && !nvml.memory(one, &memory) && memory.free < room)
+	if (nvml->ancestor && !nvml->ancestor(one, other, &level))
+		neighbour->beside = level <= MD_NVML_TOPOLOGY_SWITCH;
+	if (!neighbour->lacks && nvml->memory && !nvml->memory(one, &memory) && memory.free < room)
 		neighbour->lacks = "has too little free memory";
 }
 

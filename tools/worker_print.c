@@ -70,7 +70,7 @@ static const char *used_of(const json_t *gpu, char text[48])
 
 void md_worker_print_status(const json_t *status)
 {
-	char used[32], limit[48], cached[32];
+	char used[32], limit[48], cached[32], foreign[32];
 	const json_t *pool = json_object_get(status, "pool");
 	size_t i;
 	const json_t *gpu, *tenant;
@@ -83,9 +83,11 @@ void md_worker_print_status(const json_t *status)
 	    number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
 	    number(status, "served"), number(status, "refused"), number(status, "failed"), number(status, "cancelled"));
 	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
-	    printf("GPU %lld: %s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
+	    printf("GPU %lld: %s%s%s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
 		   is_stated(gpu) ? size_of(gpu, "used_bytes", used) : "memory not stated (medusa.gpus)",
-		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "", number(gpu, "running"),
+		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "",
+		   number(gpu, "foreign_bytes") ? ", by others " : "",
+		   number(gpu, "foreign_bytes") ? size_of(gpu, "foreign_bytes", foreign) : "", number(gpu, "running"),
 		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"
 		   : json_is_true(json_object_get(gpu, "draining")) ? "; drained"
 								    : "");

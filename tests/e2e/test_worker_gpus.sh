@@ -8,4 +8,9 @@ section 'several GPUs'
 run several python3 tests/worker/several_gpus.py "$work"
 assert_exit several 0
 grep -A3 FAIL "$work/several.out"
+section 'what is in use in truth'
+run truth python3 tests/worker/gpu_memory.py "$work"
+assert_exit truth 0
+grep -A3 FAIL "$work/truth.out"
+[ "$code" = 0 ] || tail -5 "$work/truth.err"
 finish

@@ -264,6 +264,7 @@ struct md_config_node {
 	uint64_t pool_bytes;       /* host memory for swapped engines together; 0: each has its own */
 	const char *spill;         /* folder for the file behind it; "": none */
 	uint64_t spill_bytes;      /* the most that the file takes; 0: half of what is free there */
+	bool measure_memory;       /* what GPUs have in use counts */
 	uint64_t body_limit;       /* bytes of a request's body */
 	uint64_t bodies_limit;     /* bytes of the bodies of all requests that are there */
 	uint32_t connection_limit; /* of HTTP */

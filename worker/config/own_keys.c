@@ -43,6 +43,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("pool_bytes", MD_KEY_BYTES, NODE(pool_bytes), "0"),
     MD_KEY("spill", MD_KEY_TEXT, NODE(spill), NULL),
     MD_KEY("spill_bytes", MD_KEY_BYTES, NODE(spill_bytes), "0"),
+    MD_KEY("measure_memory", MD_KEY_FLAG, NODE(measure_memory), "true"),
     MD_KEY("body_limit", MD_KEY_BYTES, NODE(body_limit), "100MB", .low = 1024,
 	   .wanted = "at least 1024 bytes are wanted"),
     MD_KEY("bodies_limit", MD_KEY_BYTES, NODE(bodies_limit), "1GB", .low = 1024,

@@ -274,6 +274,7 @@ static void name_all_later(const struct md_config_node *a, const struct md_confi
 	name_later("medusa.pool_bytes", a->pool_bytes == b->pool_bytes, result);
 	name_later("medusa.spill", same_name(a->spill, b->spill), result);
 	name_later("medusa.spill_bytes", a->spill_bytes == b->spill_bytes, result);
+	name_later("medusa.measure_memory", a->measure_memory == b->measure_memory, result);
 	name_later("medusa.body_limit", a->body_limit == b->body_limit, result);
 	name_later("medusa.bodies_limit", a->bodies_limit == b->bodies_limit, result);
 	name_later("medusa.connection_limit", a->connection_limit == b->connection_limit, result);

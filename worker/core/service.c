@@ -17,6 +17,7 @@
 #include "worker/core/adopt.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
+#include "worker/core/gpu_memory.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/notify.h"
 #include "worker/core/templates.h"
@@ -93,6 +94,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	md_unload_look(worker);
 	md_model_keep_look(worker);
 	md_gpus_look(worker);
+	md_gpu_memory_look(worker->gpu_memory);
 	md_clients_look(worker);
 	md_verbs_look(service->verbs);
 	if (service->ticks++ % SWEEP_TICKS == SWEEP_FIRST)
@@ -208,6 +210,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(md_pool_begin(worker, err));
 	MD_FORWARD(md_node_broker_begin(worker, has_place ? place : "", err));
 	MD_FORWARD(md_models_create(worker, err));
+	MD_FORWARD(md_gpu_memory_begin(worker, &worker->gpu_memory, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
 		if (!service->ends[i] || event_add(service->ends[i], NULL))
@@ -249,6 +252,7 @@ static void end(struct service *service)
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
 	md_adopt_end(worker);
+	md_gpu_memory_end(worker->gpu_memory);
 	md_models_destroy(worker);
 	md_node_broker_end(worker);
 	md_pool_end(worker);

@@ -200,11 +200,12 @@ struct md_worker {
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;
-	struct md_node_broker *broker; /* of backbones that engines share */
-	struct md_adopt *adopt;        /* NULL: engines are neither adopted nor left to the next daemon */
-	struct md_drain *drain;        /* of new requests, and at last of the daemon */
-	bool ending;                   /* engines are told to end, and none is started */
-	bool passes_keys;              /* the clients' keys are for the engines: the worker itself wants none */
+	struct md_node_broker *broker;    /* of backbones that engines share */
+	struct md_gpu_memory *gpu_memory; /* NULL: it is not measured */
+	struct md_adopt *adopt;           /* NULL: engines are neither adopted nor left to the next daemon */
+	struct md_drain *drain;           /* of new requests, and at last of the daemon */
+	bool ending;                      /* engines are told to end, and none is started */
+	bool passes_keys;                 /* the clients' keys are for the engines: the worker itself wants none */
 };
 
 /* ---- decisions.c: the scheduler ---- */
