@@ -21,6 +21,7 @@
 
 /* Down to folders that processes have made in theirs, until these are left alone: they hold up the caller. */
 #define STEPS_MAX 100000u
+#define VANISHED_MAX 100u /* folders that were not there any more, one after the other */
 
 int md_cgroup_folder_open(const char *path)
 {
@@ -96,7 +97,7 @@ bool md_cgroup_folder_count_memory(int folder)
 
 /* ---- removing ---- */
 
-/* A folder in that one. False and errno: there is none. */
+/* A folder in that one. False: there is none. */
 static bool find_folder(int fd, char name[NAME_MAX + 1])
 {
 	struct dirent *entry;
@@ -112,15 +113,39 @@ static bool find_folder(int fd, char name[NAME_MAX + 1])
 	if (entry)
 		snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
 	closedir(folder);
-	errno = EBUSY; /* a process lives in it */
 	return entry;
+}
+
+/* Goes down into that folder, which has become the parent, to one in it. False: there is none, or it is gone. */
+static bool go_down(int *parent, const char *path, char name[NAME_MAX + 1])
+{
+	int fd = openat(*parent >= 0 ? *parent : AT_FDCWD, *parent >= 0 ? name : path,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*parent >= 0)
+		close(*parent);
+	*parent = fd;
+	return fd >= 0 && find_folder(fd, name);
+}
+
+/*
+ * In one that was busy there is neither a process nor a folder any more: the keeper, which removes it too, was faster. 0: look again; -1 and
+ * errno: it is busy for another reason.
+ */
+static int look_again(int fd, unsigned *vanished)
+{
+	if (fd < 0 && errno != ENOENT)
+		return -1;
+	if ((fd < 0 || !md_cgroup_folder_is_populated(fd)) && --*vanished)
+		return 0;
+	errno = EBUSY;
+	return -1;
 }
 
 /*
  * Removes the first one on the way down that has none in it. Two descriptors are enough for any depth. 1: that was the folder itself; 0: it was
- * another one; -1 and errno: it cannot be removed.
+ * another one, or somebody else removed one; -1 and errno: it cannot be removed.
  */
-static int remove_lowest(const char *path, unsigned *steps)
+static int remove_lowest(const char *path, unsigned *steps, unsigned *vanished)
 {
 	MD_AUTO_FD int parent = -1;
 	char name[NAME_MAX + 1] = "";
@@ -133,23 +158,19 @@ static int remove_lowest(const char *path, unsigned *steps)
 			errno = ENOTEMPTY;
 			return -1;
 		}
-		int fd = openat(parent >= 0 ? parent : AT_FDCWD, parent >= 0 ? name : path,
-				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (parent >= 0)
-			close(parent);
-		parent = fd;
-		if (fd < 0 || !find_folder(fd, name))
-			return -1;
+		if (!go_down(&parent, path, name))
+			return look_again(parent, vanished);
 	}
+	*vanished = VANISHED_MAX;
 	return parent < 0;
 }
 
 /* The files in a cgroup vanish with it. */
 bool md_cgroup_folder_remove(const char *path)
 {
-	unsigned steps = STEPS_MAX;
+	unsigned steps = STEPS_MAX, vanished = VANISHED_MAX;
 	int removed;
-	while (!(removed = remove_lowest(path, &steps)))
+	while (!(removed = remove_lowest(path, &steps, &vanished)))
 		;
 	return removed > 0;
 }
