@@ -328,7 +328,7 @@ $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
-$(NVML): tests/nvml/nvml.c base/export.h base/nvml.h
+$(NVML): tests/nvml/host_nvml.c base/export.h base/nvml.h
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden $(WARNINGS) -shared -Wl,-soname,$(@F) -o $@ $<
