@@ -40,19 +40,37 @@ def until(what, condition):
     return None
 
 
+claims = []  # of the ports that this process has until it ends
+
+
+def claim(port):
+    """A socket whose name says that the port is this process's, whose engines may listen there only later; None: another test has it."""
+    import socket
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0medusa-test-port-{port}")  # abstract: no longer there than the process, and seen by whoever sees the port
+    except OSError:
+        name.close()
+        return None
+    return name
+
+
 def free_ports(count):
-    """The first of so many ports in a row that nobody listens on, below those that connections get."""
+    """The first of so many ports in a row that nobody listens on, and no other test is given, below those that connections get."""
     import random
     import socket
     for _ in range(200):
         first = random.randrange(10000, 32000)
+        names = [claim(first + i) for i in range(count)]
         try:
-            sockets = [socket.create_server(("127.0.0.1", first + i)) for i in range(count)]
+            sockets = [socket.create_server(("127.0.0.1", first + i)) for i in range(count)] if all(names) else None
         except OSError:
-            continue
-        for one in sockets:
+            sockets = None
+        for one in sockets or [name for name in names if name]:
             one.close()
-        return first
+        if sockets:
+            claims.extend(names)
+            return first
     raise RuntimeError("no free ports")
 
 
