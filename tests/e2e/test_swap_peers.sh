@@ -149,9 +149,16 @@ of_lender=$lender_said
 until_differed # its own answer is of before
 assert_lacks "$work/in.json" '"peers_differed": 0,'
 lender_is_right
-done_swap out out
-come # what differed is not offered again
-assert_equal 'what differed the second time' 0 "$(number in peers_differed)"
+differed=$(number in peers_differed)
+for _ in $(seq 8); do # what differed is not offered again; where there is much to do, the rest of it comes later
+	done_swap out out
+	come
+	again=$(number in peers_differed)
+	differed=$((differed + again))
+	[ "$again" = 0 ] && break
+done
+assert_equal 'what differed in the end' 0 "$again"
+assert_at_most 'all that differed, each block once' "$all" "$differed"
 for round in 1 2; do
 	done_swap out out
 	(for _ in $(seq 12); do printf 'write %s\nwrite 5\n' "$RANDOM"; done >&"$lender_in") &
