@@ -97,7 +97,10 @@ begin 0
 asked wait
 medusa-swap out --method checkpoint "$pid" >"$work/late.out" 2>&1 &
 late=$!
-sleep 0.3
+for _ in $(seq 400); do
+	[ "$(state)" = locked ] && break
+	sleep 0.05
+done
 assert_equal 'what waits for the work' locked "$(state)"
 kill -TERM $late # waits for the last step
 say flag
