@@ -55,8 +55,7 @@ check("both are served", [200, 200], [r.status for one in held.values() for r in
 
 # The third one takes the place of one of them. A model is the process that it was as long as it comes back to its GPU.
 last = dict(places)
-for _ in range(15):
-    model = random.choice("abc")
+for model in random.sample("abc" * 5, 15):
     pid, gpu = ask(d, model)
     check(f"{model} is where the daemon says", gpu, of(d, model)["gpu"])
     if model in last:

@@ -29,7 +29,7 @@ def wait(name, seconds):
     time.sleep(seconds)
 if "--multiprocessing-fork" not in __import__("sys").argv:
     for name in {}:
-        _thread.start_new_thread(wait, (name, 5))
+        _thread.start_new_thread(wait, (name, 600))
         while name + "\\n" not in [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]:
             time.sleep(0.001)
 """
@@ -151,7 +151,7 @@ def core(orders, reply, queue):
              "place": inherited.place(), "standard": [links().get(str(number)) for number in (0, 1, 2)],
              "terminates": str(signal.getsignal(signal.SIGTERM)), "interrupts": str(signal.getsignal(signal.SIGINT)),
              "usr1": str(signal.getsignal(signal.SIGUSR1)), "name": multiprocessing.current_process().name,
-             "parent_is_server": os.getppid() == parent.pid, "queue": queue.get(timeout=20), "daemon": multiprocessing.current_process().daemon,
+             "parent_is_server": os.getppid() == parent.pid, "queue": queue.get(timeout=60), "daemon": multiprocessing.current_process().daemon,
              "start_method": multiprocessing.get_start_method(allow_none=True), "tracker": tracker._resource_tracker._fd is not None}
     reply.send(given)
     reply.close()
@@ -237,7 +237,7 @@ class Run:
         return f"exit {self.code}\n{self.text[-1500:]}\n{self.said[-3000:]}"
 
 
-def wait_until(true, what, seconds=20):
+def wait_until(true, what, seconds=60):
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

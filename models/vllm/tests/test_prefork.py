@@ -92,7 +92,7 @@ class Prefork(Serving):
             file.write(text)
 
     def test_threads_are_unusual(self):
-        self.append("import threading, time\nthreading.Thread(target=time.sleep, args=(2,), name='sleeper', daemon=True).start()\n")
+        self.append("import threading, time\nthreading.Thread(target=time.sleep, args=(600,), name='sleeper', daemon=True).start()\n")
         self.assert_spawned(self.serve(), SPAWNED + ": this process has threads (sleeper)")
 
     def test_threads_of_libraries_are_unusual(self):
