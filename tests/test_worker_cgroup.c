@@ -2,10 +2,12 @@
 /* Cgroups of engines: where the process's own lies by the kernel's texts, what folders are called, and what files in them say. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "worker/engine/cgroup.h"
@@ -166,6 +168,55 @@ Test(worker_cgroup, populated_is_a_line, .init = make_folder, .fini = remove_fol
 	cr_assert(!md_cgroup_folder_is_populated(opened));
 	write_as("cgroup.events", "frozen 0\npopulated 1\n");
 	cr_assert(md_cgroup_folder_is_populated(opened));
+}
+
+enum { REMOVERS = 4, ROUNDS = 5, LEVELS = 60 };
+
+static void make_levels(const char *path)
+{
+	char deep[PATH_MAX + LEVELS * 2];
+	int size = snprintf(deep, sizeof(deep), "%s", path);
+	for (int level = 0; level < LEVELS; level++) {
+		size += snprintf(deep + size, sizeof(deep) - (size_t)size, "/f");
+		cr_assert_eq(mkdir(deep, 0755), 0, "%s", deep);
+	}
+}
+
+/* Exits with 0 if the folder is gone when it is told so. */
+static pid_t start_remover(const char *path, const int begin[2])
+{
+	char byte;
+	pid_t pid = fork();
+	if (pid)
+		return pid;
+	close(begin[1]);
+	_exit(read(begin[0], &byte, 1) != 0 || !md_cgroup_folder_remove(path) || !access(path, F_OK));
+}
+
+Test(worker_cgroup, several_processes_remove_one_folder)
+{
+	struct md_cgroups *cgroups;
+	struct md_error err = {0};
+	cr_assert_eq(md_cgroups_create("auto", NULL, &cgroups, &err), MD_OK);
+	if (!cgroups)
+		cr_skip("no cgroup can be made here");
+	for (int round = 0; round < ROUNDS; round++) {
+		struct md_cgroup *made = md_cgroup_create(cgroups, "levels", &err);
+		pid_t removers[REMOVERS];
+		int begin[2], ended;
+		cr_assert(made && !pipe(begin), "%s", err.message);
+		make_levels(md_cgroup_path(made));
+		for (int i = 0; i < REMOVERS; i++)
+			removers[i] = start_remover(md_cgroup_path(made), begin);
+		close(begin[0]);
+		close(begin[1]);
+		for (int i = 0; i < REMOVERS; i++) {
+			cr_assert_eq(waitpid(removers[i], &ended, 0), removers[i]);
+			cr_expect_eq(ended, 0, "round %d, process %d: the folder was there, or said to be", round, i);
+		}
+		md_cgroup_remove(made);
+	}
+	md_cgroups_destroy(cgroups);
 }
 
 Test(worker_cgroup, folders_of_other_file_systems_are_none, .init = make_folder, .fini = remove_folder)
