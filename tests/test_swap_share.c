@@ -248,7 +248,7 @@ static enum md_status in_with(enum manner manner, unsigned honest, struct md_swa
 	return status;
 }
 
-TestSuite(swap_share, .init = set_up, .fini = tear_down, .timeout = 120);
+TestSuite(swap_share, .init = set_up, .fini = tear_down, .timeout = 600);
 
 Test(swap_share, a_carrier_copies_a_part)
 {
