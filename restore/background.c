@@ -18,6 +18,8 @@
 #include "base/thread.h"
 #include "driver/cuda_load.h"
 #include "driver/interpose.h"
+#include "ranks/meeting.h"
+#include "restore/agree.h"
 #include "restore/background.h"
 #include "restore/small_graphs.h"
 #include "restore/graph_state.h"
@@ -112,6 +114,7 @@ static void at_exit(void)
 		return;
 	if (r->verify)
 		md_verify_end();
+	md_ranks_leave();
 	atomic_store(&r->stop, true);
 	pthread_mutex_lock(&md_restore_lock);
 	pthread_cond_broadcast(&r->changed);
@@ -140,6 +143,7 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 		md_warn("restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0): equal outputs "
 			"alone "
 			"do not show that they are the recorded ones");
+	md_restore_agree_init();
 	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);
 	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)

@@ -9,7 +9,7 @@
 
 /* ---- by name ---- */
 
-static uint64_t key_of(const char *label, unsigned batch)
+uint64_t md_graph_name_key(const char *label, unsigned batch)
 {
 	return md_hash_checksum(label, strlen(label)) + batch * MD_RANDOM_STEP;
 }
@@ -24,7 +24,7 @@ static bool list_names(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;
 	for (uint32_t i = a->graph_count; i-- > 0;)
-		if (!md_map_put(&r->graph_names, key_of(a->graphs[i].label, a->graphs[i].batch), i))
+		if (!md_map_put(&r->graph_names, md_graph_name_key(a->graphs[i].label, a->graphs[i].batch), i))
 			return false;
 	return true;
 }
@@ -32,7 +32,7 @@ static bool list_names(struct md_restore *r)
 struct md_restore_graph *md_restore_find(const struct md_restore *r, const char *label, unsigned batch)
 {
 	uint64_t at;
-	if (!r->graphs || !md_map_get(&r->graph_names, key_of(label, batch), &at))
+	if (!r->graphs || !md_map_get(&r->graph_names, md_graph_name_key(label, batch), &at))
 		return NULL;
 	for (; at < r->artifact.graph_count; at++)
 		if (has_name(&r->artifact.graphs[at], label, batch))

@@ -8,6 +8,8 @@
 /* Lists the artifact's graphs by name, and makes room for the lists; false when out of memory. */
 bool md_graph_queue_init(struct md_restore *r);
 void md_graph_queue_finish(struct md_restore *r);
+/* A number that stands for the name of a graph, in every process. */
+uint64_t md_graph_name_key(const char *label, unsigned batch);
 /* A graph of the artifact by its name; NULL: the artifact has none of that name. */
 struct md_restore_graph *md_restore_find(const struct md_restore *r, const char *label, unsigned batch);
 /* Called when a graph begins to wait, or the order has changed: the next search begins at the first graph. */

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
+#include "ranks/meeting.h"
+#include "restore/agree.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
@@ -367,32 +369,41 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	}
 }
 
+/* As if there were no other rank. */
+static enum md_status get_alone(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
+				CUgraphExec *out, struct md_error *err)
+{
+	MD_FORWARD(md_restore_begin(err));
+	md_restore_sequence_bind(r, deadline);
+	if (r->verify) {
+		md_verify_asked(r, label, batch);
+		return md_error_set(err, MD_ERR_NOT_FOUND,
+				    "verifying: the engine captures, and restored graphs are compared");
+	}
+	md_restore_facts_settle(r, deadline);
+	pthread_mutex_lock(&md_restore_lock);
+	enum md_status status = r->released ? md_error_set(err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
+					    : take_graph(r, label, batch, deadline, out, err);
+	if (status != MD_OK && status != MD_ERR_TIMEOUT)
+		md_restore_group_lost(r, label, batch, err->message);
+	pthread_mutex_unlock(&md_restore_lock);
+	return status;
+}
+
 MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	CUgraphExec taken = NULL;
-	enum md_status status = md_api_check_get(label, exec, &err);
-	if (status == MD_OK)
-		status = md_restore_begin(&err);
-	if (status != MD_OK)
+	if (md_api_check_get(label, exec, &err) != MD_OK)
 		return md_api_fail(&err);
 	uint64_t now = md_clock_ns();
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
-	md_restore_sequence_bind(r, deadline);
-	if (r->verify)
-		md_verify_asked(r, label, batch);
-	if (r->verify)
-		return md_api_refuse(MD_ERR_NOT_FOUND,
-				     "verifying: the engine captures, and restored graphs are compared");
-	md_restore_facts_settle(r, deadline);
-	pthread_mutex_lock(&md_restore_lock);
-	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
-			     : take_graph(r, label, batch, deadline, &taken, &err);
-	if (status != MD_OK && status != MD_ERR_TIMEOUT)
-		md_restore_group_lost(r, label, batch, err.message);
-	pthread_mutex_unlock(&md_restore_lock);
+	md_restore_init();
+	enum md_status status = get_alone(r, label, batch, deadline, &taken, &err);
+	if (!atomic_load(&r->off))
+		status = md_restore_agree(r, label, batch, status, deadline, &err);
 	if (status == MD_OK)
 		*exec = taken;
 	return md_api_answer(status, &err);
@@ -508,5 +519,6 @@ MD_EXPORT void medusa_release(void)
 	pthread_mutex_lock(&md_restore_lock);
 	r->released = true;
 	pthread_mutex_unlock(&md_restore_lock);
+	md_ranks_leave();
 	md_restore_stop("the engine has released its graphs");
 }

@@ -8,6 +8,7 @@
 #include "api/api.h"
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
+#include "restore/agree.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/graph_state.h"
@@ -133,6 +134,7 @@ static int captured(const char *label, unsigned batch)
 	enum md_status status = md_restore_group_captured(r, label, batch, &err);
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&md_restore_lock);
+	md_restore_agree_captured(r, label, batch);
 	return md_api_answer(status, &err);
 }
 

@@ -122,7 +122,7 @@ static struct md_work next_drop(struct md_restore *r) MD_RESTORE_HELD
 {
 	struct md_restore_graph *graph;
 	for (; (graph = md_graph_queue_look(r)); md_graph_queue_take_off(r)) {
-		if (graph->state == MD_GRAPH_REFUSED && graph->stored->group && !graph->handed_out &&
+		if (graph->state == MD_GRAPH_REFUSED && !graph->handed_out &&
 		    (graph->exec || graph->graph || graph->nodes || graph->events))
 			return (struct md_work){.kind = MD_WORK_UNDO,
 						.graph = graph,

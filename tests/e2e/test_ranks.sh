@@ -11,7 +11,7 @@ ranks() { # name, command...
 	local name=$1 rank pids=()
 	shift
 	for rank in 0 1; do
-		timeout --kill-after=5 "$run_limit" "${@//RANK/$rank}" "$subject" "${images[@]}" $rank "$work/meet" \
+		MEDUSA_RANK=$rank MEDUSA_RANKS=2 timeout --kill-after=5 "$run_limit" "${@//RANK/$rank}" "$subject" "${images[@]}" $rank "$work/meet" \
 			>"$work/$name.$rank.out" 2>"$work/$name.$rank.err" &
 		pids[rank]=$!
 	done
@@ -64,6 +64,27 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 		assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 1 has an address in @mdcollective.0"
 		assert_contains "$work/restored.$rank.err" "deep live: "
 	done
+
+	section "restored, and the ranks agree, $kind"
+	mkdir -p -m 700 "$work/agree"
+	export MEDUSA_RANKS_FOLDER=$work/agree MEDUSA_JOB=1
+	ranks agreed medusa-restore "$work/rankRANK.medusa" --
+	assert_both agreed "0 0"
+	for rank in 0 1; do
+		assert_same_file "$work/live.$rank.out" "$work/agreed.$rank.out"
+		assert_contains "$work/agreed.$rank.err" "local restored"
+		assert_contains "$work/agreed.$rank.err" "reduced live: graph reduced/1 was not materialized: "
+	done
+	head -c 1000 "$work/rank1.medusa" >"$work/broken1.medusa"
+	cp "$work/rank0.medusa" "$work/broken0.medusa"
+	ranks broken medusa-restore "$work/brokenRANK.medusa" --
+	unset MEDUSA_RANKS_FOLDER MEDUSA_JOB
+	assert_both broken "0 0"
+	for rank in 0 1; do
+		assert_same_file "$work/live.$rank.out" "$work/broken.$rank.out"
+		assert_lacks "$work/broken.$rank.err" "local restored"
+	done
+	assert_contains "$work/broken.0.err" "local live: rank 1 cannot restore it: "
 
 	section "what the library has, by name, $kind"
 	ranks named env "$(preload capture)" MEDUSA_TRACE="$work/namedRANK.mtrace"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
+# Each folder includes only itself and what stands before it: base < ranks < restore; base < driver < format < kvprofile < api < {capture, analyze,
 # restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < {http, jansson} < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
@@ -29,16 +29,18 @@ check driver base
 check format base driver
 check kvprofile base driver format medusa
 check api base driver format kvprofile medusa
-for engine_side in capture analyze restore swap; do
+check ranks base
+for engine_side in capture analyze swap; do
 	check $engine_side base driver format kvprofile api medusa
 done
+check restore base ranks driver format kvprofile api medusa
 check backbone base driver api swap medusa
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
 check http base
 check json base
 check worker base format http json scheduler simulator swap medusa
-check tools base http json scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
+check tools base ranks http json scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
 check include medusa
 check hostcuda base driver
 check models base driver format http json medusa hostcuda

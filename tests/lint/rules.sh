@@ -21,7 +21,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/swap_freeze.c' ':!tools/swap_process.c' # files of a cgroup, and of /proc/PID
 	':!worker/core/engine_log.c' ':!worker/core/log_process.c' ':!worker/core/log_writer.c' # logs that are appended to, in a folder of the daemon's own
 	':!tools/options.c')        # standard descriptors that the caller has closed
-own_maps=(':!swap/pool_file.c') # a memfd that is sealed against being cut off
+own_maps=(':!swap/pool_file.c' ':!ranks/rounds.c') # a memfd that is sealed against being cut off
 
 forbid() { # why, pattern, paths...
 	local why=$1 pattern=$2 found
@@ -35,9 +35,9 @@ forbid() { # why, pattern, paths...
 
 inside='(^|[^A-Za-z0-9_."])'
 forbid 'inside another process nothing may end it' \
-	"$inside(exit|abort|_exit|_Exit|quick_exit|assert)\s*\(" 'capture/*.c' 'restore/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c' 'base/*.c' 'format/*.c'
+	"$inside(exit|abort|_exit|_Exit|quick_exit|assert)\s*\(" 'capture/*.c' 'restore/*.c' 'ranks/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c' 'base/*.c' 'format/*.c'
 forbid 'inside another process nothing may write to its stdout' \
-	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c'
+	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'ranks/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c'
 forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets)\s*\(" '*.c' '*.h' ':!tests' ':!bench'
 forbid 'arrays grow through base/array.h, which checks for overflow and leaves the old one valid' \
 	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'
@@ -62,9 +62,9 @@ forbid 'read the environment with secure_getenv: a set-user-ID program must not 
 forbid 'open files through base/file.h, which neither waits nor follows what was prepared' \
 	"$inside(open|open64|openat|creat|fopen|fopen64|freopen|mkstemp|mkostemp|mkdtemp|tmpfile)\s*\((?!\"/proc/)" \
 	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' ':!base/descriptor.[ch]' "${own_opens[@]}"
-forbid 'open files through base/file.h: these are for the log, the trace under its lock, and /proc' \
+forbid 'open files through base/file.h: these are for the log, the trace under its lock, a folder, and /proc' \
 	'\bmd_descriptor_(open|read_stream)\s*\((?!\"/proc/)' '*.c' ':!tests' ':!base' ':!format/trace/part_file.c' \
-	':!capture/session/owner.c' ':!restore/restore_early.c'
+	':!capture/session/owner.c' ':!restore/restore_early.c' ':!ranks/meeting.c'
 forbid 'read files, do not map them: who cuts one off would end the engine' \
 	'\b(mmap|mmap64)\s*\((?!.*MAP_ANONYMOUS)' '*.c' '*.h' ':!tests' ':!bench' ':!hostcuda' "${own_maps[@]}"
 forbid 'read files, do not map them: hostcuda maps only memory that it made' '\bMAP_PRIVATE, fd\b' 'hostcuda/*.c'

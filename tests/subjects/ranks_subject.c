@@ -2,9 +2,18 @@
 /*
  * One rank of an engine that two processes are. argv: the engine's image, the collective library's image, the rank, where
  * the ranks meet. stdout: what was computed, the same however it came by its graphs; stderr: how it came by them.
+ *
+ * With "-" in place of where they meet, ranks do not communicate, there may be any number of them, and each has four
+ * graphs local/1 ... local/4. SUBJECT_AT=BATCH=ACTION says what is done in place of asking for one of these: die, stop (the
+ * process stops, and goes on when it is continued), skip (neither ask nor capture), take (capture without asking), late
+ * (ask 3 s later), child (a child asks for it first), close (all descriptors), release, exit, none (do not wait).
+ * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
@@ -80,40 +89,127 @@ static const struct {
 	void (*enqueue)(void);
 } kinds[] = {{"local", local}, {"reduced", reduced}, {"deep", deep}, {"listed", listed}};
 
-static CUgraphExec made(unsigned kind)
+static CUgraphExec captured_live(unsigned kind, unsigned batch)
 {
-	void *exec = NULL;
-	if (medusa_graph_get(kinds[kind].name, 1, UINT64_MAX, &exec) == MEDUSA_OK) {
-		fprintf(stderr, "%s restored\n", kinds[kind].name);
-		return exec;
-	}
-	fprintf(stderr, "%s live: %s\n", kinds[kind].name, medusa_reason());
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	kinds[kind].enqueue();
 	CUgraphExec captured = end_capture(stream);
-	medusa_graph_label(captured, kinds[kind].name, 1);
+	medusa_graph_label(captured, kinds[kind].name, batch);
 	return captured;
 }
 
+static CUgraphExec made(unsigned kind, unsigned batch, uint64_t timeout_ns)
+{
+	void *exec = NULL;
+	char name[64];
+	snprintf(name, sizeof(name), batch == 1 ? "%s" : "%s/%u", kinds[kind].name, batch);
+	if (medusa_graph_get(kinds[kind].name, batch, timeout_ns, &exec) == MEDUSA_OK) {
+		fprintf(stderr, "%s restored\n", name);
+		return exec;
+	}
+	fprintf(stderr, "%s live: %s\n", name, medusa_reason());
+	return captured_live(kind, batch);
+}
+
 /* Graphs and live calls take turns. */
-static void replay(unsigned kind, CUgraphExec exec)
+static void replay(unsigned kind, unsigned batch, CUgraphExec exec)
 {
 	float values[N];
 	uint64_t hash = 1469598103934665603u;
 	for (unsigned turn = 0; turn < REPLAYS; turn++) {
 		for (unsigned i = 0; i < N; i++)
-			values[i] = (float)((i * 7 + turn * 5 + kind + 3 * rank) % 31);
+			values[i] = (float)((i * 7 + turn * 5 + kind + batch + 3 * rank) % 31);
 		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
 		TRY(cuMemsetD8_v2, out, 0, BYTES);
 		TRY(cuCtxSynchronize);
 		TRY(cuGraphLaunch, exec, stream);
-		sum(out);
+		if (ranks)
+			sum(out);
 		TRY(cuStreamSynchronize, stream);
 		TRY(cuMemcpyDtoH_v2, values, out, BYTES);
 		for (unsigned i = 0; i < BYTES; i++)
 			hash = (hash ^ ((uint8_t *)values)[i]) * 1099511628211u;
 	}
-	printf("%s %016" PRIx64 " %g\n", kinds[kind].name, hash, (double)values[N - 1]);
+	printf("%s/%u %016" PRIx64 " %g\n", kinds[kind].name, batch, hash, (double)values[N - 1]);
+}
+
+/* ---- ranks that do not communicate ---- */
+
+static void ask_in_child(unsigned batch)
+{
+	pid_t child = fork();
+	if (!child) {
+		void *exec;
+		_exit(medusa_graph_get("local", batch, UINT64_MAX, &exec) == MEDUSA_OK);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	if (status)
+		fprintf(stderr, "the child has got a graph\n");
+}
+
+static void arrive(int waits)
+{
+	const char *together = getenv("SUBJECT_TOGETHER"), *count = together ? strrchr(together, '=') : NULL;
+	char path[512];
+	for (unsigned i = 0; count && i < (unsigned)atoi(count + 1); i++) {
+		unsigned other = (rank + i) % (unsigned)atoi(count + 1);
+		snprintf(path, sizeof(path), "%.*s.%u", (int)(count - together), together, other);
+		if (!i)
+			fclose(fopen(path, "w"));
+		for (unsigned turn = 0; waits && turn < 2000 && access(path, F_OK); turn++)
+			usleep(10000);
+	}
+}
+
+/* False: there is no such graph. */
+static int act(const char *action, unsigned batch)
+{
+	if (!strcmp(action, "die") || !strcmp(action, "exit"))
+		arrive(0);
+	if (!strcmp(action, "die"))
+		raise(SIGKILL);
+	if (!strcmp(action, "stop"))
+		raise(SIGSTOP);
+	if (!strcmp(action, "exit"))
+		exit(0);
+	if (!strcmp(action, "late"))
+		sleep(3);
+	if (!strcmp(action, "release"))
+		medusa_release();
+	if (!strcmp(action, "child"))
+		ask_in_child(batch);
+	if (!strcmp(action, "close"))
+		for (int fd = 3; fd < 1024; fd++)
+			close(fd);
+	if (!strcmp(action, "take"))
+		replay(0, batch, captured_live(0, batch));
+	return strcmp(action, "take") && strcmp(action, "skip");
+}
+
+static void run_apart(void)
+{
+	const char *at = getenv("SUBJECT_AT");
+	for (unsigned batch = 1; batch <= 4; batch++) {
+		const char *action = at && (unsigned)(at[0] - '0') == batch ? at + 2 : "";
+		if (act(action, batch))
+			replay(0, batch, made(0, batch, strcmp(action, "none") ? UINT64_MAX : 0));
+	}
+	arrive(1);
+}
+
+static void run_together(const char *socket_path, const void *image)
+{
+	ranks = collective_open(socket_path, (int)rank, image);
+	if (!ranks)
+		exit(1);
+	CUdeviceptr leads_to = collective_memory(ranks);
+	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
+	TRY(cuMemsetD8_v2, list, 0, BYTES);
+	TRY(cuMemcpyHtoD_v2, list + BYTES, &leads_to, sizeof(leads_to));
+	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
+		replay(kind, 1, made(kind, 1, UINT64_MAX));
+	collective_close(ranks);
 }
 
 int main(int argc, char **argv)
@@ -133,17 +229,11 @@ int main(int argc, char **argv)
 		return 1;
 	fill_table();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-	ranks = collective_open(argv[4], (int)rank, images[1]);
-	if (!ranks)
-		return 1;
-	CUdeviceptr leads_to = collective_memory(ranks);
-	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
-	TRY(cuMemsetD8_v2, list, 0, BYTES);
-	TRY(cuMemcpyHtoD_v2, list + BYTES, &leads_to, sizeof(leads_to));
 	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, BYTES, MEDUSA_BIND_STATE);
-	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
-		replay(kind, made(kind));
-	collective_close(ranks);
+	if (strcmp(argv[4], "-"))
+		run_together(argv[4], images[1]);
+	else
+		run_apart();
 	return 0;
 }

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this rank says of a graph to the others, and what it does when one of them cannot restore it. */
+#define MD_LOG_DOMAIN "restore"
+#include "restore/agree.h"
+
+#include "ranks/meeting.h"
+#include "ranks/rank.h"
+#include "restore/graph_queue.h"
+#include "restore/graph_state.h"
+#include "restore/restore_facts.h"
+
+enum { ASKED = 1, HANDED_OUT };
+
+static struct md_rank rank;
+static struct md_error rank_unknown;                       /* why this process does not know the other ranks */
+static struct md_map names MD_GUARDED_BY(md_restore_lock); /* of graphs that ranks have voted on */
+
+void md_restore_agree_init(void)
+{
+	md_rank_read(&rank, &rank_unknown);
+	md_map_init(&names);
+}
+
+static bool is_alone(const struct md_restore *r)
+{
+	return r->verify || (!rank.meets && !rank_unknown.status);
+}
+
+static uint64_t not_zero(uint64_t number)
+{
+	return number ? number : 1;
+}
+
+/* The graphs that will be handed out once this one is: the same number in ranks that have the same ones. */
+static uint64_t group_of(const struct md_restore *r, const char *label, unsigned batch) MD_RESTORE_HELD
+{
+	const struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	uint64_t sum = 0;
+	for (uint32_t i = 0; graph && graph->stored->group && i < r->artifact.graph_count; i++)
+		if (r->artifact.graphs[i].group == graph->stored->group)
+			sum += md_graph_name_key(r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
+	return not_zero(sum);
+}
+
+/* refuses: this graph alone; otherwise all graphs are refused next. */
+static void take_back(struct md_restore *r, const char *label, unsigned batch, bool refuses,
+		      const struct md_error *why) MD_RESTORE_HELD
+{
+	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	uint64_t before = ASKED;
+	md_map_get(&names, not_zero(md_graph_name_key(label, batch)), &before);
+	if (!graph || before == HANDED_OUT) /* the engine has it from an earlier call */
+		return;
+	graph->handed_out = false;
+	if (refuses)
+		md_restore_refuse(r, graph, why);
+	pthread_cond_broadcast(&r->changed);
+}
+
+static enum md_status ask(const struct md_question *question, bool *over, struct md_error *err)
+{
+	if (!rank_unknown.status)
+		return md_ranks_ask(&rank, question, over, err);
+	*over = true;
+	return md_error_set(err, rank_unknown.status, "%s", rank_unknown.message);
+}
+
+enum md_status md_restore_agree(struct md_restore *r, const char *label, unsigned batch, enum md_status own,
+				uint64_t deadline_ns, struct md_error *err)
+{
+	struct md_error theirs = {0};
+	bool over = false;
+	if (is_alone(r))
+		return own;
+	struct md_question question = {.name = not_zero(md_graph_name_key(label, batch)),
+				       .why_not = own == MD_OK ? NULL : err->message,
+				       .deadline_ns = deadline_ns};
+	pthread_mutex_lock(&md_restore_lock);
+	question.with = group_of(r, label, batch);
+	pthread_mutex_unlock(&md_restore_lock);
+	enum md_status status = ask(&question, &over, &theirs);
+	pthread_mutex_lock(&md_restore_lock);
+	if (own == MD_OK && status != MD_OK) {
+		*err = theirs;
+		take_back(r, label, batch, !over, err);
+	}
+	uint64_t before = ASKED;
+	md_map_get(&names, question.name, &before);
+	md_map_put(&names, question.name, status == MD_OK ? HANDED_OUT : before);
+	pthread_mutex_unlock(&md_restore_lock);
+	if (over)
+		md_restore_refuse_all(r, &theirs);
+	return own == MD_OK ? status : own;
+}
+
+void md_restore_agree_captured(struct md_restore *r, const char *label, unsigned batch)
+{
+	struct md_error live = {.status = MD_ERR_NOT_FOUND, .message = "its engine has captured it without asking"};
+	if (is_alone(r))
+		return;
+	pthread_mutex_lock(&md_restore_lock);
+	bool known = md_map_get(&names, not_zero(md_graph_name_key(label, batch)), NULL);
+	pthread_mutex_unlock(&md_restore_lock);
+	if (!known)
+		md_restore_agree(r, label, batch, live.status, 0, &live);
+}
