@@ -38,6 +38,8 @@ finish() {
 
 # ---- running: output in $work/NAME.out and .err, exit code in $code; only what hangs reaches run_limit ----------------
 run_limit=300
+engine_limit=1800 # of an engine that a script talks with all along
+patience=120      # seconds, for an engine's answer
 run() { # name, command...
 	local name=$1
 	shift

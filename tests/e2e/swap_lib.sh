@@ -11,7 +11,7 @@ begin() { # name, "" or more options of run..., --, threads
 	shift
 	local options=()
 	while [ "$1" != -- ]; do options+=("$1") && shift; done
-	coproc ENGINE { exec timeout --kill-after=5 "$run_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
+	coproc ENGINE { exec timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
 	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
 	answer
 	assert_equal "the engine's first word" ready "$answered"
@@ -19,11 +19,11 @@ begin() { # name, "" or more options of run..., --, threads
 }
 
 say() { printf '%s\n' "$*" >&"$engine_in"; }
-answer() { answered=; read -r -t 20 answered <&"$engine_out"; }
+answer() { answered=; read -r -t "$patience" answered <&"$engine_out"; }
 asked() { say "$*" && answer; }
 
 until_engine() { # the process has told medusa-swap run of itself
-	for _ in $(seq 600); do
+	for _ in $(seq 1200); do
 		[ "$(state engines)" = 1 ] && [ "$(state swappable)" -gt 8000000 ] && return
 		sleep 0.05
 	done
@@ -75,7 +75,7 @@ ended() { # expected exit code
 end_orphan() { # process id: the engine goes on without medusa-swap run, until nobody tells it anything any more
 	exec {engine_in}>&-
 	engine_in=
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.05
 	done
@@ -86,7 +86,7 @@ end_orphan() { # process id: the engine goes on without medusa-swap run, until n
 engine_pid() { state engine_pid; }
 
 until_said() { # file, text
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		grep -q "$2" "$1" 2>/dev/null && return
 		sleep 0.05
 	done
@@ -130,7 +130,7 @@ carrier() { # its process id; of this test's engine alone
 
 until_carrier() { # it has this many neighbours, and nothing more to lock
 	local locked=
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		[ "$(state neighbours)" = "$1" ] && { [ "$1" = 0 ] || [ "$(state neighbours_locked)" -gt 0 ]; } && return
 		sleep 0.05
 	done
@@ -161,4 +161,4 @@ come_in_helped() { # the engine's device, options of in...
 	fail 'neighbours to carry something' "$(grep neighbour "$work/in.json")"
 }
 
-assert_sum() { asked sum && assert_equal 'what the memory holds' "$wanted" "$answered"; }
+assert_sum() { asked sum; assert_equal 'what the memory holds' "$wanted" "$answered"; }

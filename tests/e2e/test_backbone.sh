@@ -28,7 +28,7 @@ section "engines on one backbone: live, restored, swapped, captured"
 capture tiny
 medusa-backbone run --keep --device host 2>"$work/broker.err" &
 broker=$!
-for _ in $(seq 200); do grep -q ready: "$work/broker.err" && break || sleep 0.05; done
+for _ in $(seq 1200); do grep -q ready: "$work/broker.err" && break || sleep 0.05; done
 shared=("${engine[@]}" --check --share q)
 shared=("${shared[@]/#--quiet/--raw}") # which has no effect without a tokenizer
 run filler "${shared[@]}"
@@ -73,7 +73,7 @@ assert_exit ended 0
 section "each call of the driver fails once: an engine that shares ends with the error, or has weights of its own"
 medusa-backbone run --device host 2>"$work/faulty.err" &
 broker=$!
-for _ in $(seq 200); do grep -q ready: "$work/faulty.err" && break || sleep 0.05; done
+for _ in $(seq 1200); do grep -q ready: "$work/faulty.err" && break || sleep 0.05; done
 for call in cuDeviceGetUuid:1 cuMemImportFromShareableHandle:1 cuMemAddressReserve:1 cuMemMap:1 cuMemSetAccess:1 cuMemSetAccess:2; do
 	run fault env HOSTCUDA_FAULT="$call:UNKNOWN" "${shared[@]}"
 	checks=$((checks + 1))

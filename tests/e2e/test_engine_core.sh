@@ -54,7 +54,7 @@ SUBJECT_EARLY=1 run accepted medusa-capture -o "$work/accepted.medusa" --accept-
 assert_exit accepted 0
 
 section "complete, and one of its graphs could not be compared: nobody waits for it"
-SUBJECT_OPEN=1 SUBJECT_EARLY=1 SUBJECT_SERVES=1 run_limit=20 run open medusa-capture -o "$work/open.medusa" --accept-unvaried -- "${subject[@]}"
+SUBJECT_OPEN=1 SUBJECT_EARLY=1 SUBJECT_SERVES=1 run_limit=120 run open medusa-capture -o "$work/open.medusa" --accept-unvaried -- "${subject[@]}"
 assert_exit open 1
 assert_contains "$work/open.err" "refused: (step, 3): not compared: a stream capture was always in progress"
 assert_contains "$work/open.err" "verification: 2 passed, 0 failed, 1 not compared"

@@ -3,7 +3,7 @@
 # What somebody who may write files, or start programs, can do to those who read them: set-user-ID programs, pipes and
 # devices where files belong, files that change under their reader, artifacts with right checksums and wrong contents.
 . "$(dirname "$0")/lib.sh"
-run_limit=20
+run_limit=120
 craft=$MEDUSA_BUILD/tests/fuzz/craft
 
 run two medusa-capture --keep-traces -o "$work/two.medusa" -- "${engine[@]}" --batches 1,2 --report "$work/capture.json"

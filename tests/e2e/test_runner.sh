@@ -37,7 +37,7 @@ script strays 'setsid sleep 4321 >/dev/null 2>&1 &' 'echo $! >"'"$work/stray"'"'
 verdict strays "  FAIL  test_strays (exit 1" 1
 assert_contains "$work/strays.out" "        left running, and ended: "
 checks=$((checks + 1))
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
 	[ -e "/proc/$(cat "$work/stray")" ] && grep -q . "/proc/$(cat "$work/stray")/cmdline" 2>/dev/null || break
 	sleep 0.05
 done

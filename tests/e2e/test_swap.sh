@@ -55,7 +55,7 @@ rss() { awk '/RssAnon/ { print $2 }' "/proc/$1/status"; }
 mapfile -t works < <(for _ in $(seq "$rounds"); do echo 'work 1'; done)
 expected "${works[@]}"
 export HOSTCUDA_SHARED=$work/devices # so that bytes on the device are known from here
-run_limit=$((run_limit + rounds)) begin many -- 3
+engine_limit=$((engine_limit + rounds)) begin many -- 3
 pid=$(engine_pid) supervisor=$(state pid)
 for round in $(seq "$rounds"); do
 	done_swap out out
@@ -103,7 +103,7 @@ begin managed -- 0
 asked managed 8
 assert_equal 'managed memory' "${live[1]}" "$answered"
 asked work 3
-for _ in $(seq 200); do # it tells of changes a little later
+for _ in $(seq 1200); do # it tells of changes a little later
 	could=$(state swappable)
 	[ "$could" -ge 18000000 ] && break
 	sleep 0.05
@@ -189,7 +189,7 @@ pool_blocks() { # of 512 bytes, that the pool's file takes
 		case $(readlink "$fd") in *memfd:medusa-swap-pool*) stat -L -c %b "$fd" && return ;; esac
 	done
 }
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(pool_blocks "$runs")" -lt 8192 ] && break
 	sleep 0.05
 done
@@ -201,7 +201,7 @@ begin leaves -- 1
 done_swap out out
 assert_at_least 'bytes that are held' 8000000 "$(state pool_held)"
 say exec
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(state pool_held)" = 0 ] && break
 	sleep 0.05
 done
@@ -211,7 +211,7 @@ begin again -- 1
 asked work 3
 done_swap out out
 say exec again
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(state engines) $(state pool_held) $(state state)" = '1 0 in' ] && break
 	sleep 0.05
 done
@@ -348,7 +348,7 @@ s.accept()[0].close()
 print(s.accept()[0].makefile().readline(), flush=True)
 END
 closes=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	grep -q listens "$work/closes.out" && break
 	sleep 0.05
 done
@@ -360,7 +360,7 @@ section 'an engine that may open no file any more'
 begin limited -- 0
 done_swap out out
 prlimit --pid "$(engine_pid)" --nofile=0:
-run_limit=20 swap refused in
+run_limit=120 swap refused in
 assert_exit refused 1 # hostcuda opens a file for memory
 assert_contains "$work/refused.err" 'device 0 has no room'
 prlimit --pid "$(engine_pid)" --nofile=1000:

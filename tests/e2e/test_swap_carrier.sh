@@ -15,7 +15,7 @@ begin() { # name, "" or more options of run..., --, threads
 	while [ "$1" != -- ]; do options+=("$1") && shift; done
 	rm -f "$work/pipe.in" "$work/pipe.out"
 	mkfifo "$work/pipe.in" "$work/pipe.out"
-	timeout --kill-after=5 "$run_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- \
+	timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- \
 		"${subject[@]}" "$2" <"$work/pipe.in" >"$work/pipe.out" 2>"$work/$engine_name.err" &
 	engine_shell=$!
 	exec {engine_in}>"$work/pipe.in" {engine_out}<"$work/pipe.out"
@@ -58,7 +58,7 @@ for delay in 0.05 0.2; do
 	kill -CONT "$victim" 2>/dev/null
 	assert_sum
 	grep -q 'the carrier does not go on' "$work/in.json" || continue # it was stopped before it had begun
-	for _ in $(seq 100); do [ -d "/proc/$victim" ] || break; sleep 0.05; done
+	for _ in $(seq 1200); do [ -d "/proc/$victim" ] || break; sleep 0.05; done
 	assert_equal 'the stopped carrier' '' "$(ls -d "/proc/$victim" 2>/dev/null)"
 	done_swap out out
 	done_swap in in --gpu-neighbours # starts another one
@@ -90,7 +90,7 @@ for delay in 0 0.02 0.05 0.1; do
 	sleep "$delay"
 	kill -KILL "$victim"
 	wait "$victim" 2>/dev/null
-	for _ in $(seq 100); do [ "$(state state)" != 'coming in' ] && break; sleep 0.05; done
+	for _ in $(seq 1200); do [ "$(state state)" != 'coming in' ] && break; sleep 0.05; done
 	done_swap in in --gpu-neighbours # nothing to do, if the command had begun
 	assert_sum
 done
@@ -298,7 +298,7 @@ for delay in 0 0.03 0.06; do
 	kill -KILL "$victim"
 	wait $!
 	end_engine 137
-	for _ in $(seq 100); do [ -z "$(carrier)" ] && break; sleep 0.05; done
+	for _ in $(seq 1200); do [ -z "$(carrier)" ] && break; sleep 0.05; done
 	assert_equal 'the carrier' '' "$(carrier)"
 done
 
@@ -313,7 +313,7 @@ for delay in 0 0.05; do
 	kill -KILL "$manager"
 	wait $!
 	assert_sum
-	for _ in $(seq 100); do [ -z "$(carrier)" ] && break; sleep 0.05; done
+	for _ in $(seq 1200); do [ -z "$(carrier)" ] && break; sleep 0.05; done
 	assert_equal 'the carrier' '' "$(carrier)"
 	end_orphan "$victim"
 done
@@ -324,8 +324,8 @@ begin_large first --gpu-neighbours -- 0
 medusa-swap run --name second --pool-bytes 256M --gpu-neighbours -- "${subject[@]}" 0 <"$work/two.in" >"$work/two.out" 2>"$work/two.err" &
 second=$!
 exec {two_in}>"$work/two.in" {two_out}<"$work/two.out"
-two() { printf '%s\n' "$*" >&"$two_in"; read -r -t 20 answered <&"$two_out"; }
-read -r -t 20 answered <&"$two_out"
+two() { printf '%s\n' "$*" >&"$two_in"; read -r -t "$patience" answered <&"$two_out"; }
+read -r -t "$patience" answered <&"$two_out"
 two "alloc $megabytes"
 two sum
 assert_equal 'the same memory' "$wanted" "$answered"

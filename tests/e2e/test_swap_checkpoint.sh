@@ -12,7 +12,7 @@ export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=128M HOST
 
 # ---- a process, and what it is told ----------------------------------------------------------------------------------
 begin() { # threads, setting of its environment
-	coproc PROCESS { exec env "${@:2}" timeout --foreground --kill-after=5 "$run_limit" "${subject[@]}" "$1" 2>"$work/process.err"; }
+	coproc PROCESS { exec env "${@:2}" timeout --foreground --kill-after=5 "$engine_limit" "${subject[@]}" "$1" 2>"$work/process.err"; }
 	process_in=${PROCESS[1]} process_out=${PROCESS[0]} shell=$PROCESS_PID
 	answer
 	assert_equal "the process's first word" ready "$answered"
@@ -20,7 +20,7 @@ begin() { # threads, setting of its environment
 }
 
 say() { printf '%s\n' "$*" >&"$process_in"; }
-answer() { answered=; read -r -t "${1:-20}" answered <&"$process_out"; }
+answer() { answered=; read -r -t "${1:-$patience}" answered <&"$process_out"; }
 asked() { say "$*" && answer; }
 
 end_process() { # expected exit code
@@ -97,7 +97,7 @@ begin 0
 asked wait
 medusa-swap out --method checkpoint "$pid" >"$work/late.out" 2>&1 &
 late=$!
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	[ "$(state)" = locked ] && break
 	sleep 0.05
 done
@@ -197,7 +197,7 @@ s.listen(8)
 time.sleep(60)
 END
 	mute=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		grep -q "hostcuda-checkpoint-$mute\$" /proc/net/unix && break
 		sleep 0.05
 	done
@@ -278,7 +278,7 @@ mkfifo "$work/one" "$work/two"
 bash -c '"${@:3}" 1 <"$1" >"$1.out" & first=$!; "${@:3}" 1 <"$2" >"$2.out" & wait $first && wait $!' - "$work/one" "$work/two" "${subject[@]}" &
 tree=$!
 exec {one}>"$work/one" {two}>"$work/two"
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(cat "$work/one.out" "$work/two.out" 2>/dev/null | grep -c ready)" = 2 ] && break
 	sleep 0.05
 done
@@ -356,7 +356,7 @@ for wrong in 'out --method x 1' 'out --freeze engine' 'out --unshared engine' 'r
 done
 coproc ENGINE { exec medusa-swap run --name mine --pool-bytes 64M -- "${subject[@]}" 0 2>/dev/null; }
 engine_in=${ENGINE[1]} engine=$ENGINE_PID
-read -r -t 20 _ <&"${ENGINE[0]}"
+read -r -t "$patience" _ <&"${ENGINE[0]}"
 run mine medusa-swap out --method checkpoint "$(pgrep -P "$engine" | head -n 1)"
 assert_exit mine 1
 assert_contains "$work/mine.err" 'belongs to the engine mine of medusa-swap run: use "medusa-swap out mine --full"'

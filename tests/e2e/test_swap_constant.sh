@@ -6,7 +6,7 @@
 mb=1048576
 
 until_constant() { # what, bytes
-	for _ in $(seq 100); do
+	for _ in $(seq 1200); do
 		[ "$(state constant)" = "$2" ] && break || sleep 0.05
 	done
 	assert_equal "constant: $1" "$2" "$(state constant)"

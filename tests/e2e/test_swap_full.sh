@@ -6,7 +6,7 @@
 . tests/e2e/swap_lib.sh
 export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=128M HOSTCUDA_DEVICES=2
 
-answer() { answered=; read -r -t "${1:-20}" answered <&"$engine_out"; }
+answer() { answered=; read -r -t "${1:-$patience}" answered <&"$engine_out"; }
 where() { echo "$(state state) $(state full)"; }
 free_bytes() { "${subject[@]}" 0 <<<free | sed -n 's/^free //p'; } # by another process, of device 0
 
@@ -173,9 +173,9 @@ section 'no room to come back'
 room() { # takes megabytes of device 0 until "end_room"
 	coproc ROOM { exec "${subject[@]}" 0 2>/dev/null; } 2>/dev/null
 	room_in=${ROOM[1]} room_shell=$ROOM_PID
-	read -r -t 20 _ <&"${ROOM[0]}"
+	read -r -t "$patience" _ <&"${ROOM[0]}"
 	echo "alloc $1" >&"$room_in"
-	read -r -t 20 _ <&"${ROOM[0]}"
+	read -r -t "$patience" _ <&"${ROOM[0]}"
 }
 end_room() {
 	exec {room_in}>&-
@@ -337,7 +337,7 @@ done_swap out out --full
 say exit 5
 wait "$engine_shell"
 assert_equal 'the exit code of one that has ended by itself' 5 $?
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
 	[ -n "$(left_over)" ] || break
 	sleep 0.05
 done
@@ -351,7 +351,7 @@ HOSTCUDA_FAULT=cuCheckpointProcessCheckpoint:2:UNKNOWN,cuCheckpointProcessRestor
 	'"${@:3}" 1 <"$1" >"$1.out" & first=$!; "${@:3}" 1 <"$2" >"$2.out" & wait $first && wait $!' - "$work/one" "$work/two" "${subject[@]}" 2>"$work/pair.err" &
 pair=$!
 exec {one}>"$work/one" {two}>"$work/two"
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	[ "$(state engines)" = 2 ] && [ "$(cat "$work/one.out" "$work/two.out" | grep -c ready)" = 2 ] && break
 	sleep 0.05
 done

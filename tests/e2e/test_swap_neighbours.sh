@@ -58,7 +58,7 @@ assert_equal 'what came by neighbours without being asked' 0 "$(number in copied
 assert_sum
 mine=$(carrier)
 done_swap release release
-for _ in $(seq 100); do kill -0 "$mine" 2>/dev/null || break; sleep 0.05; done
+for _ in $(seq 1200); do kill -0 "$mine" 2>/dev/null || break; sleep 0.05; done
 assert_equal 'the carrier after release' '' "$(carrier)"
 close_engine
 
@@ -86,15 +86,15 @@ engine_name=pair
 both() { # what both processes say
 	printf '%s\n' "$1" >&"$left_in"
 	printf '%s\n' "$2" >&"$right_in"
-	read -r -t 20 of_left <&"$left_out"
-	read -r -t 20 of_right <&"$right_out"
+	read -r -t "$patience" of_left <&"$left_out"
+	read -r -t "$patience" of_right <&"$right_out"
 }
-read -r -t 20 of_left <&"$left_out"
-read -r -t 20 of_right <&"$right_out"
+read -r -t "$patience" of_left <&"$left_out"
+read -r -t "$patience" of_right <&"$right_out"
 both 'alloc 20' 'alloc 40'
 both sum sum
 left=$of_left right=$of_right
-for _ in $(seq 200); do [ "$(state engines)" = 2 ] && [ "$(state swappable)" -gt 60000000 ] && break; sleep 0.05; done
+for _ in $(seq 1200); do [ "$(state engines)" = 2 ] && [ "$(state swappable)" -gt 60000000 ] && break; sleep 0.05; done
 until_carrier 2
 by_pair=0
 for round in $(seq 6); do

@@ -10,11 +10,11 @@ link=(env "HOSTCUDA_H2D_GBPS=${LINK:-0.3}") # bytes a nanosecond; all of the mem
 
 begin() { # name, threads, more variables...
 	engine_name=$1
-	coproc ENGINE { exec timeout --kill-after=5 "$run_limit" medusa-swap run --name "$1" --pool-bytes 256M -- "${link[@]}" "${@:3}" "${subject[@]}" "$2" 2>"$work/$1.err"; }
+	coproc ENGINE { exec timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$1" --pool-bytes 256M -- "${link[@]}" "${@:3}" "${subject[@]}" "$2" 2>"$work/$1.err"; }
 	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
 	answer
 	assert_equal "the engine's first word" ready "$answered"
-	for _ in $(seq 600); do
+	for _ in $(seq 1200); do
 		[ "$(state engines)" = 1 ] && [ "$(state swappable)" -gt 80000000 ] && return
 		sleep 0.05
 	done
@@ -22,7 +22,7 @@ begin() { # name, threads, more variables...
 }
 
 say() { printf '%s\n' "$*" >&"$engine_in"; }
-answer() { answered=; read -r -t 30 answered <&"$engine_out"; }
+answer() { answered=; read -r -t "$patience" answered <&"$engine_out"; }
 state() { medusa-swap status --json "$engine_name" 2>/dev/null | sed -n "s/^  \"$1\": \"\{0,1\}\([^\",]*\).*/\1/p"; }
 
 end_engine() { # expected exit code
@@ -45,7 +45,7 @@ until_looked() { # what is out has been looked through for addresses
 }
 
 until_there() {
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		[ "$(state coming)" = 0 ] && return
 		sleep 0.05
 	done

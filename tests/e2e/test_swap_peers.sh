@@ -11,7 +11,7 @@ export HOSTCUDA_H2D_GBPS=${LINK:-0.2} # bytes a nanosecond; all of the memory ta
 lend() { # options of run...
 	rm -f "$work/lender.in" "$work/lender.out"
 	mkfifo "$work/lender.in" "$work/lender.out"
-	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} timeout --kill-after=5 "$run_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
+	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} timeout --kill-after=5 "$engine_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
 		"${subject[@]}" 1 <"$work/lender.in" >"$work/lender.out" 2>"$work/lender.err" &
 	lender=$!
 	exec {lender_in}>"$work/lender.in" {lender_out}<"$work/lender.out"
@@ -19,10 +19,10 @@ lend() { # options of run...
 	ask_lender "alloc $megabytes"
 	ask_lender sum
 	of_lender=$lender_said
-	for _ in $(seq 200); do [ "$(of lender swappable)" -gt 8000000 ] 2>/dev/null && break; sleep 0.05; done
+	for _ in $(seq 1200); do [ "$(of lender swappable)" -gt 8000000 ] 2>/dev/null && break; sleep 0.05; done
 	turn lender
 }
-told() { lender_said=; read -r -t 20 lender_said <&"$lender_out"; }
+told() { lender_said=; read -r -t "$patience" lender_said <&"$lender_out"; }
 ask_lender() { printf '%s\n' "$*" >&"$lender_in" && told; }
 turn() { # out and in: what has come in is known
 	run turned medusa-swap out "$1"
@@ -31,7 +31,7 @@ turn() { # out and in: what has come in is known
 	assert_exit turned 0
 }
 of() { medusa-swap status --json "$1" 2>/dev/null | sed -n "s/^  \"$2\": \"\{0,1\}\([^\",]*\).*/\1/p"; }
-lender_is_right() { ask_lender sum && assert_equal 'what the memory of the lender holds' "$of_lender" "$lender_said"; }
+lender_is_right() { ask_lender sum; assert_equal 'what the memory of the lender holds' "$of_lender" "$lender_said"; }
 end_lender() {
 	exec {lender_in}>&-
 	told
@@ -262,7 +262,7 @@ for round in $(seq "${PEER_DEATHS:-4}"); do
 		assert_sum
 		lender_is_right # without medusa-swap run
 		exec {lender_in}>&-
-		for _ in $(seq 200); do kill -0 "$orphan" 2>/dev/null || break; sleep 0.05; done
+		for _ in $(seq 1200); do kill -0 "$orphan" 2>/dev/null || break; sleep 0.05; done
 		wait "$lender" 2>/dev/null
 		exec {lender_out}<&-
 		;;

@@ -9,7 +9,7 @@ declare -A shell ins
 make_pool() { # bytes: descriptor 9 of this shell
 	"$MEDUSA_BUILD/tests/subjects/pool_subject" "$1" sleep 600 &
 	holder=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		case $(readlink "/proc/$holder/fd/9") in *memfd:medusa-swap-pool*) exec 9<>"/proc/$holder/fd/9" && return ;; esac
 		sleep 0.05
 	done
@@ -27,7 +27,7 @@ share() { # name: an engine with descriptor 9
 	engine_name=$1
 	rm -f "$work/$1.in" "$work/$1.said"
 	mkfifo "$work/$1.in"
-	timeout --kill-after=5 "$run_limit" medusa-swap run --name "$1" --pool-fd 9 -- "${subject[@]}" 0 <"$work/$1.in" >"$work/$1.said" 2>"$work/$1.err" &
+	timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$1" --pool-fd 9 -- "${subject[@]}" 0 <"$work/$1.in" >"$work/$1.said" 2>"$work/$1.err" &
 	shell[$1]=$!
 	exec {fd}>"$work/$1.in"
 	ins[$1]=$fd
@@ -36,7 +36,7 @@ share() { # name: an engine with descriptor 9
 }
 
 until_said() { # name, lines
-	for _ in $(seq 600); do
+	for _ in $(seq 1200); do
 		[ "$(wc -l <"$work/$1.said")" -ge "$2" ] && return
 		sleep 0.02
 	done
@@ -142,7 +142,7 @@ for round in $(seq 12); do
 	tell one work 0
 done
 share late
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(of one pool_held)" = 0 ] && break
 	sleep 0.05
 done

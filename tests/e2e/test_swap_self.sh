@@ -100,12 +100,12 @@ assert_contains "$work/alone.out" "${live[1]}"
 section 'two workers of one engine: each takes its own memory away'
 mkfifo "$work/a" "$work/b"
 # shellcheck disable=SC2016 # the inner shell expands it
-timeout --kill-after=5 "$run_limit" medusa-swap run --name pair --pool-bytes 256M -- bash -c \
+timeout --kill-after=5 "$engine_limit" medusa-swap run --name pair --pool-bytes 256M -- bash -c \
 	'"$@" 1 <"$0/a" >"$0/a.out" & "$@" 1 <"$0/b" >"$0/b.out"; wait' "$work" "${subject[@]}" 2>"$work/pair.err" &
 pair=$!
 exec {a}>"$work/a" {b}>"$work/b"
 engine_name=pair
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	[ "$(state engines)" = 2 ] && [ "$(state swappable)" -gt 16000000 ] && break
 	sleep 0.05
 done

@@ -7,7 +7,7 @@
 export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=256M
 
 until_state() { # state, silent processes
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		[ "$(state state) $(state engines_silent)" = "$1 $2" ] && break
 		sleep 0.1
 	done
@@ -15,7 +15,7 @@ until_state() { # state, silent processes
 }
 
 until_coming() {
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		[ "$(state state)" = 'coming in' ] && break
 		sleep 0.02
 	done
@@ -48,7 +48,7 @@ END
 	python3 "$work/lock.py" "$locked_pid" <"$work/lock" >"$work/lock.out" &
 	locks=$!
 	exec {lock}>"$work/lock"
-	for _ in $(seq 400); do
+	for _ in $(seq 1200); do
 		grep -q ready "$work/lock.out" && break
 		sleep 0.05
 	done
@@ -137,11 +137,11 @@ section 'one of two processes is stopped: the other one comes back; so it is wit
 mkfifo "$work/one" "$work/two"
 engine_name=pair
 # shellcheck disable=SC2016 # the inner shell expands it
-timeout --kill-after=5 "$run_limit" medusa-swap run --name pair --pool-bytes 256M -- bash -c \
+timeout --kill-after=5 "$engine_limit" medusa-swap run --name pair --pool-bytes 256M -- bash -c \
 	'"${@:3}" 1 <"$1" >"$1.out" & first=$!; echo $first >"$1.pid"; "${@:3}" 1 <"$2" >"$2.out" & wait $first && wait $!' - "$work/one" "$work/two" "${subject[@]}" 2>"$work/pair.err" &
 pair=$!
 exec {one}>"$work/one" {two}>"$work/two"
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	[ "$(state engines)" = 2 ] && [ "$(cat "$work/one.out" "$work/two.out" | grep -c ready)" = 2 ] && break
 	sleep 0.05
 done
@@ -161,7 +161,7 @@ while not os.path.exists(sys.argv[2]):
     time.sleep(0.05)
 END
 fake=$!
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	[ "$(state engines)" = 3 ] && break
 	sleep 0.05
 done
@@ -218,7 +218,7 @@ while held:
         print("closed", flush=True)
 END
 idle=$!
-for _ in $(seq 400); do
+for _ in $(seq 1200); do
 	grep -q connected "$work/idle.out" && break
 	sleep 0.05
 done

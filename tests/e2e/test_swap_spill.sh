@@ -16,7 +16,7 @@ start() { # name, options of run...
 	shift
 	rm -f "$work/$name.in" "$work/$name.said"
 	mkfifo "$work/$name.in"
-	timeout --kill-after=5 "$run_limit" medusa-swap run --name "$name" "$@" -- "${subject[@]}" 0 <"$work/$name.in" >"$work/$name.said" 2>"$work/$name.err" &
+	timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$name" "$@" -- "${subject[@]}" 0 <"$work/$name.in" >"$work/$name.said" 2>"$work/$name.err" &
 	shell[$name]=$!
 	exec {fd}>"$work/$name.in"
 	ins[$name]=$fd
@@ -84,7 +84,7 @@ kill_whole() { # name: the engine and its medusa-swap run at once
 make_pool() { # bytes,folder,bytes: descriptors 9 and 8 of this shell
 	"$MEDUSA_BUILD/tests/subjects/pool_subject" "$1" sleep 600 2>"$work/pool.err" &
 	holder=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		case $(readlink "/proc/$holder/fd/9") in *memfd:medusa-swap-pool*) exec 9<>"/proc/$holder/fd/9" 8<>"/proc/$holder/fd/8" && return ;; esac
 		sleep 0.05
 	done
@@ -142,7 +142,7 @@ for order in 'a b c a b c' 'a b c c b a' 'c a b b c a' 'b c a c a b'; do
 	moved o2 "$2" out
 	moved o3 "$3" out
 	assert_at_least 'bytes in the file while three are out' 30000000 "$(of a spill_held)"
-	for _ in $(seq 100); do [ "$(of "$1" in_file)" -ge 10000000 ] && break || sleep 0.05; done # it says so by itself
+	for _ in $(seq 1200); do [ "$(of "$1" in_file)" -ge 10000000 ] && break || sleep 0.05; done # it says so by itself
 	assert_at_least "bytes in the file of $1, which was out first" 10000000 "$(of "$1" in_file)"
 	moved i1 "$4" in
 	tell "$4" work 2
@@ -248,7 +248,7 @@ for round in $(seq 8); do
 	whole b "after death $round"
 done
 start late --pool-fd 9 --spill-fd 8
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	[ "$(of a pool_held) $(of a spill_held)" = '0 0' ] && break
 	sleep 0.05
 done
