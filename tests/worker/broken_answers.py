@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import re
+import signal
 import socket
 import sys
 
@@ -10,13 +12,14 @@ from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, un
 
 folder = sys.argv[1]
 d = Daemon(f"{folder}/broken", f"""
-startPort: {free_ports(4)}
+startPort: {free_ports(5)}
 healthCheckTimeout: 60
 models:
   a: {{cmd: "{ENGINE} --name a", concurrencyLimit: 3}}
   b: {{cmd: "{ENGINE} --name b"}}
   dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
   front: {{cmd: "sh -c '{ENGINE} --name front; exec sleep 600'", unloadTimeout: 1}}
+  late: {{cmd: "sh -c '{ENGINE} --name late; exec sleep 1'"}}
 """)
 LIVES, DIES = ("bad_gateway", "the message was cut off"), ("engine_failed", "its engine was killed by SIGKILL")
 
@@ -174,6 +177,17 @@ for text in ('{"a": "x', "[]"):
     status, code, text = raw("front", JSON, text, dies=True)
     check(f"an answer of a server that was killed behind a process that lives", (502, "engine_failed", True), (status, code, "its engine is ending" in text))
     check("unload", 0, d.ctl("unload", "front").returncode)
+
+# An engine whose first process does not know yet that the one that serves has been killed ends all the same, and what it had is tried again.
+held = Held(d, "late")
+until("it runs", lambda: count("late")["requests"] == 1)
+pid = int(re.findall(r"late listens on \d+, pid (\d+)", until("the engine says who it is", lambda: d.engine_log("late")))[-1])
+until("the engine has the request", lambda: d.get("/upstream/late/counts").json.get("running") == 1)
+os.kill(pid, signal.SIGKILL)
+check("served by another process", [(200, True)], [(r.status, r.json.get("pid") not in (None, pid)) for r in held.let_go().wait()])
+check("tried again once", 1, count("late")["retries"])
+r = d.chat("late", die=True)
+check("one that kills them all", (502, "engine_failed", 2), (r.status, r.json["error"]["code"], count("late")["retries"]))
 
 # What was answered before on the same connection stays, and the connection goes on.
 body = [json.dumps({"model": "a", **more}) for more in ({"cut": "chunk"}, {})]

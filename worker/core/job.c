@@ -22,7 +22,8 @@
 
 #define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */
 #define BROKEN_MS 250           /* until a connection that broke counts as the engine's failure, and not as its end */
-#define ALIVE_MS 200            /* that an engine lives on for an answer to be whole that ends with its connection */
+#define ENDING_MS 8000 /* the longest of such waits, each twice as long as the one before, for an end that has begun */
+#define ALIVE_MS 200   /* that an engine lives on for an answer to be whole that ends with its connection */
 
 #define COUNT(job, member, more) MD_COUNT((job)->model, (job)->tenant, member, more)
 
@@ -159,11 +160,36 @@ static void fail(struct md_worker_job *job, const char *code)
 
 static void complete(struct md_worker_job *job);
 
+static void on_broken(evutil_socket_t fd, short what, void *context);
+
+/* The job fails then, unless its call ends before. False: out of memory. */
+static bool fail_in(struct md_worker_job *job, unsigned ms)
+{
+	struct timeval wait = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+	if (!job->broken)
+		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
+	return job->broken && !event_add(job->broken, &wait);
+}
+
+/*
+ * The connection broke because the engine ends, and whoever was started as its first process does not know that yet, or the machine has much to do:
+ * its end returns the job (md_job_return).
+ */
+static bool waits_for_end(struct md_worker_job *job)
+{
+	if (!job->broken_ms || job->broken_ms >= ENDING_MS || !md_engine_is_ending(job->model->engine))
+		return false;
+	job->broken_ms *= 2;
+	return fail_in(job, job->broken_ms);
+}
+
 /* The engine was not seen to end meanwhile. If it lives, it has failed this request, or ended its answer. */
 static void on_broken(evutil_socket_t fd, short what, void *context)
 {
 	struct md_worker_job *job = context;
 	(void)fd, (void)what;
+	if (waits_for_end(job))
+		return;
 	bool ending = job->all_came && md_engine_is_ending(job->model->engine), half = md_account_is_half(job);
 	if (job->all_came && !ending && !half) {
 		complete(job);
@@ -174,15 +200,6 @@ static void on_broken(evutil_socket_t fd, short what, void *context)
 	else if (job->all_came)
 		snprintf(job->why, sizeof(job->why), "the connection ended within the JSON of its answer");
 	fail(job, ending ? "engine_failed" : NULL);
-}
-
-/* The job fails then, unless its call ends before. False: out of memory. */
-static bool fail_in(struct md_worker_job *job, unsigned ms)
-{
-	struct timeval wait = {.tv_usec = (suseconds_t)ms * 1000};
-	if (!job->broken)
-		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
-	return job->broken && !event_add(job->broken, &wait);
 }
 
 /*
@@ -279,6 +296,7 @@ static void on_failed(void *context, const char *why)
 	job->doubted = false;
 	if (!job->refused)
 		snprintf(job->why, sizeof(job->why), "%s", why);
+	job->broken_ms = job->refused ? 0 : BROKEN_MS;
 	if (!fail_in(job, BROKEN_MS))
 		fail(job, NULL);
 }
@@ -488,6 +506,7 @@ bool md_job_return(struct md_worker_job *job, const struct md_model *by)
 	job->call = NULL;
 	if (job->broken)
 		event_del(job->broken);
+	job->broken_ms = 0;
 	if (job->unseen)
 		event_del(job->unseen);
 	job->stage = MD_JOB_WAITING;

@@ -48,6 +48,7 @@ struct md_worker_job {
 	char *body;                 /* NULL: the exchange's */
 	size_t body_size;
 	struct event *broken; /* set when the connection to the engine has ended: whether it lives is not known yet */
+	unsigned broken_ms;   /* the last wait for the engine's end; 0: the connection did not break */
 	char why[320];        /* it broke */
 	bool until_close;     /* the end of that connection is that of the answer */
 	bool all_came;        /* it has ended so, and if the engine lives on, the answer is whole */
