@@ -205,8 +205,7 @@ Test(swap_exchange_spill, should_fail_when_both_are_full)
 	hold_by_other(4);
 	add(0), add(0);
 	write_all();
-	assert_out_refused(MD_ERR_NO_MEMORY, "it has 8388608 bytes of memory, its spill file in /tmp 6291456, and "
-					     "6291456 more are needed");
+	assert_out_refused(MD_ERR_NO_MEMORY, " 6291456, and 6291456 more are needed");
 	cr_assert_eq(md_swap_pool_count(pool).spill.free, 3, "nothing was moved");
 	assert_all();
 	check_other(4);
@@ -240,7 +239,7 @@ Test(swap_exchange_spill, should_fail_bytes_that_were_changed_in_the_file)
 		snprintf(where, sizeof(where), "the 2 MiB at offset %llu have other bytes", block * MD_SWAP_BLOCK);
 		flip(block);
 		assert_in_refused(false, MD_ERR_CORRUPT, where);
-		assert_in_refused(false, MD_ERR_CORRUPT, "the spill file in /tmp: ");
+		assert_in_refused(false, MD_ERR_CORRUPT, "the spill file in ");
 		flip(block);
 	}
 	in();

@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 
-from daemon import ENGINE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, Daemon, Held, check, finish, free_ports, until
 
 folder = sys.argv[1]
 config = f"""
@@ -151,12 +151,9 @@ connection.close()
 until("the engine learns that the client is gone", lambda: d.get("/upstream/a/counts").json.get("cancelled") == 1)
 
 # More requests than the model takes.
-replies = []
-threads = [threading.Thread(target=lambda: replies.append(d.chat("a", wait=1))) for _ in range(12)]
-for t in threads:
-    t.start()
-for t in threads:
-    t.join()
+held = Held(d, "a", 12)
+until("eight are refused", lambda: len(held.replies) >= 8)
+replies = held.let_go().wait()
 served = [r for r in replies if r.status == 200]
 refused = [r for r in replies if r.status == 429]
 check("served and refused", (4, 8), (len(served), len(refused)))
