@@ -17,7 +17,7 @@ SIZE = 24 * MB
 
 
 def until(what, wanted, look):
-    for _ in range(500):
+    for _ in range(3000):
         if look() == wanted:
             break
         time.sleep(0.02)
@@ -42,7 +42,7 @@ class Broker:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        self.process.wait(20)
+        self.process.wait(60)
 
 
 class Engine:
@@ -60,7 +60,7 @@ class Engine:
         until(f"what {name} has declared", SIZE, lambda: self.status()["constant"])
 
     def answer(self):
-        return self.process.stdout.readline().strip() if select.select([self.process.stdout], [], [], 20)[0] else "(nothing)"
+        return self.process.stdout.readline().strip() if select.select([self.process.stdout], [], [], 60)[0] else "(nothing)"
 
     def ask(self, words):
         self.process.stdin.write(words + "\n")
@@ -92,12 +92,12 @@ class Engine:
 
     def kill(self):
         os.kill(self.status()["engine_pid"], signal.SIGKILL)
-        self.process.wait(20)
+        self.process.wait(60)
 
     def end(self, code=0):
         self.process.stdin.close()
         check(f"{self.name}'s last word", "wrong 0", self.answer())
-        check(f"{self.name}'s exit code", code, self.process.wait(20))
+        check(f"{self.name}'s exit code", code, self.process.wait(60))
 
 
 def on_device():
@@ -179,7 +179,7 @@ def who_writes_ends(folder):
     check("what one that copies and sets something there is told", "store 800 800", three.ask("store"))
     three.has("goes on when it was refused", SIZE)
     check("the answer of one whose kernel writes", "", two.ask("add"))
-    check("it has ended with an error", True, two.process.wait(20) != 0)
+    check("it has ended with an error", True, two.process.wait(60) != 0)
     until("its lease has ended", [(NAME, "read", 2)], broker.states)
     for engine, shares in ((one, SIZE), (three, 0)):
         engine.has("does not notice", SIZE)
@@ -258,7 +258,7 @@ def who_is_killed_while_it_fills(folder):
     two.out_and_in()
     two.has("does not wait for the one that fills", 0)
     one.kill()
-    coming.wait(20)
+    coming.wait(60)
     until("what was not committed is gone", [], broker.states)
     two.out_and_in("--verify")
     two.has("fills now", SIZE)
@@ -267,7 +267,7 @@ def who_is_killed_while_it_fills(folder):
     coming = stop_while_filling(broker, three)
     broker.end(signal.SIGKILL)
     os.kill(three.status()["engine_pid"], signal.SIGCONT)
-    check("three's exit code of in", 0, coming.wait(20))
+    check("three's exit code of in", 0, coming.wait(60))
     three.has("has filled what no broker knows", SIZE)
     broker = Broker(folder)
     until("the next broker is told what three has", [(NAME, "read", 1)], broker.states)

@@ -25,7 +25,7 @@ class Broker:
         self.path, self.said = f"{folder}/{name}.sock", open(f"{folder}/{name}.err", "w+", encoding="utf-8")
         self.process = subprocess.Popen([*before, f"{BUILD}/bin/medusa-backbone", "run", "--device", "host", "--socket", self.path, *options],
                                         stderr=self.said, env={**os.environ, **environment})
-        for _ in range(400):
+        for _ in range(1200):
             if "ready:" in self.words() or self.process.poll() is not None:
                 break
             time.sleep(0.05)
@@ -42,7 +42,7 @@ class Broker:
         return [(one["name"], one["state"], one["readers"], one["waiting"]) for one in self.all()]
 
     def until(self, what, wanted):
-        for _ in range(200):
+        for _ in range(1200):
             if self.states() == wanted:
                 break
             time.sleep(0.05)
@@ -50,7 +50,7 @@ class Broker:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 class Process:
@@ -62,7 +62,7 @@ class Process:
     def say(self, words):
         self.process.stdin.write(words + "\n")
 
-    def answer(self, seconds=20):
+    def answer(self, seconds=60):
         return self.process.stdout.readline().strip() if select.select([self.process.stdout], [], [], seconds)[0] else "(nothing)"
 
     def ask(self, words):
@@ -75,7 +75,7 @@ class Process:
 
     def end(self):
         self.process.stdin.close()
-        check("a process's exit code", 0, self.process.wait(20))
+        check("a process's exit code", 0, self.process.wait(60))
 
 
 def one_fills_and_others_read(folder):
@@ -119,7 +119,7 @@ def told_at_once(folder):
 
     def ask(**more):
         wire = socket.socket(socket.AF_UNIX)
-        wire.settimeout(20)
+        wire.settimeout(60)
         wire.connect(broker.path)
         wire.sendall(json.dumps({"medusa_backbone": 1, "do": "attach", "name": "n", "layout": "v", "device": device, "bytes": 4 * MB, **more}).encode() + b"\n")
         said, passed, _, _ = socket.recv_fds(wire, 65536, 1)
@@ -372,11 +372,11 @@ def hostile(folder):
             (letter(**{**held, "id": "0" * 31}), "32 hexadecimal"), (letter(**{**held, "id": "G" * 32}), "32 hexadecimal"),
             (letter(**{**held, "whole": 5}), "is less than"), (letter(**{**held, "hash": "x"}), "is no hash"), (letter(**good) + letter(**good), "is not known"),
             (letter(**good) + letter(do="commit", hash="no"), "is no hash"), (letter(do="status") + letter(do="drop"), "is not known")]:
-        check_in(f"the answer to {data[:60]!r}", wanted, send(data))
+        check_in(f"the answer to {data[:60]!r}", wanted, send(data, 60))
 
     def bring(fd, **values):
         with socket.socket(socket.AF_UNIX) as wire:
-            wire.settimeout(5)
+            wire.settimeout(60)
             wire.connect(broker.path)
             socket.send_fds(wire, [letter(**{**held, **values})], [fd])
             return wire.recv(4096).decode(errors="replace")
@@ -424,7 +424,7 @@ def without_descriptors(folder):
     wires = [socket.socket(socket.AF_UNIX) for _ in range(40)]
     for wire in wires:
         wire.connect(broker.path)
-    told = select.select(wires, [], [], 20)[0]
+    told = select.select(wires, [], [], 60)[0]
     check("connections until descriptors lack", True, bool(told) and 10 < wires.index(told[0]) < 39)
     check_in("what the next one is told", "no descriptor is left", told[0].recv(4096).decode() if told else "(nothing)")
     before = cpu_seconds(broker.process.pid)
@@ -458,7 +458,7 @@ def policy(folder):
 
     for text, why in ("read nobody\n", "line 1: a rule is"), ("\n# ok\nread nouser q\n", "line 3: there is no user"):
         broker = broker_of(text)
-        check("the exit code of a bad policy", 3, broker.process.wait(20))
+        check("the exit code of a bad policy", 3, broker.process.wait(60))
         check_in("what is wrong with it", why, broker.words())
     broker = broker_of("read 65534 q*  # for tenants\nfill * free/*\n")
     other = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")

@@ -82,6 +82,10 @@ capture() { # name, options of medusa-capture...; the artifact is $work/NAME.med
 	run "$name" medusa-capture -o "$work/$name.medusa" "$@" -- "${engine[@]}"
 }
 
+lives() { # process id: it runs, and is no zombie that nobody has waited for yet, which may be sent signals, too
+	[[ $(ps -o stat= -p "$1") != @(Z*|) ]]
+}
+
 # For env: an older driver, which is hostcuda with one entry point under a name that nobody asks for.
 driver_without() { # entry point
 	mkdir -p "$work/without_$1"

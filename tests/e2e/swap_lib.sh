@@ -53,8 +53,7 @@ end_engine() { # expected exit code
 await_end() { # process id of a child, the engine's name
 	local pid
 	for _ in $(seq 1200); do
-		kill -0 "$1" 2>/dev/null || return
-		case $(ps -o stat= -p "$1") in Z*) return ;; esac
+		lives "$1" || return
 		sleep 0.05
 	done
 	fail "$2 to end" "it runs on after a minute; $(medusa-swap status "$2" 2>&1)"
@@ -76,10 +75,10 @@ end_orphan() { # process id: the engine goes on without medusa-swap run, until n
 	exec {engine_in}>&-
 	engine_in=
 	for _ in $(seq 1200); do
-		kill -0 "$1" 2>/dev/null || break
+		lives "$1" || break
 		sleep 0.05
 	done
-	kill -0 "$1" 2>/dev/null && fail 'the engine to end' 'it runs on'
+	lives "$1" && fail 'the engine to end' 'it runs on'
 	wait "$engine_shell" 2>/dev/null
 }
 
@@ -148,7 +147,7 @@ print(words[$1 * 16 + $2])"
 come_in_helped() { # the engine's device, options of in...
 	local device=$1
 	shift
-	for _ in $(seq 8); do
+	for _ in $(seq 24); do
 		[ "$(state state)" = out ] || done_swap out out
 		before=($(went 0 0) $(went 0 1) $(went 0 2) $(went 2 "$device"))
 		done_swap in in --gpu-neighbours "$@"

@@ -198,7 +198,8 @@ for apart in "" setsid; do
 		assert_exit orphan 143
 		sleep 0.1
 		assert_equal "what is left" "$nothing_left" "$(left)"
-		alive=$(kill -KILL "$(cat "$work/pids")" 2>/dev/null && echo yes || echo no)
+		alive=$(lives "$(cat "$work/pids")" && echo yes || echo no)
+		kill -KILL "$(cat "$work/pids")" 2>/dev/null
 		assert_equal "whether it goes on" "$([ "$apart" ] && echo yes || echo no)" "$alive"
 		touch "$work/go" # the engine itself was told by nobody if it is a daemon's child
 	done

@@ -43,7 +43,7 @@ export SERVED=$work/served
 none_left() { # how many servers ran
 	assert_count "$SERVED" " " "$1"
 	for pid in $(cat "$SERVED"); do
-		[[ $(ps -o stat= -p "$pid") == @(Z*|) ]] || fail "process $pid is left" "$(ps -o pid,ppid,stat,args -p "$pid")"
+		! lives "$pid" || fail "process $pid is left" "$(ps -o pid,ppid,stat,args -p "$pid")"
 	done
 	rm -f "$SERVED"
 }

@@ -50,7 +50,7 @@ come() { # options of in...
 	by_peers=$(number in copied_by_peers)
 }
 come_by_peers() { # until something has: on a machine with much to do the lender may answer too late
-	for _ in $(seq 12); do
+	for _ in $(seq 24); do
 		[ "$(state state)" = out ] || done_swap out out
 		come "$@"
 		[ "$by_peers" -gt 0 ] && return
@@ -60,7 +60,7 @@ come_by_peers() { # until something has: on a machine with much to do the lender
 comer() { CUDA_VISIBLE_DEVICES=0 begin_large "$@"; }
 restart() { close_engine; comer "$@"; }
 until_differed() {
-	for _ in $(seq 12); do
+	for _ in $(seq 24); do
 		[ "$(state state)" = out ] || done_swap out out
 		come
 		[ "$(number in peers_differed)" -gt 0 ] && return
@@ -68,7 +68,7 @@ until_differed() {
 	fail 'something that differs' "$(grep -E 'peers|neighbours' "$work/in.json")"
 }
 come_because() { # why nothing comes; where there is much to do, the carrier is not ready in time
-	for _ in $(seq 8); do
+	for _ in $(seq 24); do
 		[ "$(state state)" = out ] || done_swap out out
 		come
 		assert_equal 'what came from the lender' 0 "$by_peers"
@@ -132,7 +132,7 @@ times_are_in_order
 turn lender
 done_swap in in
 assert_equal 'what came from the lender without being asked for' 0 "$(number in copied_by_peers)"
-for _ in $(seq 8); do
+for _ in $(seq 24); do
 	run told_in medusa-swap out all
 	run told_in medusa-swap in all --gpu-peers
 	grep -q 'came from engines' "$work/told_in.out" && break
@@ -150,7 +150,7 @@ until_differed # its own answer is of before
 assert_lacks "$work/in.json" '"peers_differed": 0,'
 lender_is_right
 differed=$(number in peers_differed)
-for _ in $(seq 8); do # what differed is not offered again; where there is much to do, the rest of it comes later
+for _ in $(seq 24); do # what differed is not offered again; where there is much to do, the rest of it comes later
 	done_swap out out
 	come
 	again=$(number in peers_differed)
@@ -262,7 +262,7 @@ for round in $(seq "${PEER_DEATHS:-4}"); do
 		assert_sum
 		lender_is_right # without medusa-swap run
 		exec {lender_in}>&-
-		for _ in $(seq 1200); do kill -0 "$orphan" 2>/dev/null || break; sleep 0.05; done
+		for _ in $(seq 1200); do lives "$orphan" || break; sleep 0.05; done
 		wait "$lender" 2>/dev/null
 		exec {lender_out}<&-
 		;;
