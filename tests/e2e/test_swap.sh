@@ -48,8 +48,15 @@ assert_contains "$work/status.err" 'no engine called plain runs'
 
 section 'many rounds, with threads that launch all the time: every output is the same, and nothing grows'
 rounds=${SWAP_ROUNDS:-60}
-counted() { # process: descriptors and threads
-	echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l)"
+counted() { # process: descriptors and threads, when it has seen the end of the last command
+	local last=
+	for _ in $(seq 1200); do
+		set -- "$1" "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l)"
+		[ "$2" = "$last" ] && break
+		last=$2
+		sleep 0.1
+	done
+	echo "$2"
 }
 rss() { awk '/RssAnon/ { print $2 }' "/proc/$1/status"; }
 mapfile -t works < <(for _ in $(seq "$rounds"); do echo 'work 1'; done)
@@ -352,7 +359,10 @@ for _ in $(seq 1200); do
 	grep -q listens "$work/closes.out" && break
 	sleep 0.05
 done
-{ sleep 3; } | run joins env "$(preload swap)" "MEDUSA_SWAP_CONTROL=$work/closes.sock" "${subject[@]}" 0
+for _ in $(seq 1200); do
+	grep -q role "$work/closes.out" && break
+	sleep 0.05
+done | run joins env "$(preload swap)" "MEDUSA_SWAP_CONTROL=$work/closes.sock" "${subject[@]}" 0
 wait $closes
 assert_contains "$work/closes.out" '"role": "engine"'
 
