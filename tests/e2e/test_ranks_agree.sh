@@ -187,6 +187,7 @@ for dies in 1 0; do # connected to the socket, or at it
 	ended="rank 1 (process "
 	[ $dies = 1 ] || ended="the rank at which the others meet has ended"
 	assert_said killed$dies "nothing more is restored: the ranks of this job do not restore together: $ended" $((1 - dies)) 2
+	assert_lacks "$work/killed$dies.2.err" "waits no longer"
 done
 assert_at_least "sockets that the dead have left" 1 "$(ls "$meet" | grep -c socket)"
 
@@ -236,9 +237,10 @@ assert_said take "local/2 live: rank 1 cannot restore it: its engine has capture
 section "a rank releases its graphs, or goes"
 for action in release exit; do
 	say[1]=SUBJECT_AT=3=$action
-	job $action 3
+	host_first $action 3
 	assert_outcome $action "restored restored live live " 0 2
 	assert_said $action "rank 1 (process " 0 2
+	assert_said $action ") has ended" 0 2
 done
 assert_outcome release "restored restored live live " 1
 
