@@ -29,6 +29,7 @@ static void start(void)
 	load(library, "nvmlDeviceGetP2PStatus", &nvml.p2p_status);
 	load(library, "nvmlDeviceGetTopologyCommonAncestor", &nvml.ancestor);
 	load(library, "nvmlDeviceGetMemoryInfo", &nvml.memory);
+	load(library, "nvmlDeviceGetName", &nvml.name);
 	there = init && init() == 0;
 }
 

@@ -20,6 +20,7 @@ struct md_nvml {
 	int (*p2p_status)(void *one, void *other, int caps, int *status);
 	int (*ancestor)(void *one, void *other, int *level);
 	int (*memory)(void *device, struct md_nvml_memory *memory);
+	int (*name)(void *device, char *name, unsigned size); /* of the product */
 };
 
 /* NULL: it is not there, or does not start. It stays loaded. */

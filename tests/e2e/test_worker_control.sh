@@ -8,6 +8,10 @@ section 'control socket'
 run control python3 tests/worker/control.py "$work"
 assert_exit control 0
 grep -A3 FAIL "$work/control.out"
+section 'what /health says'
+run health python3 tests/worker/health_page.py "$work"
+assert_exit health 0
+grep -A3 FAIL "$work/health.out"
 section 'reload'
 run reload python3 tests/worker/reload.py "$work"
 assert_exit reload 0

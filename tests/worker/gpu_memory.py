@@ -58,6 +58,10 @@ other = Other()
 until("what it has is seen", lambda: foreign() == 15 * MIB)
 check("15 MiB are not worth a word in the log", False, "beyond what" in d.stderr())
 check("but in the status", True, ", by others 15.7 MB;" in d.ctl("status").stdout)
+metrics = d.get("/metrics").body.decode().splitlines()
+for line in (f'medusa_worker_gpu_limit_bytes{{gpu="0"}} {100 * MIB}', f'medusa_worker_gpu_used_bytes{{gpu="0"}} {80 * MIB}', f'medusa_worker_gpu_foreign_bytes{{gpu="0"}} {15 * MIB}',
+             f'llamaswap_gpu_memory_used_bytes{{id="0",name="hostcuda",uuid=""}} {95 * MIB}', f'llamaswap_gpu_memory_total_bytes{{id="0",name="hostcuda",uuid=""}} {100 * MIB}'):
+    check(f"/metrics: {line}", True, line in metrics)
 check("a model for which there would be no room", [], ask("small"))
 check("comes in the place of one that is idle", (True, 1), ("small" in d.running(), len({"a", "b"} & set(d.running()))))
 other.end()

@@ -100,7 +100,7 @@ def rests(seconds):
     """The answer that says that the engine rests so long, at least."""
     r = d.chat("broken")
     check("its request", (502, "engine_failed"), refused(r))
-    found = re.search(r"its engine ended with exit code 1 before it was ready; (\d+) starts have failed one after the other, and a request starts it again in (\d+) s", r.json["error"]["message"])
+    found = re.search(r"its engine ended with exit code 1 before it was ready; it was started (\d+) times without an answer, and a request starts it again in (\d+) s", r.json["error"]["message"])
     return found and int(found[2]) >= seconds and r
 
 
@@ -130,6 +130,19 @@ check("unloaded", 0, d.ctl("unload", "broken").returncode)
 check("all is forgotten", (502, "engine_failed", loads + 3), (*refused(d.chat("broken")), of(d, "broken")["loads"]))
 count = {name: int(value) for name, value in re.findall(r'^medusa_worker_requests(_\w+)?{model="broken"} (\d+)$', d.get("/metrics").body.decode(), re.M)}
 check("each request is counted once", count["_total"], count["_served_total"] + count["_failed_total"])
+check("the exit code", 0, d.stop())
+
+# The same of one that becomes ready, and ends with whatever it is asked.
+d = Daemon(f"{folder}/dies", f"startPort: {first}\nmodels:\n  dies: {{cmd: \"{ENGINE} --name dies\"}}\n")
+for loads in (2, 4):
+    check("two requests start it twice each", (502, "engine_failed", loads), (*refused(d.chat("dies", die=True)), of(d, "dies")["loads"]))
+r = d.chat("dies")
+check("then it rests", (502, "engine_failed", "1", 4), (*refused(r), r.headers.get("retry-after"), of(d, "dies")["loads"]))
+check("why", True, "its engine was killed by SIGKILL" in r.json["error"]["message"] and "; it was started 4 times without an answer, and a request starts it again in 1 s" in r.json["error"]["message"])
+until("it may start again", lambda: d.chat("dies").status == 200)
+for loads in (6, 8, 10):
+    check("with an answer all is forgotten", (502, "engine_failed", loads), (*refused(d.chat("dies", die=True)), of(d, "dies")["loads"]))
+check("until it rests again", (502, 10), (d.chat("dies").status, of(d, "dies")["loads"]))
 check("the exit code", 0, d.stop())
 
 # What has no effect is said.

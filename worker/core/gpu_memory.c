@@ -26,6 +26,7 @@ struct measured_gpu {
 	uint64_t told_at, said;
 	/* of the thread: */
 	void *device;                     /* NVML's; NULL: it is not measured */
+	char product[96];                 /* written before `at` */
 	_Atomic uint64_t used, total, at; /* bytes, bytes, md_clock_ns() before it was asked; at 0: not yet */
 };
 
@@ -65,6 +66,8 @@ static bool find_devices(struct md_gpu_memory *measured, const struct md_nvml *n
 		struct measured_gpu *gpu = &measured->gpus[i];
 		gpu->device = gpu->wanted ? find_device(nvml, gpu->name) : NULL;
 		any = any || gpu->device;
+		if (gpu->device && (!nvml->name || nvml->name(gpu->device, gpu->product, sizeof(gpu->product))))
+			*gpu->product = '\0';
 		if (gpu->wanted && !gpu->device)
 			md_warn("GPU %u: what is in use there is not measured, because NVML does not know which one it "
 				"is: state its uuid in medusa.gpus",
@@ -135,6 +138,18 @@ static void tell(struct md_gpu_memory *measured, uint32_t index)
 									.gpu = index,
 									.bytes = used > left ? used - left : 0,
 									.as_of = at});
+}
+
+bool md_gpu_memory_get(struct md_gpu_memory *measured, uint32_t index, struct md_gpu_measured *found)
+{
+	struct measured_gpu *gpu = measured && index < measured->count ? &measured->gpus[index] : NULL;
+	if (!gpu || !atomic_load(&gpu->at))
+		return false;
+	*found = (struct md_gpu_measured){.used = atomic_load(&gpu->used),
+					  .total = atomic_load(&gpu->total),
+					  .product = gpu->product,
+					  .uuid = gpu->name};
+	return true;
 }
 
 void md_gpu_memory_look(struct md_gpu_memory *measured)

@@ -6,6 +6,9 @@
 #ifndef MD_WORKER_CORE_GPU_MEMORY_H
 #define MD_WORKER_CORE_GPU_MEMORY_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/status.h"
 
 struct md_gpu_memory;
@@ -16,6 +19,13 @@ struct md_worker;
  * machine has one. *measured is NULL where there is none, or medusa.measure_memory is false.
  */
 enum md_status md_gpu_memory_begin(struct md_worker *worker, struct md_gpu_memory **measured, struct md_error *err);
+/* What NVML has said last. */
+struct md_gpu_measured {
+	uint64_t used, total;       /* bytes; used: by anybody, with what the driver keeps */
+	const char *product, *uuid; /* borrowed; "": not known */
+};
+/* False: it was not measured yet, or is not. measured may be NULL. */
+bool md_gpu_memory_get(struct md_gpu_memory *measured, uint32_t index, struct md_gpu_measured *found);
 void md_gpu_memory_look(struct md_gpu_memory *measured); /* now and then: tells the scheduler; NULL is fine */
 void md_gpu_memory_end(struct md_gpu_memory *measured);  /* NULL is fine */
 

@@ -214,6 +214,7 @@ static bool is_doubtful(const struct md_worker_job *job, const struct md_http_he
 static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_worker_job *job = context;
+	md_model_keep_answered(md_model_with_engine(job->model));
 	if (is_doubtful(job, head)) {
 		job->doubted = true;
 		return;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "worker/accounting/ledger.h"
+#include "worker/core/gpu_memory.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/reply.h"
 #include "worker/core/worker.h"
@@ -352,6 +353,69 @@ static void put_tenants(FILE *out, const struct md_worker *worker)
 	put_tenant_requests(out, worker);
 }
 
+/* ---- GPUs ---- */
+
+static uint64_t limit_of(const struct medusa_sched_gpu_state *state)
+{
+	return state->limit_bytes;
+}
+
+static uint64_t used_of(const struct medusa_sched_gpu_state *state)
+{
+	return state->artifact_bytes + state->residue_bytes + state->kv_bytes;
+}
+
+static uint64_t foreign_of(const struct medusa_sched_gpu_state *state)
+{
+	return state->foreign_bytes;
+}
+
+static const struct {
+	const char *name, *help;
+	uint64_t (*value)(const struct medusa_sched_gpu_state *state);
+} gpu_gauges[] = {
+    {"gpu_limit_bytes", "Device memory that models may have together.", limit_of},
+    {"gpu_used_bytes", "Of it, what models that are there have, as it is stated.", used_of},
+    {"gpu_foreign_bytes", "Of it, what is in use beyond that, as NVML says.", foreign_of},
+};
+
+/* As llama-swap names what NVML says. */
+static void put_measured(FILE *out, const struct md_worker *worker, uint32_t count, bool total)
+{
+	struct md_gpu_measured found;
+	const char *name = total ? "total" : "used";
+	fprintf(out, "# HELP llamaswap_gpu_memory_%s_bytes Device memory of the GPU%s.\n", name,
+		total ? "" : " in use, by anybody");
+	fprintf(out, "# TYPE llamaswap_gpu_memory_%s_bytes gauge\n", name);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!md_gpu_memory_get(worker->gpu_memory, i, &found))
+			continue;
+		fprintf(out, "llamaswap_gpu_memory_%s_bytes{id=\"%u\",name=\"", name, i);
+		put_label(out, found.product);
+		fputs("\",uuid=\"", out);
+		put_label(out, found.uuid);
+		fprintf(out, "\"} %" PRIu64 "\n", total ? found.total : found.used);
+	}
+}
+
+static void put_gpus(FILE *out, const struct md_worker *worker)
+{
+	uint32_t count;
+	struct medusa_sched_gpu_state state = {.size = sizeof(state)};
+	md_gpus_list(worker->gpus, &count);
+	for (size_t g = 0; g < sizeof(gpu_gauges) / sizeof(*gpu_gauges); g++) {
+		begin(out, gpu_gauges[g].name, "gauge", gpu_gauges[g].help);
+		for (uint32_t i = 0; i < count; i++)
+			if (!medusa_sched_gpu_get(worker->sched, i, &state))
+				fprintf(out, "medusa_worker_%s{gpu=\"%u\"} %" PRIu64 "\n", gpu_gauges[g].name, i,
+					gpu_gauges[g].value(&state));
+	}
+	put_measured(out, worker, count, false);
+	put_measured(out, worker, count, true);
+}
+
+/* ---- what all models share ---- */
+
 static void put_pool(FILE *out, const struct md_worker *worker)
 {
 	struct md_worker_pool_sizes sizes;
@@ -417,6 +481,7 @@ void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchan
 			      offsetof(struct md_model, loads));
 		put_tenants(out, worker);
 		put_scheduler(out, worker);
+		put_gpus(out, worker);
 		put_pool(out, worker);
 		put_broker(out, worker);
 		put_accounting(out, worker);

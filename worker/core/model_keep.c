@@ -61,9 +61,9 @@ void md_model_keep_failed(struct md_model *model)
 	struct md_model_keep *keep = &model->keep;
 	uint64_t now = md_clock_ns(), wait = LONGEST_WAIT;
 	if (keep->ready_at && now - keep->ready_at >= PROVEN)
-		keep->failures = 0;
+		keep->failures = keep->starts_failed = 0;
 	keep->ready_at = 0;
-	if (model->load_began && !model->load_swaps)
+	if (model->load_began ? !model->load_swaps : !keep->answered)
 		note_failed_start(keep, now);
 	if (keep->failures < 9)
 		wait = FIRST_WAIT << keep->failures;
@@ -80,10 +80,16 @@ void md_model_keep_ready(struct md_model *model)
 	bool waited = model->keep.again_at != 0;
 	model->keep.again_at = 0;
 	model->keep.ready_at = md_clock_ns();
-	model->keep.starts_failed = 0;
+	model->keep.answered = false;
 	model->keep.rests_until = 0;
 	if (waited)
 		md_model_keep_changed(model);
+}
+
+void md_model_keep_answered(struct md_model *model)
+{
+	model->keep.answered = true;
+	model->keep.starts_failed = 0;
 }
 
 void md_model_keep_look(struct md_worker *worker)

@@ -16,7 +16,8 @@ struct md_model_keep {
 	uint32_t failures;      /* of its engine, one after the other */
 	uint64_t again_at;      /* ns: not loaded ahead before; 0: at once */
 	uint64_t ready_at;      /* ns: when its engine became ready */
-	uint32_t starts_failed; /* since it was ready */
+	bool answered;          /* it has begun an answer since then */
+	uint32_t starts_failed; /* one after the other: it was not ready, or ended before it answered anything */
 	uint64_t rests_until;   /* ns: no request starts it before; 0: one does at once */
 };
 
@@ -25,7 +26,8 @@ void md_model_keep_promise(const struct md_model *model, const struct md_config_
 			   struct medusa_sched_function *function);
 void md_model_keep_failed(struct md_model *model); /* its engine has failed by itself */
 void md_model_keep_ready(struct md_model *model);
-void md_model_keep_changed(struct md_model *model); /* a user has unloaded it, or wants it again */
+void md_model_keep_answered(struct md_model *model); /* its engine has begun an answer */
+void md_model_keep_changed(struct md_model *model);  /* a user has unloaded it, or wants it again */
 /* How long no request starts its engine, because starts of it have failed again and again; ns, 0: one may. Loads by users do. */
 uint64_t md_model_keep_rest(const struct md_model *model);
 void md_model_keep_look(struct md_worker *worker); /* time has passed */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "worker/core/health_page.h"
 #include "worker/core/reply.h"
 #include "worker/page/page_orders.h"
 #include "worker/page/status_page.h"
@@ -165,8 +166,7 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 	else if (!strcmp(path, "/running"))
 		list_running(worker, exchange);
 	else if (!strcmp(path, "/health") || !strcmp(path, "/wol-health"))
-		md_reply_text(exchange, md_drain_is_on(worker->drain) ? 503 : 200, "text/plain; charset=utf-8",
-			      md_drain_is_on(worker->drain) ? "draining" : "OK");
+		md_health_page_answer(worker, exchange);
 	else if (!strcmp(path, "/metrics"))
 		md_metrics_answer(worker, exchange);
 	else if (!strcmp(path, "/unload") && !strcmp(method, "GET")) /* HEAD only asks */

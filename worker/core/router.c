@@ -60,7 +60,7 @@ static char *make_target(const struct md_model *model, const char *local)
 	return asprintf(&made, "%s%s", model->prefix, local) < 0 ? NULL : made;
 }
 
-/* An engine whose starts fail is not started for every request. True: the client was told. */
+/* An engine whose starts fail, or that ends with whatever it is asked, is not started for every request. True: the client was told. */
 static bool refuse_at_rest(struct md_model *model, uint32_t tenant, struct md_http_exchange *exchange)
 {
 	const struct md_model *host = md_model_with_engine(model);
@@ -71,8 +71,8 @@ static bool refuse_at_rest(struct md_model *model, uint32_t tenant, struct md_ht
 	MD_COUNT(model, tenant, failed, 1);
 	md_reply_error(
 	    exchange, MD_REPLY_RESTING, NULL,
-	    "model %.100s: its engine %.300s; %u starts have failed one after the other, and a request starts "
-	    "it again in %u s",
+	    "model %.100s: its engine %.300s; it was started %u times without an answer, and a request starts it "
+	    "again in %u s",
 	    model->id, host->last_failure, host->keep.starts_failed, (unsigned)(rest / 1000000000u) + 1);
 	return true;
 }
@@ -277,10 +277,13 @@ static void answer_options(struct md_http_exchange *exchange)
 	md_http_answer_end(exchange);
 }
 
+/* Which models there are, nobody learns without a key. */
 static bool is_open(const struct md_http_head *head, const char *path)
 {
-	return md_page_is_open(head, path) || !strcmp(path, "/health") || !strcmp(path, "/wol-health") ||
-	       !strcmp(path, "/favicon.ico");
+	char name[MD_TARGET_MAX];
+	if (!strcmp(path, "/health") || !strcmp(path, "/wol-health"))
+		return !md_target_value(md_target_query(md_http_head_target(head)), "model", name, sizeof(name));
+	return md_page_is_open(head, path) || !strcmp(path, "/favicon.ico");
 }
 
 /* What belongs to OpenAI's API or to engines may be read by any page that has a key; the worker's own pages may not. */
