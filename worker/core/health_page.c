@@ -129,7 +129,7 @@ static const char *find_lack(const struct md_worker *worker)
 	if (md_drain_is_on(worker->drain))
 		return "draining";
 	if (worker->step_waits)
-		return "the scheduler has no memory for what happens";
+		return "out of memory for the scheduler's events";
 	int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (probe < 0)
 		return errno == EMFILE || errno == ENFILE ? "no file can be opened, so no engine can be reached"
