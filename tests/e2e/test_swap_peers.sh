@@ -80,10 +80,10 @@ come_because() { # why nothing comes; where there is much to do, the carrier is 
 }
 carrier_of() { pgrep -f 'medusa-swap carrier-of-run' -P "$1"; }
 until_carrier_again() { done_swap out out && done_swap in in --gpu-peers && until_carrier 2; }
-until_went() { # bus, device: bytes go there
+until_went() { # bus, device: bytes go there, or who was started last has ended
 	local was
 	was=$(went "$1" "$2")
-	for _ in $(seq 200); do [ "$(went "$1" "$2")" -gt "$was" ] && return; sleep 0.01; done
+	while kill -0 $! 2>/dev/null && [ "$(went "$1" "$2")" = "$was" ]; do :; done
 }
 counted() { # files of all three (fd), or their threads (task)
 	local pid
