@@ -10,6 +10,7 @@
 /* The headers of the C library carry no annotations. */
 int pthread_mutex_lock(pthread_mutex_t *mutex) MD_LOCKS(acquire_capability(*mutex));
 int pthread_mutex_unlock(pthread_mutex_t *mutex) MD_LOCKS(release_capability(*mutex));
+int pthread_mutex_trylock(pthread_mutex_t *mutex) MD_LOCKS(try_acquire_capability(0, *mutex));
 #else
 #define MD_LOCKS(attribute)
 #endif

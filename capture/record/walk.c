@@ -51,7 +51,7 @@ static void refuse_made(struct md_capture_walk *walk, uint32_t at, uint64_t word
 		       at, made->name, made->soname);
 }
 
-static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t word)
+static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word);
 	uint64_t known = 0;
@@ -64,7 +64,8 @@ static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t wo
 		walk->out_of_memory = true;
 }
 
-static void add_candidates(struct md_capture_walk *walk, uint32_t node, const uint8_t *params, size_t size)
+static void add_candidates(struct md_capture_walk *walk, uint32_t node, const uint8_t *params,
+			   size_t size) MD_CAPTURE_HELD
 {
 	for (size_t at = 0; at + 8 <= size; at += 8) {
 		uint64_t word;
@@ -124,7 +125,8 @@ static bool has_attribute(const struct md_attribute *list, uint32_t count, uint3
 }
 
 /* Copies the attributes that can be read back from the node, then those of the launch that cannot. */
-static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
+static void copy_attributes(struct md_capture_walk *walk, uint32_t at,
+			    const struct md_capture_memo *memo) MD_CAPTURE_HELD
 {
 	struct md_attribute list[2 * MD_NODE_ATTRIBUTES];
 	struct md_node *node = &walk->out.nodes[at];
@@ -251,7 +253,8 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 
 /* ---- the other nodes ---- */
 
-static void take_memset(struct md_capture_walk *walk, uint32_t at, const CUDA_MEMSET_NODE_PARAMS *params)
+static void take_memset(struct md_capture_walk *walk, uint32_t at,
+			const CUDA_MEMSET_NODE_PARAMS *params) MD_CAPTURE_HELD
 {
 	walk->out.nodes[at].memset = (struct md_memset){
 	    .dst = params->dst,
@@ -264,7 +267,7 @@ static void take_memset(struct md_capture_walk *walk, uint32_t at, const CUDA_ME
 	add_candidate(walk, at, params->dst);
 }
 
-static void walk_memset(struct md_capture_walk *walk, uint32_t at)
+static void walk_memset(struct md_capture_walk *walk, uint32_t at) MD_CAPTURE_HELD
 {
 	CUDA_MEMSET_NODE_PARAMS params;
 	CUresult result;
@@ -276,7 +279,7 @@ static void walk_memset(struct md_capture_walk *walk, uint32_t at)
 		take_memset(walk, at, &params);
 }
 
-static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D p)
+static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D p) MD_CAPTURE_HELD
 {
 	if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
 		refuse(walk, "memcpy node at index %u: it copies from or to a CUDA array", at);
@@ -308,7 +311,7 @@ static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D
 		walk->pageable = true;
 }
 
-static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
+static void walk_memcpy(struct md_capture_walk *walk, uint32_t at) MD_CAPTURE_HELD
 {
 	CUDA_MEMCPY3D params;
 	CUresult result;
