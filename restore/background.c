@@ -141,8 +141,7 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 	r->reads_back = r->verify && !(reads_back && !strcmp(reads_back, "0"));
 	if (r->verify && !r->reads_back)
 		md_warn("restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0): equal outputs "
-			"alone "
-			"do not show that they are the recorded ones");
+			"alone do not show that they are the recorded ones");
 	md_restore_agree_init();
 	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);

@@ -10,8 +10,8 @@
 #define SECOND UINT64_C(1000000000)
 #define FIRST_WAIT SECOND
 #define LONGEST_WAIT (300 * SECOND)
-#define STARTS_AT_ONCE                                                                                                 \
-	4u /* that may fail one after the other before requests are refused: two requests, tried again once */
+/* Starts that may fail one after the other before requests are refused: two requests, tried again once. */
+#define STARTS_AT_ONCE 4u
 #define LONGEST_REST (60 * SECOND)
 #define PROVEN (60 * SECOND) /* an engine that was ready for so long failed for a new reason */
 
