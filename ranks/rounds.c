@@ -329,8 +329,11 @@ enum md_status md_rounds_vote(struct md_rounds *rounds, uint32_t number, const s
 	if (number >= ROUNDS_MOST)
 		md_rounds_end(rounds, MD_ROUNDS_FULL, rounds->own, "rank %u has asked for more than %u graphs",
 			      rounds->own, ROUNDS_MOST);
+	bool connected = vote->connected(vote->user); /* a rank that nobody sees any more must not say yes */
 	if (md_rounds_ended(rounds, err))
 		return err->status;
+	if (!connected)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "rank %u has lost the other ranks", rounds->own);
 	struct round *round = &rounds->memory->rounds[number];
 	if (!same_for_all(&round->name, vote->name)) {
 		md_rounds_end(rounds, MD_ROUNDS_OTHER, rounds->own,

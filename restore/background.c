@@ -24,7 +24,9 @@
 #include "restore/small_graphs.h"
 #include "restore/graph_state.h"
 #include "restore/heap.h"
+#include "restore/groups.h"
 #include "restore/image_load.h"
+#include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
 #include "restore/restore_arena.h"
@@ -366,6 +368,8 @@ static void open_session(struct md_restore *r)
 	enum md_status status =
 	    md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
 	pthread_mutex_lock(&md_restore_lock);
+	if (status == MD_OK)
+		md_restore_plan_said(r);
 	r->phase = status == MD_OK ? MD_PHASE_OPEN : MD_PHASE_FAILED;
 	r->failure = err;
 	md_restore_busy(r, -1);
@@ -442,6 +446,7 @@ static void reset(struct md_restore *r, const char *reason) MD_REQUIRES(md_resto
 	r->bound_count = 0;
 	md_map_finish(&r->bound_names);
 	md_map_init(&r->bound_names);
+	md_restore_group_forget_live(r);
 	r->trigger_done = false;
 	r->sequence_bound = false;
 	r->arena_tried = false;

@@ -188,12 +188,18 @@ void md_restore_group_apply_live(struct md_restore *r)
 		apply_live(r, &r->lives[i], &ignored);
 }
 
+void md_restore_group_forget_live(struct md_restore *r)
+{
+	while (r->live_count)
+		free(r->lives[--r->live_count].label);
+}
+
 enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
 {
 	struct md_want live = {(char *)label, batch};
 	if (r->phase == MD_PHASE_OPEN)
 		return apply_live(r, &live, err);
-	if (r->phase != MD_PHASE_OPENING)
+	if (r->phase == MD_PHASE_FAILED || r->released)
 		return MD_OK;
 	live.label = MD_ARRAY_EXTEND(r->lives, r->live_count) ? strdup(label) : NULL;
 	if (!live.label)

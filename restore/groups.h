@@ -23,7 +23,9 @@ void md_restore_group_lost(struct md_restore *r, const char *label, unsigned bat
 /* The engine has captured the graph live: none of its group is handed out; MD_ERR_MISMATCH when one was already. */
 enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
     MD_REQUIRES(md_restore_lock);
+/* Graphs that it has captured live before the artifact was open; a context that ends takes them with it. */
 void md_restore_group_apply_live(struct md_restore *r) MD_REQUIRES(md_restore_lock);
+void md_restore_group_forget_live(struct md_restore *r) MD_REQUIRES(md_restore_lock);
 /* The graph is launched: the other graphs of its group may read what it writes. */
 void md_restore_group_feed(struct md_restore *r, const struct md_restore_graph *writer);
 /* The engine destroys an executable, which may be one that was handed out. */

@@ -235,14 +235,16 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 		status = plan_graph(r, &r->graphs[i], &needs, err);
 	if (status == MD_OK && !match_bindings(r))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u names", a->binding_count);
-	if (status == MD_OK) {
-		md_restore_group_apply_live(r);
-		md_restore_plan_order(r);
-		requeue_images(r);
-	}
 	pthread_mutex_unlock(&md_restore_lock);
 	md_needs_finish(&needs);
 	return status;
+}
+
+void md_restore_plan_said(struct md_restore *r)
+{
+	md_restore_group_apply_live(r);
+	md_restore_plan_order(r);
+	requeue_images(r);
 }
 
 /* A stage that fails undoes this while the engine may bind. */

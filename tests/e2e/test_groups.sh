@@ -122,6 +122,12 @@ section "the engine asks for some of them alone"
 cold live chain 0 12 LIVE=a0
 right live
 assert_contains "$work/live.err" "a1/1 is live: it $together a0/1, which is not restored: the engine has captured it live"
+# The background stops for a while after each of its first steps, while the engine captures.
+for step in $(seq 24); do
+	cold "late.$step" chain 0 12 LIVE=a0 INJECT="late:$step" INJECT_THREAD=medusa-restore INJECT_FROM=libmedusa-restore.so \
+		LD_PRELOAD="$MEDUSA_BUILD/tests/faults/inject.so"
+	right "late.$step"
+done
 cold split chain 4 8 LIVE=a1
 assert_contains "$work/split.err" "graph a1/1 is not restored, and graph a0/1 of the same group was handed out before"
 assert_contains "$work/split.err" "a1/1 is not named: graph a1/1 was captured live, and graph a0/1 of the same group was handed out"

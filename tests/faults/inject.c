@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -40,11 +41,12 @@
  *        net          accept, socket, connect, epoll_ctl, pipe, eventfd, readv, writev, posix_spawn: EMFILE, ENOMEM and their kind
  *        join         No call fails. A thread that has waited for a time, and then unlocks its mutex, goes on only when
  *                     another thread waits for its end.
+ *        late         No call fails. The thread named INJECT_THREAD sleeps for 0.2 s after its N-th unlock of a mutex.
  *        With N = 0 none fails, and their number is said at the end.
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
-enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN, NET };
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN, NET, LATE };
 
 static enum what what;
 static unsigned long wanted, seen;
@@ -53,14 +55,14 @@ static char sources[512], program[4096];
 __attribute__((constructor)) static void read_settings(void)
 {
 	static const char *const names[] = {
-	    "", "memory:", "file:", "short:", "kill:", "stop:", "close:", "join:", "net:"};
+	    "", "memory:", "file:", "short:", "kill:", "stop:", "close:", "join:", "net:", "late:"};
 	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
 	if (!setting || !from || (only && strcmp(only, base)))
 		return;
 	snprintf(sources, sizeof(sources), ",%s,", from);
-	for (int i = MEMORY; i <= NET; i++) {
+	for (int i = MEMORY; i <= LATE; i++) {
 		size_t length = strlen(names[i]);
 		if (!strncmp(setting, names[i], length)) {
 			wanted = strtoul(setting + length, NULL, 10);
@@ -256,6 +258,13 @@ MD_EXPORT int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t 
 	return real(condition, mutex, until);
 }
 
+static bool is_late_thread(void)
+{
+	char name[16] = "";
+	const char *late = getenv("INJECT_THREAD");
+	return late && prctl(PR_GET_NAME, name) == 0 && !strcmp(name, late);
+}
+
 MD_EXPORT int pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
 	REAL(int, "pthread_mutex_unlock", pthread_mutex_t *)
@@ -263,6 +272,8 @@ MD_EXPORT int pthread_mutex_unlock(pthread_mutex_t *mutex)
 	if (woken && is_due(JOIN, "pthread_mutex_unlock", CALLER))
 		while (!atomic_load(&joining))
 			usleep(1000);
+	if (what == LATE && is_late_thread() && is_due(LATE, "pthread_mutex_unlock", CALLER))
+		usleep(200000);
 	return result;
 }
 
