@@ -50,18 +50,17 @@ Test(rounds, all_say_yes)
 	cr_assert(!md_rounds_ended(&one, NULL));
 }
 
-Test(rounds, one_says_no)
+Test(rounds, nobody_waits_once_one_has_said_no, .timeout = 60)
 {
 	int fd = -1;
 	struct md_error err = {0};
 	struct md_rounds first = seats(2, 0, &fd), second = seats(2, 1, &fd);
-	struct md_vote no = yes;
+	struct md_vote no = yes, patient = yes;
 	no.why_not = "it lacks a kernel";
-	uint64_t began = md_clock_ns();
+	no.patience_ns = patient.patience_ns = UINT64_MAX / 2; /* who waited would wait for the test's end */
 	cr_assert_eq(md_rounds_vote(&second, 0, &no, &err), MD_ERR_MISMATCH);
-	cr_assert_eq(md_rounds_vote(&first, 0, &yes, &err), MD_ERR_MISMATCH);
+	cr_assert_eq(md_rounds_vote(&first, 0, &patient, &err), MD_ERR_MISMATCH);
 	cr_assert_str_eq(err.message, "rank 1 cannot restore it: it lacks a kernel");
-	cr_assert_lt(md_clock_ns() - began, 40 * MS, "nobody waits once one has said no");
 	cr_assert(!md_rounds_ended(&first, NULL), "they go on with the next one");
 }
 
@@ -100,7 +99,7 @@ Test(rounds, should_fail_other_groups)
 	cr_assert(!md_rounds_ended(&first, NULL));
 }
 
-Test(rounds, a_rank_that_does_not_come_is_named)
+Test(rounds, a_rank_that_does_not_come_is_named, .timeout = 60)
 {
 	int fd = -1;
 	struct md_error err = {0};
@@ -117,7 +116,7 @@ Test(rounds, a_rank_that_does_not_come_is_named)
 	cr_assert(!md_rounds_arrive(&first, 1, &process), "a rank comes once");
 	cr_assert_eq(process, 41);
 	cr_assert_neq(md_rounds_vote(&first, 2, &yes, &err), MD_OK);
-	cr_assert(md_clock_ns() - began > 45 * MS && md_clock_ns() - began < 5000 * MS, "it waits as long as it may");
+	cr_assert(md_clock_ns() - began > 45 * MS, "it waits as long as it may");
 	cr_assert_str_eq(err.message,
 			 "rank 1 (process 41) has not asked for graph 3 in 0 s, and rank 0 waits no longer");
 }
