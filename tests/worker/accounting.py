@@ -15,6 +15,7 @@ import time
 from daemon import ENGINE, Daemon, check, finish, free_ports, until
 
 folder = sys.argv[1]
+TEAM_KEYS = ["key-one-of-the-team", "key-two-of-the-team"]  # long, because a file of SQLite has random bytes, too
 
 
 def config(state, more=""):
@@ -23,7 +24,7 @@ startPort: {free_ports(4)}
 medusa:
   state: {state}
   gpus: [{{memory: 8GB}}]
-  tenants: [{{name: "team, \\"one\\"", keys: [t1, t2]}}]
+  tenants: [{{name: "team, \\"one\\"", keys: [{", ".join(TEAM_KEYS)}]}}]
 apiKeys: [plain]
 {more}
 models:
@@ -34,7 +35,7 @@ models:
 
 
 TEAM, PLAIN = 'team, "one"', "key-" + hashlib.blake2b(b"plain", digest_size=16).hexdigest()[:16]
-NAMES = {"t1": TEAM, "t2": TEAM, "plain": PLAIN}
+NAMES = {**dict.fromkeys(TEAM_KEYS, TEAM), "plain": PLAIN}
 
 
 def ask(daemon, key, model, **more):
@@ -96,7 +97,7 @@ for model, memory in (("a", 1e9), ("b", 2e9)):
     for name, label in (("medusa_worker_prompt_tokens_total", "model"), ("vllm:prompt_tokens_total", "model_name")):
         check(f"{model}: and tokens: {name}", sum(r["prompt_tokens"] for r in mine), metric(d, f'{name}{{{label}="{model}"}}'))
     check(f"{model}: and those of answers", sum(r["completion_tokens"] for r in mine), metric(d, f'vllm:generation_tokens_total{{model_name="{model}"}}'))
-check("no key is in the file", False, any(key in open(f"{ledger}{end}", "rb").read() for key in (b"plain", b"t1", b"t2") for end in ("", "-wal")
+check("no key is in the file", False, any(key.encode() in open(f"{ledger}{end}", "rb").read() for key in NAMES for end in ("", "-wal")
                                           if os.path.exists(f"{ledger}{end}")))
 table = list(csv.DictReader(io.StringIO(d.ctl("bill", "--since", "1h", "--csv").stdout)))
 check("as CSV", {k: str(v[0]) for k, v in expected.items()}, {(row["model"], row["key"]): row["requests"] for row in table})

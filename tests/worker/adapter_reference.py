@@ -6,7 +6,7 @@ import sys
 import threading
 
 from adapters import make_all, offline_with, write_shape
-from daemon import Daemon, check, finish, free_ports, until
+from daemon import Daemon, check, finish, free_ports, process_words, processes, until
 from daemon import ENGINE as OTHER
 from reference import ENGINE, prompt_of
 
@@ -64,14 +64,10 @@ def loads():
 
 def engine_pid():
     """llama-engine itself, below medusa-swap run."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().decode().split("\0")
-        except OSError:
-            continue
+    for pid in processes():
+        words = process_words(pid)
         if words[0] == ENGINE and f"127.0.0.1:{port}" in words:
-            return int(pid)
+            return pid
     return 0
 
 

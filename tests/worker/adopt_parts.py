@@ -12,7 +12,7 @@ def keeper_of(daemon):
     """The keeper is the process that listens in the folder of the engines."""
     for status in glob.glob("/proc/[0-9]*/comm"):
         try:
-            with open(status, encoding="utf-8") as file:
+            with open(status, encoding="utf-8", errors="replace") as file:
                 if file.read() == "medusa-keeper\n" and os.readlink(f"{status[:-4]}fd/4") == f"{os.path.realpath(daemon.control)}.engines":
                     return int(status.split("/")[2])
         except OSError:

@@ -74,13 +74,34 @@ def free_ports(count):
     raise RuntimeError("no free ports")
 
 
+def process_stat(pid):
+    """(name, fields behind it) of a process, or None. Any process may end while it is looked at, and a name may be cut within a letter."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            name, fields = stat.read().rsplit(")", 1)
+            return name.split("(", 1)[1], fields.split()
+    except OSError:
+        return None
+
+
+def process_words(pid):
+    """Of its command; none of a process that has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode(errors="replace").split("\0")
+    except OSError:
+        return [""]
+
+
+def processes():
+    """All process IDs of the machine, with those of other tests."""
+    return list(map(int, filter(str.isdigit, os.listdir("/proc"))))
+
+
 def lives(pid):
     """Whether the process is there, and no zombie whose parent is slow."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    found = process_stat(pid)
+    return found is not None and found[1][0] != "Z"
 
 
 class Held:

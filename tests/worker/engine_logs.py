@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from daemon import ENGINE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, Daemon, check, finish, free_ports, process_stat, processes, until
 
 folder = sys.argv[1]
 MOST = 8 << 20
@@ -24,14 +24,10 @@ models:
 
 def log_process(daemon):
     """The process that writes the logs of this daemon's engines."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-                name, rest = stat.read().rsplit(")", 1)
-        except OSError:
-            continue
-        if name.endswith("(medusa-logs") and int(rest.split()[1]) == daemon.process.pid and rest.split()[0] != "Z":
-            return int(pid)
+    for pid in processes():
+        name, fields = process_stat(pid) or ("", [])
+        if name == "medusa-logs" and int(fields[1]) == daemon.process.pid and fields[0] != "Z":
+            return pid
     return None
 
 

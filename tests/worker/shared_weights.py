@@ -10,7 +10,7 @@ import sys
 import threading
 
 from adapters import write_shape
-from daemon import Daemon, check, finish, free_ports, lives, until
+from daemon import Daemon, check, finish, free_ports, lives, process_stat, process_words, processes, until
 from reference import ENGINE, offline, prompt_of
 
 folder = sys.argv[1]
@@ -60,32 +60,19 @@ def held():
     return [(one["state"], one["readers"]) for one in map(json.loads, said.stdout.splitlines())] if not said.returncode else said.stderr
 
 
-def processes(word):
+def processes_with(word):
     """Of this user, with that word in their command: process IDs."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().decode().split("\0")
-        except OSError:
-            continue
-        if word(words) and lives(pid):
-            found.append(int(pid))
-    return found
+    return [pid for pid in processes() if word(process_words(pid)) and lives(pid)]
 
 
 def brokers():
     """Those of this daemon, which has started them."""
-    mine = []
-    for pid in processes(lambda words: words[0].endswith("/medusa-backbone") and "--listen-fd" in words):
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            if int(file.read().rsplit(")", 1)[1].split()[1]) == d.process.pid:
-                mine.append(pid)
-    return mine
+    found = processes_with(lambda words: words[0].endswith("/medusa-backbone") and "--listen-fd" in words)
+    return [pid for pid in found if (process_stat(pid) or ("", ["", 0]))[1][1] == str(d.process.pid)]
 
 
 def engine_of(model):
-    found = processes(lambda words: words[0] == ENGINE and "--share" in words and words[-2] == model and SHAPE in words)
+    found = processes_with(lambda words: words[0] == ENGINE and "--share" in words and words[-2] == model and SHAPE in words)
     if not found:
         raise RuntimeError(f"no engine of {model} runs:\n{d.stderr()[-2000:]}")
     return found[0]
@@ -164,7 +151,7 @@ check("a new engine has the old memory", ([], 2), (tokens("b"), d.engine_log("b"
 last = brokers()
 check("the end", 0, d.stop())
 check("of all", ([False], False), ([lives(pid) for pid in last], os.path.exists(socket_of(d))))
-check("no engine is left", [], processes(lambda words: words[0] == ENGINE and SHAPE in words))
+check("no engine is left", [], processes_with(lambda words: words[0] == ENGINE and SHAPE in words))
 
 # ---- the first model that shares comes with a reload ----
 d = Daemon(f"{folder}/later", config(a="off", b="off", c="off"), env=env)

@@ -6,7 +6,7 @@ import struct
 import sys
 import time
 
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, process_words, processes, until
 
 folder = sys.argv[1]
 first = free_ports(16)
@@ -30,13 +30,7 @@ def from_other_devices():
 
 
 def commands():
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                found.append(file.read().decode(errors="replace").replace("\0", " "))
-        except OSError:
-            continue
+    found = [" ".join(process_words(pid)) for pid in processes()]
     ports = {str(port) for port in range(first, first + 16)}
     return [line for line in found if "medusa-swap run " in line and ports & set(re.findall(r"--port (\d+)", line))]
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pool of host memory for all engines (medusa.pool_bytes): swap_pool.py FOLDER. It holds two of three models."""
+import glob
 import os
 import re
 import signal
 import sys
 import threading
 
-from daemon import ENGINE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, Daemon, check, finish, free_ports, process_words, processes, until
 
 folder = sys.argv[1]
 MB = 1 << 20
@@ -30,26 +31,21 @@ def sizes(d):
 def files(pid):
     """Memory that pools of the process take, by their files."""
     found = {}
-    try:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            path = f"/proc/{pid}/fd/{fd}"
+    for path in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
             if "memfd:medusa-swap-pool" in os.readlink(path):
                 stat = os.stat(path)
                 found[stat.st_ino] = stat.st_blocks * 512
-    except OSError:
-        pass
+        except OSError:
+            pass  # it was closed meanwhile
     return found
 
 
 def pools():
     found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if any(str(first + i) in words for i in range(16)) or int(pid) == d.process.pid:
+    for pid in processes():
+        words = process_words(pid)
+        if any(str(first + i) in words for i in range(16)) or pid == d.process.pid:
             found.update(files(pid))
     return found
 
