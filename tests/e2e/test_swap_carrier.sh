@@ -68,7 +68,7 @@ until_carrier 2
 done_swap out out
 victim=$(carrier) manager=$(state pid)
 swap in in --gpu-neighbours &
-sleep 0.1
+for _ in $(seq 1200); do [ "$(state state)" = out ] || break; done
 kill -STOP "$victim" "$manager" # nobody can kill it
 asked sum
 assert_equal 'what the memory holds, while the carrier may still write' "$wanted" "$answered"

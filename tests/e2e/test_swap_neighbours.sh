@@ -12,7 +12,10 @@ section 'memory comes over all links'
 begin_large all --gpu-neighbours -- 2
 until_carrier 2
 by_first=0 by_second=0 by_itself=0
-for round in $(seq "${NEIGHBOUR_ROUNDS:-20}"); do
+least=20000000
+came_enough() { [ $by_first -ge $least ] && [ $by_second -ge $least ] && [ $by_itself -ge $least ]; }
+for round in $(seq 120); do
+	[ "$round" -le "${NEIGHBOUR_ROUNDS:-20}" ] || ! came_enough || break # where there is much to do, the carrier begins late
 	come_in_helped 0 $([ $((round % 5)) = 0 ] && echo --verify)
 	first=$((after[1] - before[1])) second=$((after[2] - before[2]))
 	assert_equal "round $round: what came by neighbours" $((first + second)) "$carried"
@@ -20,7 +23,7 @@ for round in $(seq "${NEIGHBOUR_ROUNDS:-20}"); do
 	by_first=$((by_first + first)) by_second=$((by_second + second)) by_itself=$((by_itself + $(number in copied) - carried))
 	if [ "$round" = 2 ]; then files=$(ls "/proc/$(engine_pid)/fd" | wc -l) maps=$(wc -l <"/proc/$(carrier)/maps") held=$(ls "/proc/$(carrier)/fd" | wc -l); fi
 done
-for by in $by_first $by_second $by_itself; do assert_at_least 'what came over each link' 20000000 "$by"; done
+for by in $by_first $by_second $by_itself; do assert_at_least 'what came over each link' $least "$by"; done
 assert_equal 'descriptors of the engine' "$files" "$(ls "/proc/$(engine_pid)/fd" | wc -l)"
 assert_equal 'descriptors of the carrier' "$held" "$(ls "/proc/$(carrier)/fd" | wc -l)"
 assert_at_most 'mappings of the carrier' $((maps + 8)) "$(wc -l <"/proc/$(carrier)/maps")"
@@ -113,16 +116,16 @@ exec {left_out}<&- {right_out}<&-
 
 section 'where no neighbour is of use, the own link does it'
 none() { # name, part of the reason
-	done_swap out out
-	done_swap in in --gpu-neighbours
-	assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
-	assert_sum
-	sleep 0.5 # the carrier of the first time may not have been ready
-	done_swap out out
-	done_swap in in --gpu-neighbours
-	assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
+	local round
+	for round in $(seq 240); do
+		done_swap out out
+		done_swap in in --gpu-neighbours
+		assert_equal 'what came by neighbours' 0 "$(number in copied_by_neighbours)"
+		assert_sum
+		[ "$round" = 1 ] || ! grep -qF "$1" "$work/in.json" || break # the carrier of the first times may not be ready
+		sleep 0.25
+	done
 	assert_contains "$work/in.json" "$1"
-	assert_sum
 	close_engine
 }
 HOSTCUDA_NVLINK=none begin_large apart --gpu-neighbours -- 0
