@@ -65,28 +65,43 @@ static enum md_status ask(const struct md_question *question, bool *over, struct
 	return md_error_set(err, rank_unknown.status, "%s", rank_unknown.message);
 }
 
+/*
+ * Before it is asked for, so that what becomes of it can be noted in any case: otherwise a later "no" would take a graph
+ * back that the engine already has.
+ */
+static bool note_name(uint64_t name) MD_RESTORE_HELD
+{
+	return md_map_get(&names, name, NULL) || md_map_put(&names, name, ASKED);
+}
+
 enum md_status md_restore_agree(struct md_restore *r, const char *label, unsigned batch, enum md_status own,
 				uint64_t deadline_ns, struct md_error *err)
 {
 	struct md_error theirs = {0};
-	bool over = false;
+	bool over = false, ready = own == MD_OK;
 	if (is_alone(r))
 		return own;
-	struct md_question question = {.name = not_zero(md_graph_name_key(label, batch)),
-				       .why_not = own == MD_OK ? NULL : err->message,
-				       .deadline_ns = deadline_ns};
+	struct md_question question = {.name = not_zero(md_graph_name_key(label, batch)), .deadline_ns = deadline_ns};
 	pthread_mutex_lock(&md_restore_lock);
 	question.with = group_of(r, label, batch);
+	bool noted = note_name(question.name);
 	pthread_mutex_unlock(&md_restore_lock);
+	if (!noted && ready)
+		own = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the names of graphs that ranks vote on");
+	question.why_not = own == MD_OK ? NULL : err->message;
 	enum md_status status = ask(&question, &over, &theirs);
-	pthread_mutex_lock(&md_restore_lock);
-	if (own == MD_OK && status != MD_OK) {
+	if (own == MD_OK && status != MD_OK)
 		*err = theirs;
-		take_back(r, label, batch, !over, err);
+	if (!noted) { /* this rank has said no, and says nothing from here on */
+		md_ranks_leave();
+		over = true;
+		theirs = *err;
 	}
-	uint64_t before = ASKED;
-	md_map_get(&names, question.name, &before);
-	md_map_put(&names, question.name, status == MD_OK ? HANDED_OUT : before);
+	pthread_mutex_lock(&md_restore_lock);
+	if (ready && status != MD_OK)
+		take_back(r, label, batch, !over, err);
+	if (status == MD_OK && noted)
+		md_map_put(&names, question.name, HANDED_OUT); /* there is room, as it has been noted */
 	pthread_mutex_unlock(&md_restore_lock);
 	if (over)
 		md_restore_refuse_all(r, &theirs);
