@@ -82,9 +82,10 @@ SHARE := backbone/share.c backbone/share_list.c backbone/share_lease.c backbone/
 ENGINE_API := api/api_names.c api/swap_api.c swap/swap_client.c $(SHARE) # defined in what an engine is linked with or preloaded with, and nowhere else
 # What speaks with medusa-swap run; the functions of swap.h need it, in each library.
 SWAP_CLIENT := swap/ask.c swap/swap_place.c swap/wire.c backbone/share_wire.c
-CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api)) $(SWAP_CLIENT)
+BUNDLE := ranks/rank.c ranks/rank_bundle.c # which rank a process is, and what is its own in a bundle: for captures, restores and commands
+CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api)) $(SWAP_CLIENT) $(BUNDLE)
 CAPTURE := $(call layers,capture) driver/interpose.c $(ENGINE_API)
-RESTORE := $(call layers,restore ranks) driver/interpose.c $(ENGINE_API)
+RESTORE := $(filter-out $(BUNDLE),$(call layers,restore ranks)) driver/interpose.c $(ENGINE_API)
 SWAP := $(filter-out $(ENGINE_API) $(SWAP_CLIENT),$(call layers,swap)) backbone/equal.c
 BACKBONE := $(filter-out $(ENGINE_API) $(SWAP_CLIENT) backbone/equal.c,$(call sources,backbone))
 NULL_API := api/null_api.c $(ENGINE_API)

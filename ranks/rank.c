@@ -14,17 +14,15 @@
 #define PATIENCE_MOST_S 86400u
 #define NS_PER_S UINT64_C(1000000000)
 
+static const char restart[] = "TORCHELASTIC_RESTART_COUNT"; /* the ranks of a restart are another job */
+
 static const struct launcher {
 	const char *rank, *ranks, *here; /* here: how many ranks are on this host; NULL: the launcher does not say */
 	const char *hosts;               /* how many hosts there are, for those that say that instead */
 	const char *job[4];              /* together they tell the job from others; the first one must be set */
 } launchers[] = {
     {"MEDUSA_RANK", "MEDUSA_RANKS", NULL, NULL, {NULL}},
-    {"RANK",
-     "WORLD_SIZE",
-     "LOCAL_WORLD_SIZE",
-     NULL,
-     {"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, {"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", restart}},
     {"OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -78,7 +76,7 @@ static enum md_status name_job(const struct launcher *by, uint64_t *job, struct 
 	if (!names)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the name of the job");
 	for (size_t i = 0; i < sizeof(by->job) / sizeof(by->job[0]); i++) {
-		const char *name = own ? (i ? NULL : "MEDUSA_JOB") : by->job[i];
+		const char *name = !own ? by->job[i] : i == 0 ? "MEDUSA_JOB" : i == 1 ? restart : NULL;
 		const char *value = is_set(name) ? md_environment_get(name) : "";
 		known = known || *value;
 		md_hash_stream_add(names, value, strlen(value) + 1);
@@ -101,6 +99,19 @@ static const struct launcher *find_launcher(void)
 	return NULL;
 }
 
+static enum md_status read_rank(const struct launcher *by, uint32_t *rank, uint32_t *ranks, struct md_error *err)
+{
+	MD_FORWARD(read_number(by->ranks, 1, MD_RANKS_MOST, ranks, err));
+	return read_number(by->rank, 0, *ranks - 1, rank, err);
+}
+
+enum md_status md_rank_said(uint32_t *rank, uint32_t *ranks, struct md_error *err)
+{
+	const struct launcher *by = find_launcher();
+	*rank = *ranks = 0;
+	return by ? read_rank(by, rank, ranks, err) : MD_OK;
+}
+
 enum md_status md_rank_read(struct md_rank *out, struct md_error *err)
 {
 	struct md_rank rank = {0};
@@ -111,8 +122,7 @@ enum md_status md_rank_read(struct md_rank *out, struct md_error *err)
 		return MD_OK;
 	if (!md_environment_path("MEDUSA_RANKS_FOLDER", rank.folder, sizeof(rank.folder)))
 		return md_error_set(err, MD_ERR_INVALID, "MEDUSA_RANKS_FOLDER: the path is too long");
-	MD_FORWARD(read_number(by->ranks, 1, MD_RANKS_MOST, &rank.ranks, err));
-	MD_FORWARD(read_number(by->rank, 0, rank.ranks - 1, &rank.rank, err));
+	MD_FORWARD(read_rank(by, &rank.rank, &rank.ranks, err));
 	if (is_set("MEDUSA_RANKS_TIMEOUT"))
 		MD_FORWARD(read_number("MEDUSA_RANKS_TIMEOUT", 1, PATIENCE_MOST_S, &patience, err));
 	rank.patience_ns = patience * NS_PER_S;

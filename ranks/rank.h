@@ -20,6 +20,11 @@ struct md_rank {
 };
 
 /*
+ * What MEDUSA_RANK and MEDUSA_RANKS or a launcher's variables say; *ranks is 0 where nothing says it. An error names the
+ * variable.
+ */
+enum md_status md_rank_said(uint32_t *rank, uint32_t *ranks, struct md_error *err);
+/*
  * Ranks meet if MEDUSA_RANKS_FOLDER is set, and MEDUSA_RANK and MEDUSA_RANKS or a launcher's variables say that there
  * are several (medusa(7)). An error names the variable; the process must not restore alone then.
  */

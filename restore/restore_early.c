@@ -10,6 +10,7 @@
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "restore/restore.h"
+#include "restore/restore_bundle.h"
 #include "restore/restore_early.h"
 
 static struct early {
@@ -24,13 +25,24 @@ static struct early {
 
 static unsigned few_files; /* the limit of open files, if it leaves none for us; 0: it is high enough */
 
+/* A bundle's ranks write one report each, though all have the same environment. */
+static bool own_path(const char *variable, char path[PATH_MAX])
+{
+	char artifact[PATH_MAX];
+	if (!md_environment_path(variable, path, PATH_MAX))
+		return false;
+	return strcmp(variable, "MEDUSA_VERIFY_REPORT") ||
+	       !md_environment_path("MEDUSA_ARTIFACT", artifact, sizeof(artifact)) ||
+	       md_own_report(artifact, path, PATH_MAX);
+}
+
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
 	char path[PATH_MAX];
 	if (md_descriptor_scarce(&few_files))
 		return;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
-		if (md_environment_path(early[i].variable, path, sizeof(path)))
+		if (own_path(early[i].variable, path))
 			md_descriptor_keep(&early[i].file, md_descriptor_open(path, early[i].flags, 0));
 }
 
@@ -48,7 +60,7 @@ static char *reachable(struct early *file, const char *path)
 char *md_restore_path(const char *variable)
 {
 	char path[PATH_MAX];
-	if (!md_environment_path(variable, path, sizeof(path)))
+	if (!own_path(variable, path))
 		return NULL;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
 		if (!strcmp(early[i].variable, variable))

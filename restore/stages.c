@@ -20,6 +20,7 @@
 #include "restore/plan.h"
 #include "restore/restore.h"
 #include "restore/restore_arena.h"
+#include "restore/restore_bundle.h"
 #include "restore/restore_facts.h"
 #include "restore/stages.h"
 #include "restore/variables.h"
@@ -28,11 +29,11 @@
 /* ---- once ---- */
 
 /* The list of trusted keys is read with each artifact; if it cannot be read, nothing is trusted. */
-static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
+static enum md_status open_file(struct md_restore *r, const char *path, struct md_error *err)
 {
 	struct md_trust trust;
 	if (!r->trust_asked)
-		return md_artifact_open(r->path, &r->file, &r->artifact, err);
+		return md_artifact_open(path, &r->file, &r->artifact, err);
 	if (!r->trusted_keys)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "MEDUSA_TRUSTED_KEYS: out of memory for its path");
 	if (!*r->trusted_keys)
@@ -41,9 +42,17 @@ static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 				    "keys, or unset it");
 	if (md_trust_read(r->trusted_keys, &trust, err) != MD_OK)
 		return md_error_prefix(err, "MEDUSA_TRUSTED_KEYS");
-	enum md_status status = md_artifact_open_trusted(r->path, &trust, &r->file, &r->artifact, err);
+	enum md_status status = md_artifact_open_trusted(path, &trust, &r->file, &r->artifact, err);
 	md_trust_finish(&trust);
 	return status;
+}
+
+static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
+{
+	static struct md_own_artifact own; /* large; one thread runs the stages */
+	MD_FORWARD(md_own_artifact_find(r->path, &own, err));
+	MD_FORWARD(open_file(r, own.path, err));
+	return md_own_artifact_check(&own, r->file, err);
 }
 
 static enum md_status run_open(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)

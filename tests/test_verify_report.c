@@ -441,12 +441,13 @@ Test(verify, should_fail_a_word_that_no_graph_can_have)
 	md_artifact_finish(&artifact);
 }
 
-static char *printed(void (*print)(const struct md_verify_report *, FILE *), const struct md_verify_report *report)
+static char *printed(void (*print)(const struct md_verify_report *, uint32_t, FILE *),
+		     const struct md_verify_report *report)
 {
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-	print(report, out);
+	print(report, 0, out);
 	fclose(out);
 	return text;
 }

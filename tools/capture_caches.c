@@ -27,8 +27,8 @@ int md_job_check_caches(struct md_job *job)
 
 enum md_status md_job_pack_caches(struct md_job *job, struct md_error *err)
 {
-	struct md_caches *caches = &job->artifact.caches;
-	if (!job->wish->with_cache.count)
+	struct md_caches *caches = &job->at->artifact.caches;
+	if (!job->wish->with_cache.count || md_job_rank(job)) /* those of a bundle travel with its first artifact */
 		return MD_OK;
 	MD_FORWARD(md_cache_pack(job->command, &job->wish->with_cache, job->wish->cache_limit, true, caches, err));
 	md_job_say(job, "caches: %" PRIu64 " bytes in %u files of %u folders", md_caches_bytes(caches),

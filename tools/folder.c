@@ -24,16 +24,25 @@ struct entry { /* as the system writes it */
 	char name[];
 };
 
-static void empty(const char *path)
+static bool is_itself_or_above(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* levels: of folders in it that are emptied and removed, too */
+static void empty(int at_fd, const char *path, int levels)
 {
 	_Alignas(struct entry) char entries[4096];
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(at_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	long size = 0;
 	while (fd >= 0 && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
 		for (long at = 0; at < size;) {
 			const struct entry *entry = (const struct entry *)(entries + at);
-			unlinkat(fd, entry->name, 0); /* "." and ".." are folders, which it leaves */
 			at += entry->size;
+			if (is_itself_or_above(entry->name) || !unlinkat(fd, entry->name, 0) || !levels)
+				continue;
+			empty(fd, entry->name, levels - 1);
+			unlinkat(fd, entry->name, AT_REMOVEDIR);
 		}
 	if (fd >= 0)
 		close(fd);
@@ -42,7 +51,7 @@ static void empty(const char *path)
 static bool remove_named(const char *path)
 {
 	for (int turn = 0; turn < TURNS; turn++) {
-		empty(path);
+		empty(AT_FDCWD, path, 1);
 		if (!rmdir(path) || errno == ENOENT)
 			return true;
 		if (errno != ENOTEMPTY && errno != EEXIST)

@@ -8,7 +8,7 @@
 #define MD_FOLDER_GONE ".gone" /* appended to the name of a folder that is being removed */
 
 /*
- * Removes the folder with the files in it. It is renamed first (PATH.gone): a process of an engine that is still there
+ * Removes the folder with the files in it, and with folders of files. It is renamed first (PATH.gone): a process of an engine that is still there
  * and opens its files by path makes none from then on. What PATH.gone holds is removed, too: somebody was stopped
  * before it was empty. True: both are gone. May be called by a signal handler.
  */

@@ -15,7 +15,11 @@ static struct md_job_wish wish;
 static const char *device, *cache_limit;
 
 static const struct md_option options[] = {
-    {.name = "output", .letter = 'o', .argument = "FILE", .value = &wish.output, .help = "The artifact to write."},
+    {.name = "output",
+     .letter = 'o',
+     .argument = "FILE",
+     .value = &wish.output,
+     .help = "The artifact to write; a folder if CMD starts several ranks."},
     {.name = "until",
      .argument = "WHEN",
      .value = &wish.until,
@@ -103,10 +107,13 @@ static int carry_out(struct md_job *job)
 
 static void clean_up(struct md_job *job)
 {
-	for (unsigned i = 0; i < job->run_count; i++)
-		md_trace_finish(&job->runs[i]);
-	if (job->analyzed)
-		md_artifact_finish(&job->artifact);
+	for (uint32_t at = 0; at < job->rank_count; at++) {
+		struct md_job_rank *rank = &job->ranks[at];
+		for (unsigned i = 0; i < rank->run_count; i++)
+			md_trace_finish(&rank->runs[i]);
+		if (rank->analyzed)
+			md_artifact_finish(&rank->artifact);
+	}
 	md_repeat_finish(&job->repeat);
 	md_stop_hold();
 	if (!md_stop_signal() && (wish.keep_traces || job->traces_needed))
@@ -121,10 +128,13 @@ static int work(char **argv)
 	struct md_job *job = calloc(1, sizeof(*job));
 	struct md_error err = {0};
 	int result;
-	if (!job) {
+	if (!job || !(job->ranks = calloc(1, sizeof(*job->ranks)))) {
 		md_options_say(&command, "out of memory for a capture");
+		free(job);
 		return MD_EXIT_COMMAND;
 	}
+	job->rank_count = 1;
+	job->at = job->ranks;
 	job->command = &command;
 	job->wish = &wish;
 	job->argv = argv;
@@ -135,6 +145,7 @@ static int work(char **argv)
 		result = carry_out(job);
 		clean_up(job);
 	}
+	free(job->ranks);
 	free(job);
 	return result;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* medusa-restore: becomes the engine, with the restore library preloaded. */
+/* medusa-restore: becomes the engine, with the restore library preloaded; of a bundle, it starts the launcher. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ranks/rank_bundle.h"
 #include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
+#include "tools/stop.h"
+#include "tools/workplace.h"
 
 static const char *resolve_order, *device;
 static struct md_cache_wish caches;
@@ -57,37 +60,72 @@ static int bad_order(const char *order)
  * A path that names no readable file is an error in the command line. The contents are checked by the restore library
  * alone, inside the engine: a damaged artifact makes a start slow, but does not prevent it.
  */
-static int find_artifact(const char *path, char absolute[PATH_MAX])
+static int find_artifact(const char *path, char absolute[PATH_MAX], bool *bundle)
 {
 	struct stat info = {0};
 	if (!realpath(path, absolute) || access(absolute, R_OK) || stat(absolute, &info)) {
 		md_options_say(&command, "%s: %s", path, strerror(errno));
 		return MD_EXIT_INPUT;
 	}
-	if (S_ISREG(info.st_mode))
+	*bundle = md_bundle_is(absolute);
+	if (S_ISREG(info.st_mode) || *bundle)
 		return 0;
-	md_options_say(&command, "%s: not a file", path);
+	md_options_say(&command, "%s: not a file%s", path,
+		       S_ISDIR(info.st_mode) ? ", and no bundle: it has no file " MD_BUNDLE_MANIFEST : "");
 	return MD_EXIT_INPUT;
 }
 
-static int become(const char *artifact, char *const argv[])
+/*
+ * The ranks of a bundle meet in a folder that is theirs alone, unless the user has named one; it is removed when they have
+ * ended, or a signal ends this process. Nobody else comes there, so any name of their job will do.
+ */
+static enum md_status run_ranks(struct md_run *run, int *exit_code, struct md_error *err)
 {
-	char artifact_setting[PATH_MAX + 32], order_setting[256];
+	static struct md_workplace meeting; /* large */
+	static char folder[PATH_MAX + 32];
+	const char *env[4];
+	md_stop_watch();
+	if (md_workplace_open_temporary(&meeting, err) != MD_OK)
+		return md_error_prefix(err, "where the ranks meet, unless MEDUSA_RANKS_FOLDER says");
+	snprintf(folder, sizeof(folder), "MEDUSA_RANKS_FOLDER=%s", meeting.folder);
+	memcpy(env, run->env, run->env_count * sizeof(*env));
+	env[run->env_count++] = folder;
+	if (!secure_getenv("MEDUSA_JOB"))
+		env[run->env_count++] = "MEDUSA_JOB=bundle";
+	run->env = env;
+	enum md_status status = md_run_child(run, exit_code, err);
+	md_stop_hold();
+	md_workplace_close(&meeting);
+	md_stop_release();
+	return status;
+}
+
+/* ---- the engine ---- */
+
+static int start(const char *artifact, bool bundle, char *const argv[])
+{
+	static char artifact_setting[PATH_MAX + 32], order_setting[256];
 	const char *const env[] = {artifact_setting, order_setting};
+	const char *place = secure_getenv("MEDUSA_RANKS_FOLDER");
 	struct md_run run = {
 	    .preload = "libmedusa-restore.so", .env = env, .env_count = resolve_order ? 2 : 1, .argv = argv};
 	struct md_error error = {0};
+	int exit_code = MD_EXIT_COMMAND;
 	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);
 	snprintf(order_setting, sizeof(order_setting), "MEDUSA_RESOLVE=%s", resolve_order ? resolve_order : "");
-	md_run_exec(&run, &error);
+	if (!bundle || (place && *place))
+		md_run_exec(&run, &error);
+	else if (run_ranks(&run, &exit_code, &error) == MD_OK)
+		return exit_code;
 	md_options_say(&command, "%s", error.message);
 	return MD_EXIT_COMMAND;
 }
 
 int main(int argc, char *argv[])
 {
-	char artifact[PATH_MAX];
+	char artifact[PATH_MAX], first[PATH_MAX];
 	struct md_arguments arguments;
+	bool bundle;
 	int result = md_options_parse(&command, argc, argv, &arguments);
 	if (result >= 0)
 		return result;
@@ -100,12 +138,13 @@ int main(int argc, char *argv[])
 	result = md_cache_wish_check(&command, &caches);
 	if (result >= 0)
 		return result;
-	result = find_artifact(arguments.files[0], artifact);
+	result = find_artifact(arguments.files[0], artifact, &bundle);
 	if (result)
 		return result;
 	result = md_device_choose(&command, device);
 	if (result >= 0)
 		return result;
-	md_cache_unpack(&command, artifact, &caches);
-	return become(artifact, arguments.command);
+	/* the caches of a bundle travel with its first artifact */
+	md_cache_unpack(&command, bundle && md_bundle_artifact(artifact, 0, first) ? first : artifact, &caches);
+	return start(artifact, bundle, arguments.command);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-verify: runs an engine and compares each restored graph with the one the engine captured live. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "format/artifact/artifact.h"
+#include "ranks/rank_bundle.h"
 #include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
@@ -50,8 +52,9 @@ static const struct md_command command = {
 		  "is\nnondeterministic (unless --nondeterministic), or that the report was cut short.\n",
 };
 
-/* Before the engine is started: is there anything to verify? -1 to go on. */
-static int check_artifact(const char *path)
+/* ---- before the engine is started: is there anything to verify? -1 to go on ---- */
+
+static int check_file(const char *path)
 {
 	struct md_artifact artifact;
 	struct md_error error = {0};
@@ -74,16 +77,56 @@ static int check_artifact(const char *path)
 	return MD_EXIT_EMPTY;
 }
 
-/* report NULL: there is none, and why. */
-static int write_junit(const struct md_verify_report *report, const char *why)
+static int check_bundled(const char *folder, const struct md_bundle *bundle, uint32_t rank)
+{
+	char path[PATH_MAX];
+	struct md_error error = {0};
+	struct md_hash identity = {0};
+	if (!md_bundle_artifact(folder, rank, path)) {
+		md_options_say(&command, "%s: the path is too long", folder);
+		return MD_EXIT_INPUT;
+	}
+	int result = check_file(path);
+	if (result >= 0)
+		return result;
+	if (md_artifact_identity(path, &identity, &error) != MD_OK) {
+		md_options_say(&command, "%s", error.message);
+		return MD_EXIT_INPUT;
+	}
+	if (md_hash_equal(&identity, &bundle->artifacts[rank]))
+		return -1;
+	md_options_say(&command, "%s: not the artifact that the bundle was made with for rank %u", path, rank);
+	return MD_EXIT_INPUT;
+}
+
+static int check_artifact(const char *path, uint32_t *ranks)
+{
+	struct md_bundle bundle;
+	struct md_error error = {0};
+	int result = -1;
+	*ranks = 0;
+	if (!md_bundle_is(path))
+		return check_file(path);
+	if (md_bundle_read(path, &bundle, &error) != MD_OK) {
+		md_options_say(&command, "%s", error.message);
+		return MD_EXIT_INPUT;
+	}
+	*ranks = bundle.ranks;
+	for (uint32_t i = 0; i < bundle.ranks && result < 0; i++)
+		result = check_bundled(path, &bundle, i);
+	return result;
+}
+
+/* reports NULL: there are none, and why. */
+static int write_junit(const struct md_verify_report *reports, uint32_t ranks, const char *why)
 {
 	FILE *out = junit_path ? md_file_open_output(junit_path) : NULL;
 	bool failed = !out;
 	if (!junit_path)
 		return MD_EXIT_OK;
 	if (out) {
-		if (report)
-			md_verify_print_junit(report, out);
+		if (reports)
+			md_verify_print_junit(reports, ranks, out);
 		else
 			md_verify_print_junit_error(why, out);
 		failed = ferror(out) != 0;
@@ -100,17 +143,18 @@ static bool has_end(void)
 	return until && strcmp(until, "exit");
 }
 
-static int conclude(const struct md_verify_report *report)
+/* rank: "rank 0: ", or "" without a bundle */
+static int conclude(const struct md_verify_report *report, const char *rank)
 {
 	bool missed = false;
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
 	if (report->exit_code && !(report->complete && (until ? has_end() : report->reached))) {
-		md_options_say(&command, "the command ended with %d; " MD_REPEAT_OWN, report->exit_code);
+		md_options_say(&command, "%sthe command ended with %d; " MD_REPEAT_OWN, rank, report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
 	if (md_verify_doubtful(report)) {
-		md_options_say(&command, "%s", md_verify_doubtful(report));
+		md_options_say(&command, "%s%s", rank, md_verify_doubtful(report));
 		return MD_EXIT_FAILED;
 	}
 	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC) && !tolerance.given)
@@ -120,42 +164,69 @@ static int conclude(const struct md_verify_report *report)
 	return missed ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
-static int verify_in(const struct md_workplace *workplace, const char *path, char *const argv[])
+/* A graph of any rank that failed weighs more than a command that did. */
+static int conclude_all(struct md_verify_report *reports, uint32_t ranks)
 {
-	struct md_verify_report report;
+	int verdict = MD_EXIT_OK;
+	char rank[24] = "";
+	for (uint32_t i = 0; !i || i < ranks; i++) {
+		if (ranks)
+			snprintf(rank, sizeof(rank), "rank %u: ", i);
+		int one = conclude(&reports[i], rank);
+		verdict = verdict == MD_EXIT_FAILED || one == MD_EXIT_OK ? verdict : one;
+	}
+	return verdict;
+}
+
+static void finish_all(struct md_verify_report *reports, uint32_t ranks)
+{
+	for (uint32_t i = 0; !i || i < ranks; i++)
+		md_verify_finish(&reports[i]);
+}
+
+static int report_all(struct md_verify_report *reports, uint32_t ranks)
+{
+	for (uint32_t i = 0; !i || i < ranks; i++) {
+		reports[i].tolerance = tolerance;
+		reports[i].allow_uncompared = reports[i].allow_strangers = allow_uncompared;
+	}
+	if (as_json)
+		md_verify_print_json(reports, ranks, stdout);
+	else
+		md_verify_print_table(reports, ranks, stdout);
+	int result = md_options_flush(&command);
+	int junit = write_junit(reports, ranks, NULL), verdict = conclude_all(reports, ranks);
+	return verdict == MD_EXIT_FAILED ? verdict : result ? result : junit ? junit : verdict;
+}
+
+static int verify_in(const struct md_workplace *workplace, const char *path, uint32_t ranks, char *const argv[])
+{
+	static struct md_verify_report reports[MD_RANKS_MOST]; /* large */
 	static struct md_repeat repeat;
 	struct md_error error = {0};
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
-	int result;
 	md_verify_accept_unvaried(accept_unvaried);
 	repeat.stop = stop || !until;
 	if (status == MD_OK)
-		status = md_verify_run(path, argv, &repeat, &report, &error);
+		status = md_verify_run(path, ranks, argv, &repeat, reports, &error);
 	md_repeat_finish(&repeat);
 	if (md_stop_signal()) {
 		if (status == MD_OK)
-			md_verify_finish(&report);
+			finish_all(reports, ranks);
 		return 128 + md_stop_signal();
 	}
 	if (status != MD_OK) {
 		md_options_say(&command, "%s", error.message);
-		write_junit(NULL, error.message);
+		write_junit(NULL, 0, error.message);
 		return MD_EXIT_COMMAND;
 	}
-	report.tolerance = tolerance;
-	report.allow_uncompared = report.allow_strangers = allow_uncompared;
-	if (as_json)
-		md_verify_print_json(&report, stdout);
-	else
-		md_verify_print_table(&report, stdout);
-	result = md_options_flush(&command);
-	int junit = write_junit(&report, NULL), verdict = conclude(&report);
-	md_verify_finish(&report);
-	return verdict == MD_EXIT_FAILED ? verdict : result ? result : junit ? junit : verdict;
+	int result = report_all(reports, ranks);
+	finish_all(reports, ranks);
+	return result;
 }
 
 /* Errors that can be found before the engine runs are reported before. */
-static int verify(const char *path, char *const argv[])
+static int verify(const char *path, uint32_t ranks, char *const argv[])
 {
 	static struct md_workplace workplace; /* large, as all that holds paths */
 	struct md_error error = {0};
@@ -166,7 +237,7 @@ static int verify(const char *path, char *const argv[])
 		md_options_say(&command, "%s", error.message);
 		return MD_EXIT_COMMAND;
 	}
-	int result = verify_in(&workplace, path, argv);
+	int result = verify_in(&workplace, path, ranks, argv);
 	md_stop_hold();
 	md_workplace_close(&workplace);
 	md_stop_release();
@@ -176,6 +247,7 @@ static int verify(const char *path, char *const argv[])
 int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
+	uint32_t ranks = 0;
 	int result = md_options_parse(&command, argc, argv, &arguments);
 	if (result >= 0)
 		return result;
@@ -191,11 +263,15 @@ int main(int argc, char *argv[])
 	if (result < 0)
 		result = md_cache_wish_check(&command, &caches);
 	if (result < 0)
-		result = check_artifact(arguments.files[0]);
+		result = check_artifact(arguments.files[0], &ranks);
 	if (result < 0)
 		result = md_device_choose(&command, device);
 	if (result >= 0)
 		return result;
-	md_cache_unpack(&command, arguments.files[0], &caches); /* as a cold start does */
-	return verify(arguments.files[0], arguments.command);
+	char with_caches[PATH_MAX];
+	if (ranks && md_bundle_artifact(arguments.files[0], 0, with_caches))
+		md_cache_unpack(&command, with_caches, &caches);
+	else
+		md_cache_unpack(&command, arguments.files[0], &caches); /* as a cold start does */
+	return verify(arguments.files[0], ranks, arguments.command);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/plain.h"
+#include "ranks/rank_bundle.h"
 #include "tools/completion.h"
 
 #define OPTIONS_MAX 64
@@ -133,6 +134,8 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 {
 	bool named = strncmp(err->message, path, strlen(path)) == 0;
 	md_options_say(command, "%s%s%s", named ? "" : path, named ? "" : ": ", err->message);
+	if (md_bundle_is(path))
+		md_options_say(command, "%s is a bundle: name the artifact of one rank, %s/rank-0.medusa", path, path);
 	return (int)exit_of(err->status);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "ranks/rank_bundle.h"
 #include "tools/workplace.h"
 
 #define SPACE_LEAST (16u << 10) /* bytes that even the smallest trace needs */
@@ -74,13 +75,19 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 	return MD_OK;
 }
 
-enum md_status md_output_check(const char *path, char absolute[PATH_MAX], struct md_error *err)
+static enum md_status check(const char *path, bool may_be_bundle, char absolute[PATH_MAX], struct md_error *err)
 {
 	struct stat info;
 	MD_FORWARD(resolve(path, absolute, err));
-	if (!stat(absolute, &info) && !S_ISREG(info.st_mode))
-		return md_error_set(err, MD_ERR_INVALID, "%s: is %s; name a file", path, kind_of(info.st_mode));
+	if (!stat(absolute, &info) && !S_ISREG(info.st_mode) && !(may_be_bundle && md_bundle_is(absolute)))
+		return md_error_set(err, MD_ERR_INVALID, "%s: is %s%s; name a file", path, kind_of(info.st_mode),
+				    may_be_bundle && S_ISDIR(info.st_mode) ? ", and no bundle" : "");
 	return check_folder(absolute, err);
+}
+
+enum md_status md_output_check_artifact(const char *path, char absolute[PATH_MAX], struct md_error *err)
+{
+	return check(path, true, absolute, err);
 }
 
 enum md_status md_output_check_report(const char *path, struct md_error *err)
@@ -88,7 +95,7 @@ enum md_status md_output_check_report(const char *path, struct md_error *err)
 	char absolute[PATH_MAX];
 	struct stat info;
 	if (stat(path, &info) || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
-		return md_output_check(path, absolute, err);
+		return check(path, false, absolute, err);
 	if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
 	return MD_OK;

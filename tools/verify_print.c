@@ -37,7 +37,7 @@ static const char *outcome_name(enum md_verify_outcome outcome)
 
 /* ---- text ---- */
 
-void md_verify_print_table(const struct md_verify_report *report, FILE *out)
+static void print_report(const struct md_verify_report *report, FILE *out)
 {
 	struct md_table table;
 	md_table_init(&table, "label|>batch|outcome|>comparisons|>bytes|reason");
@@ -60,6 +60,16 @@ void md_verify_print_table(const struct md_verify_report *report, FILE *out)
 		fprintf(out, "%s\n", md_verify_doubtful(report));
 }
 
+void md_verify_print_table(const struct md_verify_report *reports, uint32_t ranks, FILE *out)
+{
+	if (!ranks)
+		print_report(reports, out);
+	for (uint32_t i = 0; i < ranks; i++) {
+		fprintf(out, "%srank %" PRIu32 "\n", i ? "\n" : "", i);
+		print_report(&reports[i], out);
+	}
+}
+
 /* ---- JSON ---- */
 
 static void put_graph(struct md_json *json, const struct md_verify_graph *graph)
@@ -75,21 +85,37 @@ static void put_graph(struct md_json *json, const struct md_verify_graph *graph)
 	md_json_end(json);
 }
 
-void md_verify_print_json(const struct md_verify_report *report, FILE *out)
+static void put_report(struct md_json *json, const struct md_verify_report *report)
+{
+	md_json_bool(json, "complete", report->complete);
+	md_json_signed(json, "exit_code", report->exit_code);
+	md_json_number(json, "passed", md_verify_count(report, MD_VERIFY_PASSED));
+	md_json_number(json, "failed", md_verify_count(report, MD_VERIFY_FAILED));
+	md_json_number(json, "skipped", md_verify_count(report, MD_VERIFY_SKIPPED));
+	md_json_number(json, "nondeterministic", md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
+	md_json_list(json, "graphs");
+	for (size_t i = 0; i < report->graph_count; i++)
+		put_graph(json, &report->graphs[i]);
+	md_json_end(json);
+}
+
+void md_verify_print_json(const struct md_verify_report *reports, uint32_t ranks, FILE *out)
 {
 	struct md_json json;
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
-	md_json_bool(&json, "complete", report->complete);
-	md_json_signed(&json, "exit_code", report->exit_code);
-	md_json_number(&json, "passed", md_verify_count(report, MD_VERIFY_PASSED));
-	md_json_number(&json, "failed", md_verify_count(report, MD_VERIFY_FAILED));
-	md_json_number(&json, "skipped", md_verify_count(report, MD_VERIFY_SKIPPED));
-	md_json_number(&json, "nondeterministic", md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
-	md_json_list(&json, "graphs");
-	for (size_t i = 0; i < report->graph_count; i++)
-		put_graph(&json, &report->graphs[i]);
-	md_json_end(&json);
+	if (ranks)
+		md_json_list(&json, "ranks");
+	else
+		put_report(&json, reports);
+	for (uint32_t i = 0; i < ranks; i++) {
+		md_json_object(&json, NULL);
+		md_json_number(&json, "rank", i);
+		put_report(&json, &reports[i]);
+		md_json_end(&json);
+	}
+	if (ranks)
+		md_json_end(&json);
 	md_json_end(&json);
 }
 
@@ -117,12 +143,14 @@ static void put_xml(FILE *out, const char *text)
 	}
 }
 
-static void put_case(const struct md_verify_report *report, const struct md_verify_graph *graph, FILE *out)
+/* rank: "rank 0 ", or "" without a bundle */
+static void put_case(const struct md_verify_report *report, const struct md_verify_graph *graph, const char *rank,
+		     FILE *out)
 {
 	bool failed = graph->outcome == MD_VERIFY_FAILED, missed = md_verify_missed(report, graph);
-	fputs("    <testcase classname=\"", out);
+	fprintf(out, "    <testcase classname=\"%s", rank);
 	put_xml(out, graph->label);
-	fputs("\" name=\"", out);
+	fprintf(out, "\" name=\"%s", rank);
 	put_xml(out, graph->label);
 	fprintf(out, " batch %" PRIu32 "\" assertions=\"%" PRIu32 "\"", graph->batch, graph->comparisons);
 	if (graph->outcome == MD_VERIFY_PASSED) {
@@ -140,9 +168,9 @@ static void put_case(const struct md_verify_report *report, const struct md_veri
 	fputs("\"/>\n    </testcase>\n", out);
 }
 
-static void put_error(const char *why, FILE *out)
+static void put_error(const char *why, const char *rank, FILE *out)
 {
-	fputs("    <testcase classname=\"medusa-verify\" name=\"report\">\n      <error message=\"", out);
+	fprintf(out, "    <testcase classname=\"medusa-verify\" name=\"%sreport\">\n      <error message=\"", rank);
 	put_xml(out, why);
 	fputs("\"/>\n    </testcase>\n", out);
 }
@@ -158,31 +186,54 @@ static void put_head(size_t tests, size_t failures, size_t errors, size_t skippe
 	    counts, counts);
 }
 
-void md_verify_print_junit(const struct md_verify_report *report, FILE *out)
+struct counts {
+	size_t tests, failures, errors, skipped;
+};
+
+/* NULL: the run can be relied on. */
+static const char *doubt_of(const struct md_verify_report *report, char ended[64])
 {
 	const char *doubt = md_verify_doubtful(report);
+	snprintf(ended, 64, "the command ended with %d", report->exit_code);
+	return doubt || !report->exit_code ? doubt : ended;
+}
+
+static void count_cases(const struct md_verify_report *report, struct counts *counts)
+{
 	char ended[64];
-	size_t missed = 0;
-	if (!doubt && report->exit_code) {
-		snprintf(ended, sizeof(ended), "the command ended with %d", report->exit_code);
-		doubt = ended;
-	}
+	size_t missed = 0, doubts = doubt_of(report, ended) != NULL;
 	for (size_t i = 0; i < report->graph_count; i++)
 		missed += md_verify_missed(report, &report->graphs[i]);
-	put_head(report->graph_count + !!doubt, md_verify_count(report, MD_VERIFY_FAILED) + missed, !!doubt,
-		 md_verify_count(report, MD_VERIFY_SKIPPED) - missed +
-		     md_verify_count(report, MD_VERIFY_NONDETERMINISTIC),
-		 out);
-	for (size_t i = 0; i < report->graph_count; i++)
-		put_case(report, &report->graphs[i], out);
-	if (doubt)
-		put_error(doubt, out);
+	counts->tests += report->graph_count + doubts;
+	counts->failures += md_verify_count(report, MD_VERIFY_FAILED) + missed;
+	counts->errors += doubts;
+	counts->skipped +=
+	    md_verify_count(report, MD_VERIFY_SKIPPED) - missed + md_verify_count(report, MD_VERIFY_NONDETERMINISTIC);
+}
+
+void md_verify_print_junit(const struct md_verify_report *reports, uint32_t ranks, FILE *out)
+{
+	struct counts counts = {0};
+	char ended[64], rank[24] = "";
+	uint32_t count = ranks ? ranks : 1;
+	for (uint32_t i = 0; i < count; i++)
+		count_cases(&reports[i], &counts);
+	put_head(counts.tests, counts.failures, counts.errors, counts.skipped, out);
+	for (uint32_t i = 0; i < count; i++) {
+		const char *doubt = doubt_of(&reports[i], ended);
+		if (ranks)
+			snprintf(rank, sizeof(rank), "rank %" PRIu32 " ", i);
+		for (size_t at = 0; at < reports[i].graph_count; at++)
+			put_case(&reports[i], &reports[i].graphs[at], rank, out);
+		if (doubt)
+			put_error(doubt, rank, out);
+	}
 	fputs("  </testsuite>\n</testsuites>\n", out);
 }
 
 void md_verify_print_junit_error(const char *why, FILE *out)
 {
 	put_head(1, 0, 1, 0, out);
-	put_error(why, out);
+	put_error(why, "", out);
 	fputs("  </testsuite>\n</testsuites>\n", out);
 }

@@ -13,6 +13,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "format/verify_line.h"
+#include "ranks/rank_bundle.h"
 #include "tools/run.h"
 
 #define LINE_MAX_BYTES (32u << 20) /* a label of the greatest length that a file may hold, with each byte escaped */
@@ -295,24 +296,66 @@ static bool has_verdict(const char *path, enum md_verdict verdict)
 	return false;
 }
 
-/* An engine that becomes a daemon goes on comparing after the command has ended. */
-static enum md_run_left comparing_left(void *user, pid_t *pid)
+struct run { /* of a bundle, the reports have the rank behind this path */
+	const char *artifact, *report;
+	uint32_t ranks; /* 0: no bundle */
+};
+
+static void report_of(const struct run *run, uint32_t rank, char path[PATH_MAX])
 {
-	const char *report = user;
+	int length = snprintf(path, PATH_MAX, "%.*s", PATH_MAX - 32, run->report);
+	if (run->ranks)
+		snprintf(path + length, 32, ".rank-%u", rank);
+}
+
+static enum md_run_left report_left(const char *report)
+{
 	struct stat info;
-	*pid = 0;
 	if (stat(report, &info) || has_verdict(report, MD_VERDICT_END))
 		return MD_RUN_OVER;
 	return info.st_size ? MD_RUN_AT_WORK : MD_RUN_UNKNOWN;
 }
 
-static bool is_compared(void *user)
+/* An engine that becomes a daemon goes on comparing after the command has ended. */
+static enum md_run_left comparing_left(void *user, pid_t *pid)
 {
-	return has_verdict(user, MD_VERDICT_UNTIL) && has_verdict(user, MD_VERDICT_END);
+	const struct run *run = user;
+	enum md_run_left all = MD_RUN_OVER;
+	char report[PATH_MAX];
+	*pid = 0;
+	for (uint32_t i = 0; all != MD_RUN_AT_WORK && (!i || i < run->ranks); i++) {
+		report_of(run, i, report);
+		enum md_run_left left = report_left(report);
+		all = left == MD_RUN_OVER ? all : left;
+	}
+	return all;
 }
 
-static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[],
-				 struct md_repeat *repeat, int *exit_code, struct md_error *err)
+static bool is_compared(void *user)
+{
+	const struct run *run = user;
+	char report[PATH_MAX];
+	for (uint32_t i = 0; !i || i < run->ranks; i++) {
+		report_of(run, i, report);
+		if (!has_verdict(report, MD_VERDICT_UNTIL) || !has_verdict(report, MD_VERDICT_END))
+			return false;
+	}
+	return true;
+}
+
+static enum md_status empty_reports(const struct run *run, struct md_error *err)
+{
+	char report[PATH_MAX];
+	for (uint32_t i = 0; !i || i < run->ranks; i++) {
+		report_of(run, i, report);
+		if (truncate(report, 0))
+			return md_error_set(err, MD_ERR_IO, "%s: %s", report, strerror(errno));
+	}
+	return MD_OK;
+}
+
+static enum md_status run_engine(struct run *own, char *const argv[], struct md_repeat *repeat, int *exit_code,
+				 struct md_error *err)
 {
 	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
 	static char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
@@ -323,14 +366,13 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 			     .argv = argv,
 			     .left = comparing_left,
 			     .done = repeat->stop ? is_compared : NULL,
-			     .user = (void *)report_path};
-	if (!realpath(artifact_path, absolute))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));
+			     .user = own};
+	if (!realpath(own->artifact, absolute))
+		return md_error_set(err, MD_ERR_IO, "%s: %s", own->artifact, strerror(errno));
 	snprintf(artifact, sizeof(artifact), "MEDUSA_ARTIFACT=%s", absolute);
-	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", report_path);
+	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", own->report);
 	while (outcome == MD_REPEAT_AGAIN) {
-		if (truncate(report_path, 0))
-			return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
+		MD_FORWARD(empty_reports(own, err));
 		MD_FORWARD(md_repeat_run(repeat, &run, STDERR_FILENO, exit_code, &outcome, err));
 	}
 	if (outcome == MD_REPEAT_GIVEN_UP)
@@ -338,22 +380,27 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 	return MD_OK;
 }
 
-static enum md_status run_and_parse(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
-				    const char *report_path, struct md_verify_report *out, struct md_error *err)
+static enum md_status parse_report(FILE *in, const char *artifact_path, int exit_code, struct md_verify_report *out,
+				   struct md_error *err)
 {
-	MD_AUTO_FILE FILE *in = fopen(report_path, "re");
 	struct md_artifact artifact;
-	enum md_status status;
-	int exit_code = 0;
-	if (!in)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
-	MD_FORWARD(run_engine(artifact_path, report_path, argv, repeat, &exit_code, err));
 	MD_FORWARD(md_artifact_read(artifact_path, &artifact, NULL, err));
-	status = md_verify_parse(in, &artifact, out, err);
+	enum md_status status = md_verify_parse(in, &artifact, out, err);
 	md_artifact_finish(&artifact);
 	if (status == MD_OK)
 		out->exit_code = exit_code;
 	return status;
+}
+
+static enum md_status parse_rank(const struct run *run, FILE *in, uint32_t rank, int exit_code,
+				 struct md_verify_report *out, struct md_error *err)
+{
+	char artifact[PATH_MAX];
+	if (!run->ranks)
+		return parse_report(in, run->artifact, exit_code, out, err);
+	if (!md_bundle_artifact(run->artifact, rank, artifact))
+		return md_error_set(err, MD_ERR_INVALID, "%.200s...: the path is too long", run->artifact);
+	return parse_report(in, artifact, exit_code, out, err);
 }
 
 void md_verify_accept_unvaried(bool accept)
@@ -364,10 +411,49 @@ void md_verify_accept_unvaried(bool accept)
 		unsetenv("MEDUSA_ACCEPT_UNVARIED"); /* a setting left in the environment does not count */
 }
 
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
+/* The reports are opened before the engine can write over them. */
+static enum md_status open_reports(const struct run *run, const struct md_workplace *workplace, FILE **in,
+				   struct md_error *err)
+{
+	char name[32], suffix[32], path[PATH_MAX], report[PATH_MAX];
+	for (uint32_t i = 0; !i || i < run->ranks; i++) {
+		snprintf(name, sizeof(name), "report");
+		snprintf(suffix, sizeof(suffix), run->ranks ? ".jsonl.rank-%u" : ".jsonl", i);
+		MD_FORWARD(md_workplace_file(workplace, name, suffix, path, err));
+		report_of(run, i, report);
+		in[i] = fopen(report, "re");
+		if (!in[i])
+			return md_error_set(err, MD_ERR_IO, "%s: %s", report, strerror(errno));
+	}
+	return MD_OK;
+}
+
+enum md_status md_verify_run(const char *artifact_path, uint32_t ranks, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err)
 {
 	static char report[PATH_MAX];
-	MD_FORWARD(md_workplace_file(repeat->workplace, "report", ".jsonl", report, err));
-	return run_and_parse(artifact_path, argv, repeat, report, out, err);
+	static FILE *in[MD_RANKS_MOST];
+	struct run run = {artifact_path, report, ranks};
+	uint32_t parsed = 0, count = ranks ? ranks : 1;
+	int exit_code = 0;
+	snprintf(report, sizeof(report), "%.*s/report-%s.jsonl", PATH_MAX - 64, repeat->workplace->folder,
+		 repeat->workplace->secret);
+	enum md_status status = open_reports(&run, repeat->workplace, in, err);
+	if (status == MD_OK)
+		status = run_engine(&run, argv, repeat, &exit_code, err);
+	for (; status == MD_OK && parsed < count; parsed++) {
+		status = parse_rank(&run, in[parsed], parsed, exit_code, &out[parsed], err);
+		if (status != MD_OK && ranks)
+			md_error_prefix(err, "rank %u", parsed);
+		if (status != MD_OK)
+			break;
+	}
+	for (uint32_t i = 0; status != MD_OK && i < parsed; i++)
+		md_verify_finish(&out[i]);
+	for (uint32_t i = 0; i < count; i++) {
+		if (in[i])
+			fclose(in[i]);
+		in[i] = NULL;
+	}
+	return status;
 }

@@ -56,11 +56,12 @@ struct md_verify_report {
 void md_verify_accept_unvaried(bool accept);
 
 /*
- * Runs the command with the restore library in verify mode and collects its report, which lies in the workplace for
+ * Runs the command with the restore library in verify mode and collects its report (of a bundle one for each rank, ranks
+ * of them; 0: no bundle), which lies in the workplace for
  * that time; again, without the graph whose comparison breaks it. A command that fails is no error here (see
  * exit_code); one that cannot be started is, or that is broken too often.
  */
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
+enum md_status md_verify_run(const char *artifact_path, uint32_t ranks, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err);
 
 /*
@@ -88,9 +89,10 @@ bool md_verify_missed(const struct md_verify_report *report, const struct md_ver
 /* NULL: the run's result can be relied on; otherwise why it cannot. */
 const char *md_verify_doubtful(const struct md_verify_report *report);
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome);
-void md_verify_print_table(const struct md_verify_report *report, FILE *out);
-void md_verify_print_json(const struct md_verify_report *report, FILE *out);
-void md_verify_print_junit(const struct md_verify_report *report, FILE *out);
+/* ranks: how many reports there are, of a bundle; 0: one, of no bundle. */
+void md_verify_print_table(const struct md_verify_report *reports, uint32_t ranks, FILE *out);
+void md_verify_print_json(const struct md_verify_report *reports, uint32_t ranks, FILE *out);
+void md_verify_print_junit(const struct md_verify_report *reports, uint32_t ranks, FILE *out);
 /* For a run without a report. */
 void md_verify_print_junit_error(const char *why, FILE *out);
 void md_verify_finish(struct md_verify_report *report);

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/plain.h"
+#include "ranks/rank_bundle.h"
 #include "tools/folder.h"
 #include "tools/stop.h"
 
@@ -185,7 +187,7 @@ static enum md_status make_folder(struct md_workplace *w, struct md_error *err)
 
 static enum md_status open_held(const char *output, struct md_workplace *w, struct md_error *err)
 {
-	MD_FORWARD(md_output_check(output, w->output, err));
+	MD_FORWARD(md_output_check_artifact(output, w->output, err));
 	if (strlen(w->output) > PATH_MAX - 64)
 		return md_error_set(err, MD_ERR_INVALID, "%s: the path is too long", w->output);
 	snprintf(w->lock, sizeof(w->lock), "%.*s.lock", PATH_MAX - 64, w->output);
@@ -273,6 +275,60 @@ enum md_status md_workplace_renew(const char *path, const char *suffix, struct m
 	unlink(path);
 	unlink(made);
 	return make(made, err);
+}
+
+enum md_status md_workplace_folder(const struct md_workplace *w, const char *name, char path[PATH_MAX],
+				   struct md_error *err)
+{
+	snprintf(path, PATH_MAX, "%.*s/%s-%s", PATH_MAX - 64, w->folder, name, w->secret);
+	if (mkdir(path, 0755))
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: cannot make this folder: %s", path, strerror(errno));
+	return MD_OK;
+}
+
+/* Where two names cannot be exchanged: the older folder waits in the workplace meanwhile. */
+static enum md_status replace(const struct md_workplace *w, const char *folder, struct md_error *err)
+{
+	char older[PATH_MAX + 16];
+	snprintf(older, sizeof(older), "%s/older", w->folder);
+	if (rename(w->output, older))
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", w->output, strerror(errno));
+	if (!rename(folder, w->output))
+		return MD_OK;
+	md_error_set(err, MD_ERR_OUTPUT, "%s: %s", w->output, strerror(errno));
+	if (rename(older, w->output))
+		md_plain_line(stderr, "%s: cannot be put back from %s: %s", w->output, older, strerror(errno));
+	return MD_ERR_OUTPUT;
+}
+
+static enum md_status publish_held(const struct md_workplace *w, const char *folder, struct md_error *err)
+{
+	struct stat info;
+	if (stat(w->output, &info) && errno == ENOENT)
+		return md_file_rename(folder, w->output, err);
+	if (!md_bundle_is(w->output))
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is no bundle", w->output);
+	if (!renameat2(AT_FDCWD, folder, AT_FDCWD, w->output, RENAME_EXCHANGE))
+		return MD_OK;
+	return replace(w, folder, err);
+}
+
+/* The folder's own entries must be on the disk before its name is. */
+static enum md_status sync_folder(const char *folder, struct md_error *err)
+{
+	MD_AUTO_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && (!fsync(fd) || errno == EINVAL)) /* some file systems cannot sync a folder, and need not */
+		return MD_OK;
+	return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", folder, strerror(errno));
+}
+
+enum md_status md_workplace_publish_folder(const struct md_workplace *w, const char *folder, struct md_error *err)
+{
+	MD_FORWARD(sync_folder(folder, err));
+	md_stop_hold();
+	enum md_status status = publish_held(w, folder, err);
+	md_stop_release();
+	return status;
 }
 
 void md_workplace_close(struct md_workplace *w)

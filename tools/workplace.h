@@ -8,11 +8,11 @@
 #include "base/status.h"
 
 /*
- * Whether the file can be written later, and where it really is: *absolute is its path with links resolved. Folders,
- * devices and pipes, folders that cannot be written to, read-only and full file systems are MD_ERR_IO or
+ * Whether the artifact can be written later, and where it really is: *absolute is its path with links resolved. Folders that are
+ * no bundle, devices and pipes, folders that cannot be written to, read-only and full file systems are MD_ERR_IO or
  * MD_ERR_INVALID, with the path and the reason. Nothing is made or changed.
  */
-enum md_status md_output_check(const char *path, char absolute[PATH_MAX], struct md_error *err);
+enum md_status md_output_check_artifact(const char *path, char absolute[PATH_MAX], struct md_error *err);
 
 /* The same of a report that may go to a device or a pipe as well. */
 enum md_status md_output_check_report(const char *path, struct md_error *err);
@@ -44,6 +44,15 @@ enum md_status md_workplace_file(const struct md_workplace *workplace, const cha
 enum md_status md_workplace_renew(const char *path, const char *suffix, struct md_error *err);
 /* Gives the same rights, for reading only, to a file of the folder that was written in another way. */
 void md_workplace_share(const char *path);
+/*
+ * A folder inside of it, which everybody may read who knows its name; "" in path on failure. When it is published, it gets the
+ * output's name; a bundle that has that name is replaced in one step, or, where the file system cannot do that, put
+ * back if the new one cannot be put in its place.
+ */
+enum md_status md_workplace_folder(const struct md_workplace *workplace, const char *name, char path[PATH_MAX],
+				   struct md_error *err);
+enum md_status md_workplace_publish_folder(const struct md_workplace *workplace, const char *folder,
+					   struct md_error *err);
 /* Removes the folder with all that is in it, and the lock. */
 void md_workplace_close(struct md_workplace *workplace);
 

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "base/environment.h"
 #include "capture/place/reserve.h"
+#include "capture/session/by_rank.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -23,7 +23,7 @@ void md_capture_place_open(void)
 {
 	char path[PATH_MAX];
 	struct md_error err = {0};
-	if (!md_environment_path("MEDUSA_ORDER", path, sizeof(path)))
+	if (!md_capture_path("MEDUSA_ORDER", path, sizeof(path)))
 		return;
 	if (md_order_read(path, &place.order, &err) != MD_OK) {
 		md_warn("allocations are not placed: %s", err.message);

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "capture/capture.h"
+#include "capture/session/by_rank.h"
 #include "capture/session/owner.h"
 
 /*
@@ -25,15 +26,19 @@ static bool in_child; /* this process was forked after the recording had begun *
  * engine may give up its rights, or go to another root, before it uses the device.
  */
 static struct md_descriptor early = {.fd = -1};
+static char early_path[MD_TRACE_PATH_BYTES + 8]; /* a process may become a rank, with a trace of its own, afterwards */
 static unsigned few_files; /* the limit of open files, if it leaves none for us; 0: it is high enough */
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
-	char part[MD_TRACE_PATH_BYTES + 8];
-	if (md_descriptor_scarce(&few_files) || !md_environment_path("MEDUSA_TRACE", part, MD_TRACE_PATH_BYTES))
+	char *part = early_path;
+	uint32_t rank, ranks;
+	if (md_descriptor_scarce(&few_files) || !md_capture_path("MEDUSA_TRACE", part, MD_TRACE_PATH_BYTES) ||
+	    md_capture_rank(&rank, &ranks, NULL) != MD_OK)
 		return;
 	memcpy(part + strlen(part), ".part", sizeof(".part"));
-	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR | O_NOFOLLOW, 0));
+	/* medusa-capture does not know yet how many ranks there are, and makes no files for them */
+	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR | O_NOFOLLOW | (ranks ? O_CREAT : 0), 0600));
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -48,6 +53,8 @@ static bool take_early(const char *path, struct md_trace_part *part)
 	MD_AUTO_FREE char *name = NULL;
 	if (!md_descriptor_is_ours(&early) || fstat(early.fd, &mine) || !S_ISREG(mine.st_mode) ||
 	    asprintf(&name, "%s.part", path) < 0)
+		return false;
+	if (strcmp(name, early_path))
 		return false;
 	if (stat(name, &there) ? mine.st_size > 0 : !is_same(&mine, &there))
 		return false;

@@ -23,6 +23,7 @@
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
 #include "capture/record/updates.h"
+#include "capture/session/by_rank.h"
 #include "capture/session/owner.h"
 #include "driver/maker.h"
 #include "driver/process_arguments.h"
@@ -45,9 +46,8 @@ static struct {
 
 /* ---- options ---- */
 
-static uint64_t number_from_environment(const char *name, uint64_t otherwise)
+static uint64_t number_in(const char *text, const char *name, uint64_t otherwise)
 {
-	const char *text = md_environment_get(name);
 	char *end;
 	uint64_t value;
 	if (!text || !*text)
@@ -59,6 +59,11 @@ static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 		return otherwise;
 	}
 	return value;
+}
+
+static uint64_t number_from_environment(const char *name, uint64_t otherwise)
+{
+	return number_in(md_environment_get(name), name, otherwise);
 }
 
 static void read_until(struct md_capture_options *options)
@@ -79,9 +84,10 @@ static void read_until(struct md_capture_options *options)
 static void read_options(struct md_capture_options *options)
 {
 	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
+	char kv[32];
 	read_until(options);
 	options->shift = number_from_environment("MEDUSA_SHIFT", 0);
-	options->kv_bytes = number_from_environment("MEDUSA_KV_BYTES", 0);
+	options->kv_bytes = number_in(md_capture_kv_text(kv, sizeof(kv)), "MEDUSA_KV_BYTES", 0);
 	options->probe = number_from_environment("MEDUSA_PROBE", 1) != 0;
 	options->probe_limit = number_from_environment("MEDUSA_PROBE_LIMIT", 4ull << 30);
 	options->probe_device_limit = number_from_environment("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX);
@@ -234,10 +240,11 @@ static void start_recording(void)
 static void start(void)
 {
 	struct md_error err = {0};
+	uint32_t rank, ranks;
 	starting = true;
-	if (md_cuda_load(&err) != MD_OK)
+	if (md_cuda_load(&err) != MD_OK || md_capture_rank(&rank, &ranks, &err) != MD_OK)
 		md_error_log("nothing is recorded: %s", err.message);
-	else if (!md_environment_path("MEDUSA_TRACE", md_capture.options.trace, sizeof(md_capture.options.trace)))
+	else if (!md_capture_path("MEDUSA_TRACE", md_capture.options.trace, sizeof(md_capture.options.trace)))
 		md_capture_not_asked_warn();
 	else if (!md_capture_lacks_files_warn())
 		start_recording();

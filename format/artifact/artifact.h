@@ -258,6 +258,14 @@ enum md_status md_artifact_read_image(const struct md_artifact_file *file, const
 void md_artifact_close(struct md_artifact_file *file);
 
 /*
+ * Tells artifacts apart: a hash of what the section table says of the sections, their checksums too, without the signature.
+ * So a signature does not change it, and damage inside of a section is found by whoever reads the section.
+ */
+enum md_status md_artifact_identity(const char *path, struct md_hash *out, struct md_error *err);
+enum md_status md_artifact_file_identity(const struct md_artifact_file *file, struct md_hash *out,
+					 struct md_error *err);
+
+/*
  * A signature is checked whenever its file is read, part by part. With a list of trusted keys, a file that has no
  * signature, or one by a key that is not trusted, is MD_ERR_MISMATCH before anything in it is decompressed.
  */

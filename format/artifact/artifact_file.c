@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An artifact's file that stays open and is read in parts, as a cold start does: its head, its graphs, image by image. */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "format/artifact/layout.h"
 
 struct md_artifact_file {
@@ -127,6 +129,44 @@ enum md_status md_artifact_read_image(const struct md_artifact_file *file, const
 	if (status == MD_OK)
 		status = md_image_frame_expand(artifact, image, stored, out, err);
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
+}
+
+static enum md_status identify(const struct md_artifact_reading *in, struct md_hash *out, struct md_error *err)
+{
+	struct md_hash_stream *rows = md_hash_stream_begin();
+	if (!rows)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the identity of an artifact");
+	for (uint32_t i = 0; i < in->head.count; i++) {
+		const struct md_artifact_row *row = &in->rows[i];
+		const uint64_t said[] = {htole64(row->stored), htole64(row->raw), htole64(row->checksum)};
+		if (!strcmp(row->name, MD_SIGNATURE_SECTION))
+			continue;
+		md_hash_stream_add(rows, row->name, strlen(row->name) + 1);
+		md_hash_stream_add(rows, said, sizeof(said));
+	}
+	md_hash_stream_finish(rows, out);
+	return MD_OK;
+}
+
+enum md_status md_artifact_file_identity(const struct md_artifact_file *file, struct md_hash *out, struct md_error *err)
+{
+	return identify(&file->in, out, err);
+}
+
+enum md_status md_artifact_identity(const char *path, struct md_hash *out, struct md_error *err)
+{
+	MD_AUTO_FD int fd = -1;
+	struct md_artifact_reading in = {0};
+	struct md_file_source source = {NULL, -1, 0};
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &source.size, err));
+	source.fd = fd;
+	enum md_status status = md_artifact_reading_begin(&source, &in, err);
+	if (status != MD_OK)
+		md_error_prefix(err, "%s", path);
+	else
+		status = identify(&in, out, err);
+	md_artifact_reading_finish(&in);
+	return status;
 }
 
 void md_artifact_close(struct md_artifact_file *file)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each folder includes only itself and what stands before it: base < ranks < restore; base < driver < format < kvprofile < api < {capture, analyze,
+# Each folder includes only itself and what stands before it: base < ranks < {capture, restore}; base < driver < format < kvprofile < api < {capture, analyze,
 # restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < {http, jansson} < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
@@ -30,7 +30,8 @@ check format base driver
 check kvprofile base driver format medusa
 check api base driver format kvprofile medusa
 check ranks base
-for engine_side in capture analyze swap; do
+check capture base ranks driver format kvprofile api medusa
+for engine_side in analyze swap; do
 	check $engine_side base driver format kvprofile api medusa
 done
 check restore base ranks driver format kvprofile api medusa

@@ -7,6 +7,8 @@
  * graphs local/1 ... local/4. SUBJECT_AT=BATCH=ACTION says what is done in place of asking for one of these: die, stop (the
  * process stops, and goes on when it is continued), skip (neither ask nor capture), take (capture without asking), late
  * (ask 3 s later), child (a child asks for it first), close (all descriptors), release, exit, none (do not wait).
+ * SUBJECT_REFUSES=1: the engine refuses its graphs when it has captured them. A rank of the form forkN: the process forks
+ * N ranks, which set RANK and WORLD_SIZE for themselves, and waits for them.
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
@@ -95,6 +97,8 @@ static CUgraphExec captured_live(unsigned kind, unsigned batch)
 	kinds[kind].enqueue();
 	CUgraphExec captured = end_capture(stream);
 	medusa_graph_label(captured, kinds[kind].name, batch);
+	if (getenv("SUBJECT_REFUSES"))
+		medusa_graph_refuse(captured, "the test wants it");
 	return captured;
 }
 
@@ -212,12 +216,33 @@ static void run_together(const char *socket_path, const void *image)
 	collective_close(ranks);
 }
 
+/* Returns in each rank; the process itself ends when they have. */
+static void fork_ranks(const char *count)
+{
+	int failed = 0, status;
+	setenv("WORLD_SIZE", count, 1);
+	setenv("MASTER_PORT", "29500", 1);
+	for (rank = 0; rank < (unsigned)atoi(count); rank++) {
+		char number[12];
+		snprintf(number, sizeof(number), "%u", rank);
+		setenv("RANK", number, 1);
+		if (!fork())
+			return;
+	}
+	while (wait(&status) > 0)
+		failed |= status;
+	exit(failed != 0);
+}
+
 int main(int argc, char **argv)
 {
 	CUmodule module;
 	if (argc < 5)
 		return 2;
-	rank = (unsigned)atoi(argv[3]);
+	if (!strncmp(argv[3], "fork", 4))
+		fork_ranks(argv[3] + 4);
+	else
+		rank = (unsigned)atoi(argv[3]);
 	load_driver();
 	open_context();
 	void *images[2] = {read_file(argv[1]), read_file(argv[2])};
