@@ -57,7 +57,7 @@ static short polled(void)
 	return one.revents;
 }
 
-Test(acceptor, takes_what_comes, .timeout = 20)
+Test(acceptor, takes_what_comes, .timeout = 60)
 {
 	bool last;
 	begin(true);
@@ -75,7 +75,7 @@ Test(acceptor, takes_what_comes, .timeout = 20)
 	md_acceptor_finish(&acceptor);
 }
 
-Test(acceptor, who_comes_too_late_is_told, .timeout = 20)
+Test(acceptor, who_comes_too_late_is_told, .timeout = 60)
 {
 	bool last;
 	char said[8] = "";
@@ -95,7 +95,7 @@ Test(acceptor, who_comes_too_late_is_told, .timeout = 20)
 	md_acceptor_finish(&acceptor);
 }
 
-Test(acceptor, rests_when_nothing_is_held_back, .timeout = 20)
+Test(acceptor, rests_when_nothing_is_held_back, .timeout = 60)
 {
 	bool last;
 	begin(false);

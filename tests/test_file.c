@@ -19,7 +19,7 @@ static void setup(void)
 	cr_assert_not_null(mkdtemp(folder), "a folder");
 	snprintf(path, sizeof(path), "%s/file", folder);
 	snprintf(other, sizeof(other), "%s/other", folder);
-	alarm(20); /* what waits for ever ends here, and by name */
+	alarm(60); /* what waits for ever ends here, and by name */
 }
 
 static void teardown(void)

@@ -166,7 +166,7 @@ static void run_rank(int fd, uint32_t own, uint64_t seed, uint8_t *results)
 		struct md_vote vote = yes;
 		uint64_t dice = md_random_next(&state);
 		vote.name = i + 1;
-		vote.patience_ns = 300 * MS;
+		vote.patience_ns = 1500 * MS;
 		vote.why_not = dice % 29 == 0 ? "the dice say so" : NULL;
 		if (dice % 7 == 0)
 			vote.deadline_ns = md_clock_ns() + (dice >> 8) % (MS / 4);

@@ -315,7 +315,8 @@ Test(swap_exchange, a_slow_broker_is_asked_for_half_a_second_however_many_alloca
 		cr_assert(asked >= 1 && asked <= ASKED_MOST, "asked %u times, the next in as well as the first", asked);
 	}
 	answer = MD_SWAP_FILLS;
-	go_out_and_in_merging();
+	for (int i = 0; i < 24 && asked != MOST; i++) /* where others compute, an answer may take long, too */
+		go_out_and_in_merging();
 	cr_assert_eq(asked, MOST, "answers that come at once have no end");
 	cr_assert(committed >= 1 && committed <= ASKED_MOST, "committed %u times", committed);
 }

@@ -97,7 +97,7 @@ Test(swap_gate, calls_that_ask_for_the_end_of_work_do_not_wait)
 	ok(md_cuda.cuEventCreate(&event, 0));
 	ok(md_cuda.cuEventRecord(event, stream));
 	close_gate();
-	alarm(10);
+	alarm(60);
 	ask_for_the_end_of_work(stream, event);
 	alarm(0);
 	md_swap_gate_open();

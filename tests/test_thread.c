@@ -42,7 +42,7 @@ static void *wait_for_end(void *pipe)
 
 Test(thread, leaves_a_signal_to_the_process_to_the_thread_that_waits_for_it)
 {
-	struct timespec soon = {.tv_sec = 10};
+	struct timespec soon = {.tv_sec = 60};
 	pthread_t thread;
 	sigset_t set;
 	int ends[2];
