@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "worker/engine/cgroup.h"
 #include "worker/engine/cgroup_folder.h"
 #include "worker/engine/health.h"
@@ -21,8 +22,13 @@
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define WORDS_MAX 256u  /* of a command that stops */
-#define PORT_LOOKS 100u /* until a port that is taken is given up: what has just been killed still holds it */
+#define WORDS_MAX 256u /* of a command that stops */
+/*
+ * A port that is taken is given up after this time, because what has just been killed still holds it, and after as many looks
+ * at the least, because it ends late where there is much to do. One look takes long where there are many connections.
+ */
+#define PORT_NS UINT64_C(2000000000)
+#define PORT_LOOKS 20u
 #define PORT_LOOK_MS 20u
 #define ADOPT_ASKS 60u /* medusa-swap is asked where the memory is: a swap that was under way may take its time */
 #define ADOPT_ASK_MS 500u
@@ -43,6 +49,7 @@ struct md_engine {
 	struct event *deadline;
 	struct event *look; /* at the port, before it is started */
 	unsigned looks;
+	uint64_t looks_until;
 	bool adopting;   /* what an earlier daemon has left is checked */
 	unsigned asked;  /* of its memory, while it is adopted */
 	int answer;      /* of the helper that swaps by checkpoints; -1: none */
@@ -353,7 +360,7 @@ static void look_at_port(struct md_engine *engine)
 	char why[320];
 	if (use == MD_PORT_FREE) {
 		start_process(engine);
-	} else if (engine->looks++ < PORT_LOOKS) {
+	} else if (engine->looks++ < PORT_LOOKS || md_clock_ns() < engine->looks_until) {
 		if (engine->state != MD_ENGINE_STARTING)
 			enter(engine, MD_ENGINE_STARTING);
 		event_add(engine->look, &wait);
@@ -567,6 +574,7 @@ bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes)
 void md_engine_start(struct md_engine *engine)
 {
 	engine->looks = 0;
+	engine->looks_until = md_clock_ns() + PORT_NS;
 	engine->overdue = false;
 	if (engine->state != MD_ENGINE_SWAPPED) {
 		look_at_port(engine);
