@@ -399,11 +399,17 @@ assert_whole() { # the original, a folder: what has its name is whole
 section "killed while files are unpacked"
 at_home killed
 seen=0
-for ms in 000 002 006 012 020 030 045 060 100; do
+until_unpacking() { # a folder of unpacking is there, or the start has ended
+	for _ in $(seq 1000); do
+		[ -z "$(find "$HOME/.triton/cache" -path '*medusa-unpack*/*' 2>/dev/null | head -n 1)" ] && kill -0 $victim 2>/dev/null || break
+	done
+}
+for ms in 000 002 006 012 020 030 045 060 100 $(seq 50 | sed 's/.*/begun/'); do
+	[ "$ms" != begun ] || [ $seen = 0 ] || break # only where all of the others came too early or too late
 	rm -rf "$HOME/.triton"
 	medusa-restore "$work/large.medusa" -- sleep 60 >"$work/killed.out" 2>"$work/killed.err" &
 	victim=$!
-	sleep 0.$ms
+	if [ "$ms" = begun ]; then until_unpacking; else sleep 0.$ms; fi
 	kill -KILL $victim
 	wait $victim 2>/dev/null
 	assert_whole "$large" "$HOME/.triton/cache" "after $ms ms"
@@ -421,10 +427,7 @@ for _ in $(seq 50); do # until the start was stopped before it moved anything
 	rm -rf "$HOME/.triton"
 	medusa-restore "$work/large.medusa" -- true >"$work/meanwhile.out" 2>"$work/meanwhile.err" &
 	victim=$!
-	for _ in $(seq 1000); do
-		[ -z "$(find "$HOME/.triton/cache" -path '*medusa-unpack*/*' 2>/dev/null | head -n 1)" ] || break
-		kill -0 $victim 2>/dev/null || break
-	done
+	until_unpacking
 	kill -STOP $victim 2>/dev/null
 	if [ -d "$HOME/.triton/cache" ] && [ ! -d "$HOME/.triton/cache/k000" ]; then
 		made=1
