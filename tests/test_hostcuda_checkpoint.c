@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,10 +28,24 @@ static int32_t *flag;
 static pthread_t waiter;
 static CUcontext context;
 
+/* Whether the thread of this process sleeps in the kernel. */
+static bool sleeps(int thread)
+{
+	char path[64], state = 0;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	FILE *stat = fopen(path, "re");
+	cr_assert(stat && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1, "%s", path);
+	fclose(stat);
+	return state == 'S';
+}
+
+static _Atomic(pid_t) in_call; /* the thread is about to make a call that waits */
+
 static void *synchronize(void *unused)
 {
 	(void)unused;
 	ok(md_cuda.cuCtxSetCurrent(context));
+	atomic_store(&in_call, gettid());
 	ok(md_cuda.cuCtxSynchronize());
 	return NULL;
 }
@@ -41,8 +56,10 @@ static void start_waiting(void)
 	void *params[] = {&seen, &there};
 	ok(md_cuda.cuMemAlloc_v2(&seen, 4));
 	ok(md_cuda.cuLaunchKernel(wait_flag, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	atomic_store(&in_call, 0);
 	pthread_create(&waiter, NULL, synchronize, NULL);
-	usleep(100000);
+	while (!atomic_load(&in_call) || !sleeps(atomic_load(&in_call)))
+		usleep(1000);
 }
 
 static CUdeviceptr map_all(CUmemGenericAllocationHandle handle, size_t bytes)
@@ -318,17 +335,6 @@ Test(hostcuda_checkpoint, pairs_move_it_to_another_device)
 	cr_assert_eq(asked('x'), 4);
 	cr_assert_eq(free_bytes_of(0), all);
 	cr_assert_eq(free_bytes_of(1), all - its);
-}
-
-/* Whether the thread of this process sleeps in the kernel. */
-static bool sleeps(int thread)
-{
-	char path[64], state = 0;
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-	FILE *stat = fopen(path, "re");
-	cr_assert(stat && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1, "%s", path);
-	fclose(stat);
-	return state == 'S';
 }
 
 /* accept4 takes the number of its result before it waits, so a thread that waits in it takes one from the process. */

@@ -70,7 +70,7 @@ host_first() { # name, ranks: the others come when rank 0 waits for them
 	for ((rank = 0; rank < $2; rank++)); do
 		# shellcheck disable=SC2046
 		start_rank "$1" "$rank" "$2" $(restoring "$rank")
-		await_socket
+		[ $((rank + 1)) = "$2" ] || await_socket # it is gone when the last one has come
 	done
 	await_ranks
 	say=()
