@@ -96,6 +96,16 @@ check("the adapter is loaded anew in the same process", ((200, "base", "text of 
 check("and only then", ["load a", "unload a", "load a"], w.journal())
 check("its end", 0, d.stop())
 
+# ---- a user unloads it as often as it was loaded ----
+
+w = World(f"{folder}/again", "a")
+d = w.start()
+for turn in range(3):
+    check("a is loaded", (200, "base", "text of a"), ask(d, "a"))
+    check("a user unloads it", 0, d.ctl("unload", "a").returncode)
+check("each time", ["load a", "unload a"] * 3, w.journal())
+check("its end", 0, d.stop())
+
 # ---- memory: an adapter's bytes count, and with its engine it makes room ----
 
 w = World(f"{folder}/memory", "ab", own="memory: 200MB", more={"a": "bytes: 60MB", "b": "bytes: 60MB"}, others=other("large", "memory: 250MB"))
