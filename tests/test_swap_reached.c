@@ -364,7 +364,7 @@ static void *launch_young(void *address)
 static CUresult await_other(void)
 {
 	atomic_store(&held_up, true);
-	for (int i = 0; i < 10000 && !atomic_load(&passed); i++)
+	for (int i = 0; i < 60000 && !atomic_load(&passed); i++)
 		usleep(1000);
 	cr_assert(atomic_load(&passed), "the other thread's launch is held up");
 	return CUDA_SUCCESS;

@@ -36,7 +36,7 @@ share() { # name: an engine with descriptor 9
 }
 
 until_said() { # name, lines
-	for _ in $(seq 1200); do
+	for _ in $(seq 6000); do
 		[ "$(wc -l <"$work/$1.said")" -ge "$2" ] && return
 		sleep 0.02
 	done

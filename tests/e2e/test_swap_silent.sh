@@ -15,7 +15,7 @@ until_state() { # state, silent processes
 }
 
 until_coming() {
-	for _ in $(seq 1200); do
+	for _ in $(seq 6000); do
 		[ "$(state state)" = 'coming in' ] && break
 		sleep 0.02
 	done

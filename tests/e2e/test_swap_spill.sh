@@ -25,7 +25,7 @@ start() { # name, options of run...
 }
 
 until_said() { # name, lines
-	for _ in $(seq 1500); do
+	for _ in $(seq 6000); do
 		[ "$(wc -l <"$work/$1.said")" -ge "$2" ] && return
 		sleep 0.02
 	done
