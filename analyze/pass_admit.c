@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analyze/analysis.h"
+#include "driver/maker.h"
 
 static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_pair *pair)
 {
@@ -22,6 +23,24 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 			       " bytes), which a restore does not own%s",
 			       finding->node, finding->at, foreign, finding->target.alloc, alloc->size,
 			       can_bind ? ": the engine must bind it" : "");
+		return;
+	}
+}
+
+/* In both captures, at the same place of the same memory: so it is no word that happens to look like an address. */
+static void refuse_made_memory(const struct md_analysis *analysis, struct md_pair *pair)
+{
+	for (uint32_t i = 0; i < pair->findings.count; i++) {
+		const struct md_finding *finding = &pair->findings.items[i];
+		const char *name =
+		    finding->target.binding == MD_NONE ? "" : analysis->views[0].bindings[finding->target.binding].name;
+		if (!md_maker_is_name(name))
+			continue;
+		md_pair_refuse(pair,
+			       "node %" PRIu32 ": byte %" PRIu32
+			       " points into %s, memory of a communication library: Medusa does not restore graphs "
+			       "that several ranks launch together, so the engine captures this graph live",
+			       finding->node, finding->at, name);
 		return;
 	}
 }
@@ -110,6 +129,7 @@ enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err)
 		if (analysis->pairs[i].why)
 			continue;
 		refuse_foreign_memory(analysis, &analysis->pairs[i]);
+		refuse_made_memory(analysis, &analysis->pairs[i]);
 		refuse_nameless_kernels(analysis, &analysis->pairs[i]);
 		MD_FORWARD(refuse_given_away(analysis, &analysis->pairs[i], err));
 	}

@@ -7,6 +7,7 @@
 #include "analyze/analysis.h"
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "driver/maker.h"
 
 struct open_word { /* judged last, when all allocations that the graph refers to are known */
 	uint32_t node, at;
@@ -163,10 +164,28 @@ static bool settle_noise(struct walk *walk, uint32_t node, uint32_t at, const ui
 	return walk->pair->why || add_rest(walk, node, at, one, two, size);
 }
 
+static bool is_made(const struct md_view *view, uint64_t word)
+{
+	struct md_place place;
+	return md_view_locate(view, word, &place) && place.binding != MD_NONE &&
+	       md_maker_is_name(view->bindings[place.binding].name);
+}
+
+/*
+ * A capture refuses graphs with addresses of a communication library's memory, except in words that nobody sets. At
+ * another place in each capture, such a word is noise; at the same one, pass_admit.c refuses the graph.
+ */
+static bool was_left_there(const struct walk *walk, const uint8_t *one, const uint8_t *two)
+{
+	return is_made(&walk->analysis->views[0], read_word(one)) || is_made(&walk->analysis->views[1], read_word(two));
+}
+
 /* False when out of memory. */
 static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
 			const uint8_t *two, const struct md_target *target, const char *why)
 {
+	if ((word == MD_WORD_DOUBTFUL || word == MD_WORD_REFUSED) && was_left_there(walk, one, two))
+		return settle_noise(walk, node, at, one, two, 8);
 	switch (word) {
 	case MD_WORD_CONSTANT:
 		walk->pair->constant_words++;

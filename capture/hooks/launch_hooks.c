@@ -3,6 +3,7 @@
 #include "capture/hooks/hook.h"
 #include "capture/record/given.h"
 #include "capture/record/launched.h"
+#include "capture/record/unset_words.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
@@ -50,9 +51,10 @@ static void launched(CUfunction func, CUstream stream, void **params, void **ext
                      unsigned count)
 {
 	if (md_hook_in_capture(stream))
-		md_capture_node_note(stream, attributes, count);
-	else
-		md_capture_given(md_capture_launch_count(func), params, extra);
+		return md_capture_node_note(stream, attributes, count);
+	struct md_capture_layout layout = md_capture_launch_count(func);
+	md_capture_unset_words_note(layout, params, extra);
+	md_capture_given(layout, params, extra);
 }
 
 #define LAUNCHES(suffix, which)                                                                                        \

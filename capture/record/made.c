@@ -7,6 +7,7 @@
 
 #include "base/map.h"
 #include "capture/record/shared.h"
+#include "capture/record/unset_words.h"
 #include "driver/maker.h"
 
 static struct md_map made MD_CAPTURE_GUARDED; /* start of an allocation -> struct md_capture_made *, owned */
@@ -56,6 +57,7 @@ void md_capture_made(const void *caller, uint64_t address)
 		md_capture_shared_exported(address);
 	name.soname = maker->soname;
 	md_maker_name_next(maker, name.name);
+	md_capture_unset_words_watch();
 	put_name(address, &name);
 }
 

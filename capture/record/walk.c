@@ -14,6 +14,7 @@
 #include "capture/record/launched.h"
 #include "capture/record/made.h"
 #include "capture/record/objects.h"
+#include "capture/record/unset_words.h"
 #include "capture/record/walk.h"
 #include "format/artifact/artifact.h"
 
@@ -71,6 +72,18 @@ static void add_candidates(struct md_capture_walk *walk, uint32_t node, const ui
 		uint64_t word;
 		memcpy(&word, params + at, 8);
 		add_candidate(walk, node, word);
+	}
+}
+
+/* A communication library's address in a word that nobody sets is none, and its memory is not looked at. */
+static void add_params(struct md_capture_walk *walk, uint32_t at) MD_CAPTURE_HELD
+{
+	const struct md_node *node = &walk->out.nodes[at];
+	for (size_t offset = 0; offset + 8 <= node->params_size; offset += 8) {
+		uint64_t word;
+		memcpy(&word, node->params + offset, sizeof(word));
+		if (!md_capture_made_at(word) || !md_capture_unset_words_has(node->kernel, offset))
+			add_candidate(walk, at, word);
 	}
 }
 
@@ -227,7 +240,8 @@ static void take_kernel(struct md_capture_walk *walk, uint32_t at,
 	else if (kernel->param_count)
 		refuse(walk, "kernel %s at index %u has no parameters to read", kernel->name, at);
 	if (node->params) {
-		add_candidates(walk, at, node->params, node->params_size);
+		md_capture_unset_words_note_block(node->kernel, kernel, node->params, node->params_size);
+		add_params(walk, at);
 		check_objects(walk, at, kernel);
 	}
 }

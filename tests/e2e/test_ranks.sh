@@ -41,7 +41,7 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 	assert_both captured "1 1" # as graphs are left out
 	for rank in 0 1; do
 		assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/captured.$rank.out")"
-		assert_contains "$work/captured.$rank.err" "verification: 1 passed, 0 failed, 0 not compared"
+		assert_contains "$work/captured.$rank.err" "verification: 2 passed, 0 failed, 0 not compared"
 		for graph in reduced deep; do
 			node=1
 			[ $graph = reduced ] || node=$((2 + rank))
@@ -93,5 +93,27 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 	grep -o '@mdcollective\.[0-9]*' "$work/named.out" | sort -u | tr '\n' ' ' >"$work/names"
 	# its state, its inbox, host memory, the other rank's inbox
 	assert_equal "names" "@mdcollective.0 @mdcollective.1 @mdcollective.2 @mdcollective.3 " "$(cat "$work/names")"
+done
+
+section "a word that nobody sets holds an address of the library's"
+unset COLLECTIVE_MAPPED
+for hole in other same first; do
+	ranks "$hole" env SUBJECT_HOLE=$hole medusa-capture --vary '*' -o "$work/${hole}RANK.medusa" --
+	assert_both "$hole" "1 1"
+	for rank in 0 1; do
+		assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/$hole.$rank.out")"
+	done
+done
+for rank in 0 1; do
+	assert_contains "$work/other.$rank.err" "verification: 2 passed, 0 failed, 0 not compared"
+	assert_lacks "$work/other.$rank.err" "refused: (holed"
+	assert_contains "$work/same.$rank.err" "refused: (holed, 1): node 0: byte 16 points into @mdcollective.0, memory of a communication library: "
+	assert_contains "$work/first.$rank.err" "refused: (holed, 1): node at index 0 has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
+done
+ranks restored env SUBJECT_HOLE=other medusa-restore "$work/otherRANK.medusa" --
+assert_both restored "0 0"
+for rank in 0 1; do
+	assert_same_file "$work/live.$rank.out" "$work/restored.$rank.out"
+	assert_contains "$work/restored.$rank.err" "holed restored"
 done
 finish

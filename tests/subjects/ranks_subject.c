@@ -9,10 +9,14 @@
  * (ask 3 s later), child (a child asks for it first), close (all descriptors), release, exit, none (do not wait).
  * SUBJECT_REFUSES=1: the engine refuses its graphs when it has captured them. A rank of the form forkN: the process forks
  * N ranks, which set RANK and WORLD_SIZE for themselves, and waits for them.
+ * SUBJECT_HOLE: what lies in a struct's word that no kernel reads, in the graph `holed`: other (an address of the library's
+ * memory, elsewhere in each run; in a launch before it a small number), same (at the same place in each run), first (as
+ * "other", but no launch comes before it). Without it, zero.
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +32,7 @@ enum { N = 64, BYTES = N * 4, REPLAYS = 3 };
 
 static CUdeviceptr in, out, temporary, table, list;
 static unsigned rank;
-static CUfunction step;
+static CUfunction step, range;
 static CUstream stream;
 static struct collective *ranks;
 
@@ -86,10 +90,31 @@ static void listed(void)
 	add(out, list, 1);
 }
 
+/* The struct of the kernel nodes_range; nothing reads `hole`. */
+static void add_range(uint64_t hole)
+{
+	struct {
+		int32_t odd, rows;
+		CUdeviceptr out;
+		uint64_t hole;
+		CUdeviceptr in, end;
+	} all = {0, N, out, hole, in, in + BYTES};
+	void *params[] = {&all};
+	TRY(cuLaunchKernel, range, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static void holed(void)
+{
+	const char *how = getenv("SUBJECT_HOLE");
+	bool second = getenv("MEDUSA_SHIFT") != NULL, third = medusa_mode() == MEDUSA_MODE_VERIFY;
+	uint64_t place = !how || !strcmp(how, "same") ? 8 : second ? 16 : third ? 24 : 32;
+	add_range(how ? collective_memory(ranks) + place : 0);
+}
+
 static const struct {
 	const char *name;
 	void (*enqueue)(void);
-} kinds[] = {{"local", local}, {"reduced", reduced}, {"deep", deep}, {"listed", listed}};
+} kinds[] = {{"local", local}, {"reduced", reduced}, {"deep", deep}, {"listed", listed}, {"holed", holed}};
 
 static CUgraphExec captured_live(unsigned kind, unsigned batch)
 {
@@ -211,6 +236,10 @@ static void run_together(const char *socket_path, const void *image)
 	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
 	TRY(cuMemsetD8_v2, list, 0, BYTES);
 	TRY(cuMemcpyHtoD_v2, list + BYTES, &leads_to, sizeof(leads_to));
+	if (getenv("SUBJECT_HOLE") && strcmp(getenv("SUBJECT_HOLE"), "first")) {
+		add_range(5);
+		TRY(cuStreamSynchronize, stream);
+	}
 	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
 		replay(kind, 1, made(kind, 1, UINT64_MAX));
 	collective_close(ranks);
@@ -248,6 +277,7 @@ int main(int argc, char **argv)
 	void *images[2] = {read_file(argv[1]), read_file(argv[2])};
 	TRY(cuModuleLoadData, &module, images[0]);
 	TRY(cuModuleGetFunction, &step, module, "nodes_step");
+	TRY(cuModuleGetFunction, &range, module, "nodes_range");
 	TRY(cuMemAlloc_v2, &in, BYTES);
 	TRY(cuMemAlloc_v2, &out, BYTES);
 	if (runtime_alloc(&temporary, BYTES) != CUDA_SUCCESS || runtime_alloc(&table, BYTES) != CUDA_SUCCESS)
