@@ -37,7 +37,7 @@ finish() {
 }
 
 # ---- running: output in $work/NAME.out and .err, exit code in $code; only what hangs reaches run_limit ----------------
-run_limit=300
+run_limit=600
 engine_limit=1800 # of an engine that a script talks with all along
 patience=120      # seconds, for an engine's answer
 run() { # name, command...

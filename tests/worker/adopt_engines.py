@@ -109,7 +109,7 @@ check("it is said", (1, 1), (d.stderr().count("the configuration has no such mod
 end(d, now.values())
 
 # One that is being started.
-slow = config({"a": plain("a", "--start 3")})
+slow = config({"a": plain("a", "--start 8")})
 d = Daemon(f"{folder}/starting", slow)
 threading.Thread(target=lambda: d.ctl("load", "a")).start()
 until("it starts", lambda: d.running().get("a") == "starting" and "listens on" in d.engine_log("a"))

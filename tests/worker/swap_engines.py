@@ -72,7 +72,7 @@ def engines(name):
 name = f"slow{os.getpid()}"
 d = Daemon(f"{folder}/slow", f"""
 startPort: {free_ports(8)}
-unloadTimeout: 2
+unloadTimeout: 6
 medusa: {{gpus: [{{memory: 60MB}}]}}
 models:
   {name}: {{cmd: "{ENGINE} --name {name} --device-mb 40 --ignore-term", cmdStop: "kill ${{PID}}", medusa: {{memory: 40MB}}}}
