@@ -196,8 +196,10 @@ class Soak:
         print(f"  round {number}: {sum(self.books.all.values())} requests, {self.violations} violations; daemon {self.life}: descriptors, threads, KiB {self.sizes[-1]}", flush=True)
 
     def serve_again(self, number, model):
-        """A model whose engine has failed may say so once more, and no more."""
+        """A model whose engine has failed may say so once more, and no more; one whose starts have failed rests, and says for how long."""
         for attempt in range(3):
+            rest = re.search(r"a request starts it again in (\d+) s", said) if attempt else None
+            time.sleep(int(rest[1]) + 0.2 if rest else 0)
             request = {**next(plan.requests(self.options.seed, "rest")), "name": f"rest.{number}.{model}.{attempt}", "kind": "stream" if number % 2 else "whole",
                        "model": model, "prompt": 10, "stream": bool(number % 2)}
             outcome, said = self.one("rest", request)
