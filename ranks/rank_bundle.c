@@ -94,9 +94,14 @@ enum md_status md_bundle_read(const char *folder, struct md_bundle *out, struct 
 {
 	char path[PATH_MAX];
 	struct md_file_bytes file;
+	struct stat info;
 	*out = (struct md_bundle){0};
 	if (!manifest_of(folder, path))
 		return md_error_set(err, MD_ERR_INVALID, "%.200s...: the path is too long", folder);
+	if (stat(path, &info) && errno == ENOENT)
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "%s: not a regular file but a folder, and no bundle: it has no file " MD_BUNDLE_MANIFEST, folder);
 	MD_FORWARD(md_file_read(path, MANIFEST_MOST, &file, err));
 	enum md_status status = parse((char *)file.data, file.size, out, err);
 	md_file_release(&file);

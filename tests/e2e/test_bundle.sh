@@ -239,7 +239,7 @@ assert_contains "$work/bare.err" "bare.medusa: not a file, and no bundle: it has
 run barev medusa-verify "$work/bare.medusa" -- $launcher 2 "${ranked[@]}"
 assert_exit barev 3
 run bare2 env "$(preload restore)" MEDUSA_ARTIFACT="$work/bare.medusa" $launcher 2 "${ranked[@]}"
-assert_live_all bare2 2 "bare.medusa/manifest"
+assert_live_all bare2 2 "bare.medusa: not a regular file but a folder, and no bundle: it has no file manifest"
 
 section "ranks that do not say a number"
 for rank in 0 1; do eval "export LAUNCHER_AT_$rank=RANK=x"; done
