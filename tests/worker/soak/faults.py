@@ -80,6 +80,7 @@ class Faults:
             self.soak.expect(not thread.is_alive(), f"a fault or an order did not end within {BOUND} s")
         self.undone = []
         self.around.write(full=0)
+        self.order((0,), "resume") # a drain may have come to the daemon after the order that was to end it
 
     def do(self, kind, lasts, model, number):
         getattr(self, kind.replace(" ", "_"))(lasts, model, number)
