@@ -73,6 +73,16 @@ static enum md_status take_head(char **at, uint32_t *ranks, struct md_error *err
 	return MD_OK;
 }
 
+/* Only as it is written, in small letters. */
+static bool take_hash(const char *text, struct md_hash *out)
+{
+	char written[MD_HASH_TEXT_BYTES];
+	if (!md_hash_parse(text, out))
+		return false;
+	md_hash_format(out, written);
+	return !strcmp(text, written);
+}
+
 static enum md_status parse(char *text, size_t size, struct md_bundle *out, struct md_error *err)
 {
 	char *at = text, prefix[LINE_ROOM];
@@ -82,7 +92,7 @@ static enum md_status parse(char *text, size_t size, struct md_bundle *out, stru
 	for (uint32_t i = 0; i < out->ranks; i++) {
 		const char *line = take_line(&at);
 		size_t length = (size_t)snprintf(prefix, sizeof(prefix), "rank %u ", i);
-		if (!line || strncmp(line, prefix, length) || !md_hash_parse(line + length, &out->artifacts[i]))
+		if (!line || strncmp(line, prefix, length) || !take_hash(line + length, &out->artifacts[i]))
 			return md_error_set(err, MD_ERR_CORRUPT, "line %u is not \"rank %u\" and a hash", i + 3, i);
 	}
 	if (*at)
