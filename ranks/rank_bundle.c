@@ -32,6 +32,19 @@ bool md_bundle_artifact(const char *folder, uint32_t rank, char path[PATH_MAX])
 	return snprintf(path, PATH_MAX, "%s/rank-%u.medusa", folder, rank) < PATH_MAX;
 }
 
+enum md_status md_bundle_check_launched(const char *folder, struct md_error *err)
+{
+	uint32_t rank, ranks;
+	MD_FORWARD(md_rank_said(&rank, &ranks, err));
+	if (ranks < 2)
+		return MD_OK;
+	return md_error_set(
+	    err, MD_ERR_INVALID,
+	    "%s is a bundle, and this command has been started as rank %u of %u: start it once, with the "
+	    "launcher behind --",
+	    folder, rank, ranks);
+}
+
 static void put_head(uint32_t line, uint32_t ranks, char out[LINE_ROOM])
 {
 	if (line == 0)
@@ -122,21 +135,17 @@ enum md_status md_bundle_read(const char *folder, struct md_bundle *out, struct 
 
 static char *print(const struct md_bundle *bundle)
 {
-	char *text = NULL, line[LINE_ROOM], hash[MD_HASH_TEXT_BYTES];
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
-	for (uint32_t i = 0; out && i < 2; i++) {
+	char *text = malloc((size_t)LINE_ROOM * (bundle->ranks + 2)), line[LINE_ROOM], hash[MD_HASH_TEXT_BYTES];
+	char *at = text;
+	for (uint32_t i = 0; at && i < 2; i++) {
 		put_head(i, bundle->ranks, line);
-		fprintf(out, "%s\n", line);
+		at += snprintf(at, LINE_ROOM, "%s\n", line);
 	}
-	for (uint32_t i = 0; out && i < bundle->ranks; i++) {
+	for (uint32_t i = 0; at && i < bundle->ranks; i++) {
 		md_hash_format(&bundle->artifacts[i], hash);
-		fprintf(out, "rank %u %s\n", i, hash);
+		at += snprintf(at, LINE_ROOM, "rank %u %s\n", i, hash);
 	}
-	if (!out || !fclose(out))
-		return text;
-	free(text);
-	return NULL;
+	return text;
 }
 
 enum md_status md_bundle_write(const struct md_bundle *bundle, const char *folder, struct md_error *err)

@@ -29,6 +29,11 @@ bool md_bundle_is(const char *path);
 enum md_status md_bundle_read(const char *folder, struct md_bundle *out, struct md_error *err);
 /* The manifest, which is on the disk afterwards. There must be none. */
 enum md_status md_bundle_write(const struct md_bundle *bundle, const char *folder, struct md_error *err);
+/*
+ * A command that a launcher starts once for each rank is too late to care for all of them: MD_ERR_INVALID says what to do
+ * instead.
+ */
+enum md_status md_bundle_check_launched(const char *folder, struct md_error *err);
 /* FOLDER/rank-N.medusa; false: longer than a path may be. */
 bool md_bundle_artifact(const char *folder, uint32_t rank, char path[PATH_MAX]);
 

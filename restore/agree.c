@@ -15,6 +15,8 @@ static struct md_rank rank;
 static struct md_error rank_unknown;                       /* why this process does not know the other ranks */
 static struct md_map names MD_GUARDED_BY(md_restore_lock); /* of graphs that ranks have voted on */
 
+static bool names_lost MD_GUARDED_BY(md_restore_lock); /* a graph that was asked for may not be among them */
+
 void md_restore_agree_init(void)
 {
 	md_rank_read(&rank, &rank_unknown);
@@ -92,12 +94,12 @@ enum md_status md_restore_agree(struct md_restore *r, const char *label, unsigne
 	enum md_status status = ask(&question, &over, &theirs);
 	if (own == MD_OK && status != MD_OK)
 		*err = theirs;
-	if (!noted) { /* this rank has said no, and says nothing from here on */
-		md_ranks_leave();
+	if (!noted) { /* this rank has said no, and does so from here on */
 		over = true;
 		theirs = *err;
 	}
 	pthread_mutex_lock(&md_restore_lock);
+	names_lost |= !noted;
 	if (ready && status != MD_OK)
 		take_back(r, label, batch, !over, err);
 	if (status == MD_OK && noted)
@@ -114,7 +116,7 @@ void md_restore_agree_captured(struct md_restore *r, const char *label, unsigned
 	if (is_alone(r))
 		return;
 	pthread_mutex_lock(&md_restore_lock);
-	bool known = md_map_get(&names, not_zero(md_graph_name_key(label, batch)), NULL);
+	bool known = names_lost || md_map_get(&names, not_zero(md_graph_name_key(label, batch)), NULL);
 	pthread_mutex_unlock(&md_restore_lock);
 	if (!known)
 		md_restore_agree(r, label, batch, live.status, 0, &live);

@@ -14,7 +14,25 @@ static bool is_folder(const char *path)
 	return !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-static enum md_status find_in(const char *folder, struct md_own_artifact *out, struct md_error *err)
+/*
+ * A rank that restores a graph which another one captures live would not take part in the other one's warm-up. Without
+ * bundles, the ranks may have been started by somebody who knows that they do not communicate.
+ */
+static enum md_status check_meeting(const char *folder, struct md_error *err)
+{
+	struct md_rank rank;
+	if (md_rank_read(&rank, err) != MD_OK)
+		return md_error_prefix(err, "%s is a bundle", folder);
+	if (rank.meets)
+		return MD_OK;
+	return md_error_set(
+	    err, MD_ERR_INVALID,
+	    "%s is a bundle, and its ranks are not told where to meet: start them by medusa-restore, or set "
+	    "MEDUSA_RANKS_FOLDER",
+	    folder);
+}
+
+static enum md_status find_in(const char *folder, bool apart, struct md_own_artifact *out, struct md_error *err)
 {
 	struct md_bundle bundle;
 	uint32_t ranks;
@@ -31,6 +49,8 @@ static enum md_status find_in(const char *folder, struct md_own_artifact *out, s
 		return md_error_set(err, MD_ERR_MISMATCH,
 				    "%s is a bundle of %u ranks, and this job has %u: capture it with as many", folder,
 				    bundle.ranks, ranks);
+	if (!apart)
+		MD_FORWARD(check_meeting(folder, err));
 	if (!md_bundle_artifact(folder, out->rank, out->path))
 		return md_error_set(err, MD_ERR_INVALID, "%.200s...: the path is too long", folder);
 	out->bundled = true;
@@ -38,11 +58,11 @@ static enum md_status find_in(const char *folder, struct md_own_artifact *out, s
 	return MD_OK;
 }
 
-enum md_status md_own_artifact_find(const char *path, struct md_own_artifact *out, struct md_error *err)
+enum md_status md_own_artifact_find(const char *path, bool apart, struct md_own_artifact *out, struct md_error *err)
 {
 	*out = (struct md_own_artifact){0};
 	if (is_folder(path))
-		return find_in(path, out, err);
+		return find_in(path, apart, out, err);
 	if ((size_t)snprintf(out->path, sizeof(out->path), "%s", path) >= sizeof(out->path))
 		return md_error_set(err, MD_ERR_INVALID, "MEDUSA_ARTIFACT: the path is too long");
 	return MD_OK;

@@ -15,8 +15,11 @@ struct md_own_artifact {
 	struct md_hash identity; /* what the manifest says of the artifact */
 };
 
-/* path: of an artifact, or of a bundle's folder. Errors say what does not fit the bundle. */
-enum md_status md_own_artifact_find(const char *path, struct md_own_artifact *out, struct md_error *err);
+/*
+ * path: of an artifact, or of a bundle's folder. apart: nothing is handed out, so the ranks need not agree. Errors say what
+ * does not fit the bundle.
+ */
+enum md_status md_own_artifact_find(const char *path, bool apart, struct md_own_artifact *out, struct md_error *err);
 /* Damage, and an artifact that is another rank's, are MD_ERR_MISMATCH. */
 enum md_status md_own_artifact_check(const struct md_own_artifact *own, const struct md_artifact_file *file,
 				     struct md_error *err);

@@ -100,6 +100,16 @@ static enum md_status run_ranks(struct md_run *run, int *exit_code, struct md_er
 	return status;
 }
 
+/* Each of them would make a place where nobody else comes. -1 to go on. */
+static int check_launched(const char *artifact, bool bundle)
+{
+	const char *place = secure_getenv("MEDUSA_RANKS_FOLDER");
+	struct md_error err = {0};
+	if (!bundle || (place && *place) || md_bundle_check_launched(artifact, &err) == MD_OK)
+		return -1;
+	return md_options_usage_error(&command, "%s; or set MEDUSA_RANKS_FOLDER", err.message);
+}
+
 /* ---- the engine ---- */
 
 static int start(const char *artifact, bool bundle, char *const argv[])
@@ -141,7 +151,9 @@ int main(int argc, char *argv[])
 	result = find_artifact(arguments.files[0], artifact, &bundle);
 	if (result)
 		return result;
-	result = md_device_choose(&command, device);
+	result = check_launched(artifact, bundle);
+	if (result < 0)
+		result = md_device_choose(&command, device);
 	if (result >= 0)
 		return result;
 	/* the caches of a bundle travel with its first artifact */

@@ -112,6 +112,8 @@ static int check_artifact(const char *path, uint32_t *ranks)
 		return MD_EXIT_INPUT;
 	}
 	*ranks = bundle.ranks;
+	if (md_bundle_check_launched(path, &error) != MD_OK)
+		return md_options_usage_error(&command, "%s", error.message);
 	for (uint32_t i = 0; i < bundle.ranks && result < 0; i++)
 		result = check_bundled(path, &bundle, i);
 	return result;

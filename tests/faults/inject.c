@@ -44,12 +44,14 @@
  *        late         No call fails. The thread named INJECT_THREAD sleeps for 0.2 s after its N-th unlock of a mutex.
  *        With N = 0 none fails, and their number is said at the end.
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
+ * INJECT_MAIN=1       only in the thread that the process began with, whose calls come in the same order each time
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
 enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN, NET, LATE };
 
 static enum what what;
 static unsigned long wanted, seen;
+static bool main_only;
 static char sources[512], program[4096];
 
 __attribute__((constructor)) static void read_settings(void)
@@ -62,6 +64,7 @@ __attribute__((constructor)) static void read_settings(void)
 	if (!setting || !from || (only && strcmp(only, base)))
 		return;
 	snprintf(sources, sizeof(sources), ",%s,", from);
+	main_only = getenv("INJECT_MAIN") != NULL;
 	for (int i = MEMORY; i <= LATE; i++) {
 		size_t length = strlen(names[i]);
 		if (!strncmp(setting, names[i], length)) {
@@ -125,7 +128,8 @@ static void take_descriptors(void)
 
 static bool is_due(enum what kind, const char *call, void *caller)
 {
-	if (what != kind || !is_source(object_of(caller)) || __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != wanted)
+	if (what != kind || !is_source(object_of(caller)) || (main_only && gettid() != getpid()) ||
+	    __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != wanted)
 		return false;
 	say(call, caller);
 	if (kind == KILL || kind == STOP)
