@@ -30,8 +30,8 @@ struct md_vote {
 	const char *why_not;  /* NULL: yes */
 	uint64_t deadline_ns; /* of the caller: when it passes, the decision is no */
 	uint64_t patience_ns; /* when that passes, nothing more is decided */
-	bool (*connected)(
-	    void *user); /* called at first, and from time to time in a wait: false when the other ranks are lost */
+	/* Asked at first, and from time to time in a wait: false when the other ranks are lost. */
+	bool (*connected)(void *user);
 	void *user;
 };
 
