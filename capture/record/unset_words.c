@@ -50,32 +50,28 @@ static void note_bytes(uint32_t kernel, const uint8_t *bytes, size_t size, size_
 	}
 }
 
-void md_capture_unset_words_note_block(uint32_t kernel, const struct md_kernel *known, const uint8_t *block,
-				       size_t size)
-{
-	uint8_t *kinds = atomic_load(&watching) ? malloc(known->param_count + (size_t)1) : NULL;
-	if (!kinds)
-		return;
-	md_kernel_param_kinds(known, kinds);
-	for (uint32_t i = 0; i < known->param_count; i++) {
-		const struct md_param *param = &known->params[i];
-		if (kinds[i] == MD_PARAM_STRUCT && (uint64_t)param->offset + param->size <= size)
-			note_bytes(kernel, block + param->offset, param->size, param->offset);
-	}
-	free(kinds);
-}
-
-/* The values of a launch as one block; parameters lie in it at their offsets. */
-static void note_values(uint32_t kernel, const struct md_kernel *known, void **params) MD_CAPTURE_HELD
+/* One of params and block, which has `size` bytes, is NULL. */
+static void note(uint32_t kernel, const struct md_kernel *known, void **params, const uint8_t *block,
+		 size_t size) MD_CAPTURE_HELD
 {
 	uint8_t *kinds = malloc(known->param_count + (size_t)1);
 	if (!kinds)
 		return;
 	md_kernel_param_kinds(known, kinds);
-	for (uint32_t i = 0; i < known->param_count; i++)
-		if (kinds[i] == MD_PARAM_STRUCT)
-			note_bytes(kernel, params[i], known->params[i].size, known->params[i].offset);
+	for (uint32_t i = 0; i < known->param_count; i++) {
+		const struct md_param *param = &known->params[i];
+		bool there = params || (uint64_t)param->offset + param->size <= size;
+		if (kinds[i] == MD_PARAM_STRUCT && there)
+			note_bytes(kernel, params ? params[i] : block + param->offset, param->size, param->offset);
+	}
 	free(kinds);
+}
+
+void md_capture_unset_words_note_block(uint32_t kernel, const struct md_kernel *known, const uint8_t *block,
+				       size_t size)
+{
+	if (atomic_load(&watching))
+		note(kernel, known, NULL, block, size);
 }
 
 void md_capture_unset_words_note(struct md_capture_layout layout, void **params, void **extra)
@@ -88,10 +84,8 @@ void md_capture_unset_words_note(struct md_capture_layout layout, void **params,
 	const struct md_kernel *known = md_capture_kernel_get(layout.kernel);
 	size_t size = 0;
 	const uint8_t *block = params || !extra ? NULL : md_cuda_extra_block(extra, &size);
-	if (known && params)
-		note_values(layout.kernel, known, params);
-	else if (known && block)
-		md_capture_unset_words_note_block(layout.kernel, known, block, size);
+	if (known && (params || block))
+		note(layout.kernel, known, params, block, size);
 	md_capture_unlock();
 }
 
