@@ -11,7 +11,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
 	':!tools/family.c' ':!swap/pool_file.c' # /proc/PID/stat
 	':!swap/spill_file.c'        # a file without a name, in a folder that its user names
-	':!worker/core/host_pool.c' ':!worker/engine/port_owner.c' ':!worker/engine/process_facts.c' # /proc/PID and /proc/net
+	':!worker/core/host_pool.c' ':!worker/engine/process_facts.c' # /proc/PID
 	':!worker/engine/keeper.c' ':!worker/engine/keeper_process.c' # a folder and a lock of its own; /dev/null
 	':!worker/engine/template_fork.c' ':!worker/engine/process_spawn.c' # /dev/null
 	':!worker/engine/cgroup.c' ':!worker/engine/cgroup_folder.c' # /proc/PID, and files of cgroups

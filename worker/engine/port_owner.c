@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/engine/port_owner.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -14,60 +13,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "worker/engine/port_listener.h"
 #include "worker/engine/process_facts.h"
-
-#define LISTENING 0x0Au /* TCP_LISTEN, as the kernel writes it */
-
-/* ---- sockets that listen ---- */
-
-/* Of a v6 address in /proc/net/tcp6: all addresses, ::1, or a v4 address within a v6 one. */
-static bool covers_v6(const char *hex, const struct md_http_address *address)
-{
-	char mapped[33];
-	if (!strcmp(hex, "00000000000000000000000000000000"))
-		return true;
-	if (address->any.sa_family == AF_INET6)
-		return !strcmp(hex, "00000000000000000000000001000000");
-	snprintf(mapped, sizeof(mapped), "0000000000000000FFFF0000%08X", address->v4.sin_addr.s_addr);
-	return !strcmp(hex, mapped);
-}
-
-static bool covers_v4(const char *hex, const struct md_http_address *address)
-{
-	return address->any.sa_family == AF_INET &&
-	       (!strcmp(hex, "00000000") || strtoul(hex, NULL, 16) == address->v4.sin_addr.s_addr);
-}
-
-/* The inode of the socket that listens; 0: there is none in this table. */
-static uint64_t find_listener(const char *table, const struct md_http_address *address, unsigned port,
-			      bool (*covers)(const char *hex, const struct md_http_address *address))
-{
-	char line[512], local[33];
-	unsigned own_port, state;
-	uint64_t inode, found = 0;
-	FILE *file = fopen(table, "re");
-	while (file && !found && fgets(line, sizeof(line), file))
-		if (sscanf(line, " %*d: %32[0-9A-F]:%x %*s %x %*s %*s %*s %*s %*s %" SCNu64, local, &own_port, &state,
-			   &inode) == 4 &&
-		    state == LISTENING && own_port == port && covers(local, address))
-			found = inode;
-	if (file)
-		fclose(file);
-	return found;
-}
-
-static bool is_loopback(const struct md_http_address *address)
-{
-	return (address->any.sa_family == AF_INET && ntohl(address->v4.sin_addr.s_addr) >> 24 == 127) ||
-	       (address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr));
-}
-
-static uint64_t listener(const struct md_http_address *address)
-{
-	unsigned port = address->any.sa_family == AF_INET ? ntohs(address->v4.sin_port) : ntohs(address->v6.sin6_port);
-	uint64_t inode = is_loopback(address) ? find_listener("/proc/net/tcp", address, port, covers_v4) : 0;
-	return inode || !is_loopback(address) ? inode : find_listener("/proc/net/tcp6", address, port, covers_v6);
-}
 
 /* Also engines that allow their address to be used again, as most servers do, can't have it then. */
 static bool can_bind(const struct md_http_address *address)
@@ -81,9 +28,9 @@ static bool can_bind(const struct md_http_address *address)
 
 enum md_port_use md_port_use(const struct md_http_address *address)
 {
-	if (!is_loopback(address))
+	if (!md_port_is_loopback(address))
 		return MD_PORT_FREE;
-	return listener(address) ? MD_PORT_LISTENED : can_bind(address) ? MD_PORT_FREE : MD_PORT_CONNECTED;
+	return md_port_listener(address) ? MD_PORT_LISTENED : can_bind(address) ? MD_PORT_FREE : MD_PORT_CONNECTED;
 }
 
 /* ---- processes ---- */
@@ -124,7 +71,7 @@ static pid_t find_holder(uint64_t inode, pid_t group)
 
 pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, const char *mark)
 {
-	uint64_t inode = listener(address);
+	uint64_t inode = md_port_is_loopback(address) ? md_port_listener(address) : 0;
 	char other[64];
 	if (!inode || find_holder(inode, group))
 		return 0;
