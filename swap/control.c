@@ -363,6 +363,19 @@ static enum md_status do_release(struct control *c, const struct md_swap_setting
 }
 
 /*
+ * Whoever has started medusa-swap run has given the room to others, and ends this process. Calls that wait for the memory
+ * fail, so that a process which nobody ends does not hang.
+ */
+static void remain_out(const char *why)
+{
+	md_warn(
+	    "medusa-swap run %s while the engine's memory is out: the memory stays out (--stays-out), and calls that "
+	    "need it fail",
+	    why);
+	md_swap_gate_abandon();
+}
+
+/*
  * The engine was told to end: its threads must not wait for ever, whether there is room for the memory or not. lost: the
  * driver has not restored the process.
  */
@@ -370,7 +383,11 @@ static enum md_status do_end(struct control *c, const struct md_swap_settings *s
 			     struct md_swap_report *report)
 {
 	struct md_error err = {0};
-	if (md_swap_exchange_is_out(c->exchange) && (lost || come_in(c, settings, report, &err) != MD_OK))
+	if (!md_swap_exchange_is_out(c->exchange))
+		return MD_OK;
+	if (c->stays_out)
+		remain_out("was told to end");
+	else if (lost || come_in(c, settings, report, &err) != MD_OK)
 		md_swap_gate_abandon();
 	return MD_OK;
 }
@@ -611,17 +628,11 @@ static void take_back(struct control *c)
 	}
 }
 
-/*
- * Whoever has started medusa-swap run has given the room to others, and ends this process now that it is gone. Calls that
- * wait for the memory fail, so that a process which nobody ends does not hang.
- */
 static bool remains_out(const struct control *c)
 {
 	if (!c->stays_out || !c->exchange || !md_swap_exchange_is_out(c->exchange))
 		return false;
-	md_warn("medusa-swap run has ended while the engine's memory is out: the memory stays out (--stays-out), and "
-		"calls that need it fail");
-	md_swap_gate_abandon();
+	remain_out("has ended");
 	return true;
 }
 

@@ -158,7 +158,7 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 		s->clients[i]->did = s->clients[i]->task.awaited = false;
 		s->clients[i]->was_out = s->clients[i]->out;
 	}
-	if (s->full)
+	if (s->full && !(s->stays_out && wish->work == MD_SWAP_END)) /* that comes back by nothing but "in" */
 		ask_engines(s, MD_SWAP_STEP_CALL, MD_SWAP_THERE);
 	else
 		ask_engines(s, MD_SWAP_STEP_ENGINES, wish->work);

@@ -99,6 +99,17 @@ rows = struct.unpack('<2048Q', open('$HOSTCUDA_SHARED', 'rb').read(128 * 16 * 8)
 print(sum(rows[::16]))"
 }
 
+# The most that all had there together since the last call, and what they have is the most from then on.
+most_on_device() {
+	python3 -c "
+import struct
+with open('$HOSTCUDA_SHARED', 'r+b') as file:
+    file.seek(128 * 16 * 8)
+    print(struct.unpack('<Q', file.read(8))[0])
+    file.seek(128 * 16 * 8)
+    file.write(bytes(8))"
+}
+
 # What the same lines give without medusa-swap.
 expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }
 

@@ -273,6 +273,28 @@ for full in '' --full; do
 	assert_equal 'still none' 0 "$(on_device)"
 	end_orphan "$pid"
 done
+section 'medusa-swap run --stays-out that is told to end: nothing comes back to an engine that takes its time'
+mortal=("${subject[@]}")
+subject=(sh -c 'trap "" TERM HUP; exec "$@"' sh "${subject[@]}")
+export HOSTCUDA_CONTEXT=8M
+for how in TERM HUP; do
+	for full in '' --full; do
+		begin "told_$how${full#--}" --stays-out -- 0
+		asked work 3
+		done_swap out out $full
+		stayed=$(on_device)
+		most_on_device >/dev/null
+		kill -$how "$(state pid)"
+		until_said "$work/$engine_name.err" 'the memory stays out'
+		say work 2
+		say exit 5
+		ended 1 # of an engine whose call has failed
+		more=$(($(most_on_device) - stayed))
+		[ $more -le 0 ] || assert_equal 'more memory on the device meanwhile' 0 $more
+	done
+done
+subject=("${mortal[@]}")
+unset HOSTCUDA_CONTEXT
 begin stays_in --stays-out -- 1
 pid=$(engine_pid)
 done_swap out out

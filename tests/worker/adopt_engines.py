@@ -14,7 +14,7 @@ import sys
 import threading
 
 from adopt_parts import keeper_of, records
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, until
+from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, lives, process_stat, processes, until
 from soak.books import most_device_bytes
 
 folder = sys.argv[1]
@@ -327,6 +327,28 @@ for turn in range(4):
         r = d.chat(model)
         check(f"turn {turn}, {model}", (200, True, pids[model]), (r.status, r.json.get("memory"), r.json.get("pid")))
 end(d, pids.values())
+
+# All processes of an engine that is swapped are stopped when the daemon is killed. The kernel does not wake them, as it wakes
+# those of a process group that has lost its last parent in its session, and nothing comes back.
+account = f"{folder}/devices_stopped"
+shared = {"HOSTCUDA_SHARED": account}
+old = Daemon(f"{folder}/stopped", swapped, env=shared)
+halted = {f"m{i}": old.chat(f"m{i}").json.get("pid") for i in range(2)}
+check("states", {"m0": "swapped", "m1": "ready"}, old.running())
+leader = os.getpgid(halted["m0"])
+members = [pid for pid in processes() if (process_stat(pid) or ("", "TT0"))[1][2] == str(leader)]
+os.killpg(leader, signal.SIGSTOP)
+until("they are stopped", lambda: {process_stat(pid)[1][0] for pid in members} == {"T"})
+most_device_bytes(account, forget=True)
+old.stop(signal.SIGKILL)
+until("their parent is another process", lambda: process_stat(leader)[1][1] != str(old.process.pid))
+check("they are stopped still", ["T"] * len(members), [(process_stat(pid) or ("", "none"))[1][0] for pid in members])
+os.killpg(leader, signal.SIGCONT)
+old = Daemon(old.folder, swapped, env=shared)
+until("states are found again", lambda: old.running() == {"m0": "swapped", "m1": "ready"})
+check("never more on the GPU than it has", True, most_device_bytes(account) < 60 << 20)
+check("both serve", list(halted.values()), [old.chat(model).json.get("pid") for model in halted])
+end(old, halted.values())
 
 # The disk is full, so records are those of an earlier time, in which the other one was on the GPU: nobody believes them.
 with open(f"{folder}/around", "wb") as file:

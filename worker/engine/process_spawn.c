@@ -86,10 +86,9 @@ int md_process_spawn(const struct md_engine_command *command, char *const *envir
 	for (unsigned i = 0; i < inherited(command); i++)
 		posix_spawn_file_actions_adddup2(&actions, command->inherits[i], INHERITED + (int)i);
 	posix_spawn_file_actions_addclosefrom_np(&actions, INHERITED + (int)inherited(command));
-	posix_spawnattr_setpgroup(&attributes, 0);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 	int failure = posix_spawnp(pid, command->argv[0], &actions, &attributes, command->argv, environment);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attributes);
@@ -133,7 +132,7 @@ static _Noreturn void become(const struct md_engine_command *command, char *cons
 	report = fcntl(report, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
 	for (int number = 1; number < NSIG; number++)
 		signal(number, SIG_DFL);
-	if (report >= 0 && !setpgid(0, 0) && take_descriptors(command) && !sigprocmask(SIG_SETMASK, &none, NULL))
+	if (report >= 0 && setsid() >= 0 && take_descriptors(command) && !sigprocmask(SIG_SETMASK, &none, NULL))
 		execvpe(command->argv[0], command->argv, environment);
 	int failure = errno;
 	ssize_t ignored = write(report, &failure, sizeof(failure));
