@@ -78,7 +78,7 @@ static bool is_occupied(const struct md_model *model)
 
 static void start(struct md_model *model)
 {
-	model->pretended = model->stands_aside = false;
+	model->pretended = false;
 	model->load_waits = is_occupied(model);
 	if (model->load_waits || md_engine_state(model->engine) == MD_ENGINE_READY)
 		return;
@@ -256,9 +256,8 @@ static void is_away(struct md_model *model)
 		post(model, MEDUSA_SCHED_EVENT_EVICTED, &model->transfer_out);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_FAILED, &model->transfer_in);
-	if (!told && !model->stands_aside) /* also of one that is gone: its requests may wait to be tried again */
+	if (!told) /* also of one that is gone: its requests may wait to be tried again */
 		post_failed(model);
-	model->stands_aside = false;
 	if (md_engine_state(model->engine) == MD_ENGINE_STOPPED)
 		md_adapter_engine_gone(model, false);
 	move_on(model);

@@ -114,10 +114,8 @@ static bool has_engine(const struct md_worker *worker, uint32_t number, uint32_t
 		    (state == MD_ENGINE_STOPPED && !model->adopting))
 			continue;
 		any = true;
-		if (state != MD_ENGINE_SWAPPED || model->transfer_in || model->adopting)
-			continue;
-		model->stands_aside = true;
-		md_engine_stop(model->engine);
+		if (state == MD_ENGINE_SWAPPED && !model->transfer_in && !model->adopting)
+			md_engine_stop(model->engine);
 	}
 	return any;
 }

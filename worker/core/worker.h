@@ -129,7 +129,6 @@ struct md_model {
 	uint32_t next_gpu;
 	uint64_t next_transfer;        /* into there */
 	bool out_whole;                /* transfer_out wants the process to end */
-	bool stands_aside;             /* it was swapped, and ends for the room of its shared backbone */
 	struct md_worker_job *granted; /* in the order in which they were granted */
 	uint64_t unload_at;            /* when it is stopped although requests run; 0: it is not to be unloaded */
 	uint64_t last_end;             /* of a request; ns */
