@@ -5,8 +5,6 @@
 #include "swap/control.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,8 +17,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "driver/process_checkpoint.h"
-#include "swap/arrival.h"
 #include "swap/contexts.h"
+#include "swap/control_tell.h"
 #include "swap/discard.h"
 #include "swap/exchange.h"
 #include "swap/gate.h"
@@ -57,27 +55,7 @@ static const struct md_swap_below below = {
     .lend_known = md_swap_memory_lend_known,
 };
 
-/* Of the thread alone. */
-struct control {
-	char path[PATH_MAX];
-	struct md_swap_wire wire;
-	struct md_descriptor kept; /* the wire's, which the engine may have closed */
-	struct md_swap_pool *pool;
-	struct md_swap_exchange *exchange;
-	struct md_swap_lending lending;
-	uint64_t told, told_spilled, told_constant,
-	    told_shared; /* bytes that medusa-swap run knows of, and of these some */
-	unsigned ticks;  /* steps of an arrival */
-	bool released, troubled;
-	bool stays_out; /* when medusa-swap run is killed */
-	bool merges;    /* constant memory may be one that other engines have */
-	bool placed;    /* the pool's pages have been told where they should lie, as far as there is a choice */
-	bool full;      /* the driver has a checkpoint of this process, or may have one: its calls wait */
-	char gpu[MD_CHECKPOINT_UUID_BYTES]; /* the only one that it uses */
-	unsigned gpus;
-};
-
-static struct control control;
+static struct md_swap_control control;
 static atomic_bool started;
 
 /* The child has neither the thread nor the pool, and must not keep its parent's connection open. */
@@ -99,109 +77,10 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void
 	md_child_register(&own);
 }
 
-/* ---- what is said ---- */
-
-/* "GPU-... BYTES" of each neighbour. */
-static void put_links(struct md_json *json, const struct md_swap_report *report)
-{
-	char text[MD_CARRY_LINKS * (MD_CARRY_GPU_BYTES + 24)] = "";
-	size_t used = 0;
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < report->links && i < MD_CARRY_LINKS && used < sizeof(text); i++) {
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %" PRIu64, used ? " " : "",
-					 report->gpus[i], report->by_link[i]);
-		bytes += report->by_link[i];
-	}
-	md_json_number(json, "copied_by_neighbours", bytes);
-	md_json_text(json, "links", text);
-	md_json_text(json, "neighbours_because", report->because);
-	md_json_number(json, "copied_by_peers", report->by_peers);
-	md_json_number(json, "peers_differed", report->differed);
-	md_json_text(json, "peers_because", report->peers_because);
-}
-
-static void put_report(struct md_json *json, const struct md_swap_report *report)
-{
-	md_json_number(json, "bytes", report->bytes);
-	md_json_number(json, "copied", report->copied);
-	md_json_number(json, "hashed_equal", report->hashed_equal);
-	md_json_number(json, "zero", report->zero);
-	md_json_number(json, "discarded", report->discarded);
-	md_json_number(json, "resident", report->resident);
-	md_json_number(json, "coming_at_open", report->coming);
-	md_json_number(json, "spilled", report->spilled);
-	md_json_number(json, "ns_quiesce", report->ns_quiesce);
-	md_json_number(json, "ns_hash", report->ns_hash);
-	md_json_number(json, "ns_lock", report->ns_lock);
-	md_json_number(json, "ns_copy", report->ns_copy);
-	md_json_number(json, "ns_unmap", report->ns_unmap);
-	md_json_number(json, "ns_map", report->ns_map);
-	md_json_number(json, "ns_spill", report->ns_spill);
-	md_json_number(json, "ns_total", report->ns_total);
-	put_links(json, report);
-}
-
-static void put_arrival(struct md_json *json)
-{
-	struct md_swap_arrival_counts counts;
-	md_swap_arrival_count(&counts);
-	md_json_number(json, "coming", counts.left);
-	md_json_number(json, "unknown", counts.unknown);
-	md_json_number(json, "there_at_first_launch", counts.at_first == UINT64_MAX ? 0 : counts.at_first);
-	md_json_number(json, "launches_free", counts.launches_free);
-	md_json_number(json, "launches_some", counts.launches_some);
-	md_json_number(json, "launches_all", counts.launches_all);
-	md_json_text(json, "launches_all_because", counts.why ? counts.why : "");
-}
-
-static void put_state(struct control *c, struct md_json *json)
-{
-	struct md_swap_totals totals;
-	md_swap_memory_totals(&totals);
-	md_json_text(json, "state", md_swap_exchange_is_out(c->exchange) ? "out" : "in");
-	md_json_number(json, "swappable", totals.swappable);
-	md_json_number(json, "out", totals.out);
-	md_json_number(json, "stays", totals.resident);
-	md_json_number(json, "kept", totals.kept);
-	md_json_number(json, "constant", totals.constant);
-	md_json_number(json, "shared", totals.shared);
-	c->told_spilled = md_swap_pool_spilled(c->pool);
-	md_json_number(json, "in_file", c->told_spilled);
-	md_json_text(json, "gpu", c->gpu);
-	md_json_number(json, "gpus", c->gpus);
-	md_json_bool(json, "placed", c->placed);
-	put_arrival(json);
-	c->told = totals.swappable;
-	c->told_constant = totals.constant;
-	c->told_shared = totals.shared;
-}
-
-static enum md_status answer(struct control *c, uint64_t id, enum md_status status, const struct md_swap_report *report,
-			     const struct md_error *why, struct md_error *err)
-{
-	struct md_swap_letter letter;
-	MD_FORWARD(md_swap_letter_begin(&letter, err));
-	md_json_number(&letter.json, "id", id);
-	md_json_bool(&letter.json, "ok", status == MD_OK);
-	md_json_number(&letter.json, "status", status);
-	md_json_text(&letter.json, "message", status == MD_OK ? "" : why->message);
-	put_report(&letter.json, report);
-	put_state(c, &letter.json);
-	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
-}
-
-static enum md_status tell(struct control *c, struct md_error *err)
-{
-	struct md_swap_letter letter;
-	MD_FORWARD(md_swap_letter_begin(&letter, err));
-	put_state(c, &letter.json);
-	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
-}
-
 /* ---- what is asked ---- */
 
 /* Not while the process ends: swap/leave.h says why. */
-static enum md_status swap(struct control *c, bool out, const struct md_swap_settings *settings,
+static enum md_status swap(struct md_swap_control *c, bool out, const struct md_swap_settings *settings,
 			   struct md_swap_report *report, struct md_error *err)
 {
 	enum md_status status;
@@ -236,7 +115,7 @@ static enum md_status check_sharing(struct md_error *err)
 }
 
 /* Which GPUs the contexts are on. */
-static enum md_status find_gpus(struct control *c, struct md_error *err)
+static enum md_status find_gpus(struct md_swap_control *c, struct md_error *err)
 {
 	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
 	size_t count = md_swap_contexts_list(contexts, MD_SWAP_CONTEXTS_MOST);
@@ -255,7 +134,7 @@ static enum md_status find_gpus(struct control *c, struct md_error *err)
 }
 
 /* No call of the driver is made from here on, until memory is to come in. */
-static enum md_status get_ready(struct control *c, struct md_error *err)
+static enum md_status get_ready(struct md_swap_control *c, struct md_error *err)
 {
 	md_swap_leave_hold();
 	enum md_status status = check_sharing(err);
@@ -269,7 +148,7 @@ static enum md_status get_ready(struct control *c, struct md_error *err)
 }
 
 /* Memory that is out already stays out. */
-static enum md_status go_out_full(struct control *c, const struct md_swap_settings *settings,
+static enum md_status go_out_full(struct md_swap_control *c, const struct md_swap_settings *settings,
 				  struct md_swap_report *report, struct md_error *err)
 {
 	struct md_swap_report none;
@@ -301,8 +180,8 @@ static enum md_status check_contexts(struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status come_in(struct control *c, const struct md_swap_settings *settings, struct md_swap_report *report,
-			      struct md_error *err)
+static enum md_status come_in(struct md_swap_control *c, const struct md_swap_settings *settings,
+			      struct md_swap_report *report, struct md_error *err)
 {
 	if (c->full)
 		MD_FORWARD(check_contexts(err));
@@ -316,7 +195,7 @@ static enum md_status come_in(struct control *c, const struct md_swap_settings *
 /* Only medusa-swap run can end the carrier: it is its child. */
 static void end_carrier(void *user)
 {
-	const struct control *c = user;
+	const struct md_swap_control *c = user;
 	struct md_swap_letter letter;
 	struct md_error none;
 	if (!md_descriptor_is_ours(&c->kept) || md_swap_letter_begin(&letter, &none) != MD_OK)
@@ -326,7 +205,7 @@ static void end_carrier(void *user)
 }
 
 /* The connection to the carrier came with the message. */
-static enum md_status come_in_helped(struct control *c, struct md_swap_settings *settings,
+static enum md_status come_in_helped(struct md_swap_control *c, struct md_swap_settings *settings,
 				     const struct md_swap_message *message, struct md_swap_report *report,
 				     struct md_error *err)
 {
@@ -344,7 +223,7 @@ static enum md_status come_in_helped(struct control *c, struct md_swap_settings 
 	return status;
 }
 
-static enum md_status do_out(struct control *c, const struct md_swap_settings *settings, bool by_engine,
+static enum md_status do_out(struct md_swap_control *c, const struct md_swap_settings *settings, bool by_engine,
 			     struct md_swap_report *report, struct md_error *err)
 {
 	MD_FORWARD(swap(c, true, settings, report, err));
@@ -352,7 +231,7 @@ static enum md_status do_out(struct control *c, const struct md_swap_settings *s
 	return MD_OK;
 }
 
-static enum md_status do_release(struct control *c, const struct md_swap_settings *settings,
+static enum md_status do_release(struct md_swap_control *c, const struct md_swap_settings *settings,
 				 struct md_swap_report *report, struct md_error *err)
 {
 	if (md_swap_exchange_is_out(c->exchange))
@@ -379,7 +258,7 @@ static void remain_out(const char *why)
  * The engine was told to end: its threads must not wait for ever, whether there is room for the memory or not. lost: the
  * driver has not restored the process.
  */
-static enum md_status do_end(struct control *c, const struct md_swap_settings *settings, bool lost,
+static enum md_status do_end(struct md_swap_control *c, const struct md_swap_settings *settings, bool lost,
 			     struct md_swap_report *report)
 {
 	struct md_error err = {0};
@@ -392,8 +271,8 @@ static enum md_status do_end(struct control *c, const struct md_swap_settings *s
 	return MD_OK;
 }
 
-static enum md_status carry_out(struct control *c, const struct md_swap_message *message, struct md_swap_report *report,
-				struct md_error *err)
+static enum md_status carry_out(struct md_swap_control *c, const struct md_swap_message *message,
+				struct md_swap_report *report, struct md_error *err)
 {
 	const char *wish = md_swap_message_text(message, "do");
 	struct md_swap_settings settings = {.deadline_ns = md_swap_message_number(message, "deadline_ms") * 1000000u,
@@ -417,14 +296,14 @@ static enum md_status carry_out(struct control *c, const struct md_swap_message 
 }
 
 /* A borrower's connection came with the message. Nobody waits for an answer. */
-static void lend(struct control *c)
+static void lend(struct md_swap_control *c)
 {
 	if (c->wire.passed >= 0)
 		md_swap_lending_begin(&c->lending, c->wire.passed);
 	c->wire.passed = -1;
 }
 
-static enum md_status obey(struct control *c, const struct md_swap_message *message, struct md_error *err)
+static enum md_status obey(struct md_swap_control *c, const struct md_swap_message *message, struct md_error *err)
 {
 	struct md_swap_report report = {0};
 	struct md_error why = {0};
@@ -436,12 +315,12 @@ static enum md_status obey(struct control *c, const struct md_swap_message *mess
 	md_swap_pulse_begin(&c->kept, id);
 	enum md_status status = carry_out(c, message, &report, &why);
 	md_swap_pulse_end();
-	return answer(c, id, status, &report, &why, err);
+	return md_swap_control_answer(c, id, status, &report, &why, err);
 }
 
 /* ---- the connection ---- */
 
-static enum md_status say_hello(struct control *c, struct md_error *err)
+static enum md_status say_hello(struct md_swap_control *c, struct md_error *err)
 {
 	struct md_swap_letter letter;
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
@@ -451,7 +330,7 @@ static enum md_status say_hello(struct control *c, struct md_error *err)
 	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
 }
 
-static enum md_status take_pool(struct control *c, struct md_error *err)
+static enum md_status take_pool(struct md_swap_control *c, struct md_error *err)
 {
 	struct md_swap_message message;
 	MD_FORWARD(md_swap_wire_await(&c->wire, HELLO_MS, &message, err));
@@ -471,7 +350,7 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status join(struct control *c, struct md_error *err)
+static enum md_status join(struct md_swap_control *c, struct md_error *err)
 {
 	int fd = -1;
 	MD_FORWARD(md_swap_wire_connect(c->path, &fd, err));
@@ -487,10 +366,10 @@ static enum md_status join(struct control *c, struct md_error *err)
 	if (c->wire.passed_too >= 0)
 		close(c->wire.passed_too);
 	c->wire.passed = c->wire.passed_too = -1;
-	return status == MD_OK ? tell(c, err) : status;
+	return status == MD_OK ? md_swap_control_tell(c, err) : status;
 }
 
-static void drop(struct control *c)
+static void drop(struct md_swap_control *c)
 {
 	md_descriptor_drop(&c->kept);
 	md_swap_wire_init(&c->wire, -1);
@@ -499,7 +378,7 @@ static void drop(struct control *c)
 /* ---- between commands ---- */
 
 /* A copy that cannot be made is tried again, and calls that need it fail meanwhile. */
-static int arrive(struct control *c)
+static int arrive(struct md_swap_control *c)
 {
 	struct md_error err = {0};
 	md_swap_leave_hold();
@@ -514,7 +393,7 @@ static int arrive(struct control *c)
 }
 
 /* Pages of the pool lie near the GPUs whose memory goes there. Nothing happens on a machine with one node. */
-static void place_pool(struct control *c, const struct md_swap_context *contexts, size_t count)
+static void place_pool(struct md_swap_control *c, const struct md_swap_context *contexts, size_t count)
 {
 	static const char sys[] = "/sys";
 	bool several = md_swap_numa_nodes(sys) > 1;
@@ -531,7 +410,7 @@ static void place_pool(struct control *c, const struct md_swap_context *contexts
  * One step of making ready, for what goes out and as much again that changes until the next time; how long to wait for
  * the next.
  */
-static int make_ready(struct control *c)
+static int make_ready(struct md_swap_control *c)
 {
 	struct md_swap_context contexts[8];
 	struct md_swap_totals totals;
@@ -554,7 +433,7 @@ static int make_ready(struct control *c)
 	return more ? BUSY_TICK_MS : IDLE_TICK_MS;
 }
 
-static enum md_status tell_if_changed(struct control *c, struct md_error *err)
+static enum md_status tell_if_changed(struct md_swap_control *c, struct md_error *err)
 {
 	struct md_swap_totals totals;
 	struct md_error none = {0};
@@ -564,11 +443,11 @@ static enum md_status tell_if_changed(struct control *c, struct md_error *err)
 		       totals.shared != c->told_shared || md_swap_pool_spilled(c->pool) != c->told_spilled;
 	if (!knew)
 		find_gpus(c, &none);
-	return changed || (!knew && c->gpus) ? tell(c, err) : MD_OK;
+	return changed || (!knew && c->gpus) ? md_swap_control_tell(c, err) : MD_OK;
 }
 
 /* Until the engine is released, or the connection is lost. */
-static enum md_status serve(struct control *c, struct md_error *err)
+static enum md_status serve(struct md_swap_control *c, struct md_error *err)
 {
 	struct md_swap_message message;
 	int tick = IDLE_TICK_MS;
@@ -593,7 +472,7 @@ static enum md_status serve(struct control *c, struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status come_back(struct control *c, const struct md_swap_settings *settings,
+static enum md_status come_back(struct md_swap_control *c, const struct md_swap_settings *settings,
 				struct md_swap_report *report, struct md_error *err)
 {
 	if (md_swap_exchange_is_out(c->exchange))
@@ -605,7 +484,7 @@ static enum md_status come_back(struct control *c, const struct md_swap_settings
 }
 
 /* Nobody can say "in" any more: the memory comes back as soon as there is room for it. */
-static void take_back(struct control *c)
+static void take_back(struct md_swap_control *c)
 {
 	const struct timespec pause = {RETRY_S, 0};
 	struct md_swap_settings settings = {0};
@@ -628,7 +507,7 @@ static void take_back(struct control *c)
 	}
 }
 
-static bool remains_out(const struct control *c)
+static bool remains_out(const struct md_swap_control *c)
 {
 	if (!c->stays_out || !c->exchange || !md_swap_exchange_is_out(c->exchange))
 		return false;
@@ -636,7 +515,7 @@ static bool remains_out(const struct control *c)
 	return true;
 }
 
-static void leave(struct control *c)
+static void leave(struct md_swap_control *c)
 {
 	md_swap_leave_hold();
 	md_swap_lending_finish(&c->lending);
@@ -650,7 +529,7 @@ static void leave(struct control *c)
 
 static void *run(void *argument)
 {
-	struct control *c = argument;
+	struct md_swap_control *c = argument;
 	struct md_error err = {0};
 	enum md_status status;
 	unsigned tries = 0;

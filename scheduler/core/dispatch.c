@@ -4,13 +4,12 @@
  * function block the others for ever.
  */
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/array.h"
 #include "scheduler/core/action.h"
 #include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/claims.h"
 #include "scheduler/core/company.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -85,8 +84,7 @@ static void stand(struct medusa_sched *s, uint32_t function)
 		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
 }
 
-/* The function stands nowhere, until stand() or claim(). */
-static void step_aside(struct medusa_sched *s, uint32_t function)
+void md_function_step_aside(struct medusa_sched *s, uint32_t function)
 {
 	md_priority_remove(&s->ready, function);
 	md_priority_remove(&s->joins, function);
@@ -114,18 +112,12 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		md_priority_remove(&s->idle, function);
 	else if (!md_priority_has(&s->idle, function))
 		md_priority_put(&s->idle, function, (struct md_key){0, s->now + f->spec.keep_alive_ns});
-	step_aside(s, function);
+	md_function_step_aside(s, function);
 	if (md_waiting(s, function) && f->claim == NONE)
 		stand(s, function);
 }
 
-/* ---- claims ----------------------------------------------------------------------------------------------------- */
-
-static uint64_t needed_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	uint32_t first = md_first_waiting(s, function);
-	return md_missing_bytes(s, function, gpu) + (first == NONE ? 0 : s->requests[first].kv_bytes);
-}
+/* ---- where it may run ---------------------------------------------------------------------------------------------- */
 
 bool md_has_place(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
@@ -152,112 +144,6 @@ static bool is_held(struct medusa_sched *s, uint32_t function)
 	for (uint32_t gpu = 0; md_company_ruled(s) && !place && gpu < s->gpu_count; gpu++)
 		place = md_has_place(s, function, gpu);
 	return place && md_company_waits(s, function);
-}
-
-/* Lets the function claim memory on the GPU: the older its first request, the earlier its turn. */
-static bool claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	struct md_gpu *g = &s->gpus[gpu];
-	if (!MD_ARRAY_GROW(g->claims, g->claim_count, g->claim_capacity))
-		return false;
-	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
-	uint32_t at = g->claim_count;
-	while (at > 0 && s->requests[md_first_waiting(s, g->claims[at - 1])].arrived > arrived)
-		at--;
-	memmove(g->claims + at + 1, g->claims + at, (g->claim_count - at) * sizeof(*g->claims));
-	g->claims[at] = function;
-	g->claim_count++;
-	step_aside(s, function);
-	s->functions[function].claim = gpu;
-	s->functions[function].claimed_at = s->now;
-	if (s->eviction->drains && at == 0)
-		md_drain_for(s, gpu, needed_bytes(s, function, gpu), function);
-	return true;
-}
-
-void md_claim_drop(struct medusa_sched *s, uint32_t function)
-{
-	uint32_t gpu = s->functions[function].claim;
-	if (gpu == NONE)
-		return;
-	struct md_gpu *g = &s->gpus[gpu];
-	uint32_t at = 0;
-	while (g->claims[at] != function)
-		at++;
-	memmove(g->claims + at, g->claims + at + 1, (g->claim_count - at - 1) * sizeof(*g->claims));
-	g->claim_count--;
-	s->functions[function].claim = NONE;
-	if (at == 0)
-		md_undrain(s, gpu);
-}
-
-static void put_first(struct md_gpu *g, uint32_t at)
-{
-	uint32_t function = g->claims[at];
-	memmove(g->claims + 1, g->claims, at * sizeof(*g->claims));
-	g->claims[0] = function;
-}
-
-/* The claim whose tenant's turn it is; of equals, whose key is least. */
-static uint32_t foremost_claim(struct medusa_sched *s, uint32_t gpu)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	uint32_t best = 0;
-	struct md_key least = {0};
-	double soonest = 0;
-	for (uint32_t i = 0; i < g->claim_count; i++) {
-		md_sort_waiting(s, g->claims[i]);
-		double turn = md_tenant_turn(s, g->claims[i]);
-		struct md_key key = {0};
-		if (s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS)
-			key = s->queueing->key(s, g->claims[i]);
-		bool first = !i || turn < soonest || (turn <= soonest && md_key_less(key, least));
-		if (!first)
-			continue;
-		best = i;
-		soonest = turn;
-		least = key;
-	}
-	return best;
-}
-
-/* The claim whose first request has waited longest. */
-static uint32_t oldest_claim(const struct medusa_sched *s, uint32_t gpu)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	uint32_t best = 0;
-	uint64_t earliest = UINT64_MAX;
-	for (uint32_t i = 0; i < g->claim_count; i++) {
-		uint64_t arrived = s->requests[md_first_waiting(s, g->claims[i])].arrived;
-		if (arrived < earliest) {
-			best = i;
-			earliest = arrived;
-		}
-	}
-	return best;
-}
-
-/*
- * Puts that claim first which is served next, if the queueing policy wants another order than that of age. After every
- * MD_OLDEST_TURN starts the oldest one is next until it has run, and as the first claim it ends what keeps it waiting, in
- * the end: others could go before a claim of much memory for ever.
- */
-static void rank_claims(struct medusa_sched *s, uint32_t gpu)
-{
-	struct md_gpu *g = &s->gpus[gpu];
-	uint32_t front = g->claims[0], next = 0;
-	if (!(s->queueing->traits & MD_QUEUEING_ORDERS_CLAIMS) && !md_has_tenants(s))
-		return;
-	bool ages = g->starts >= MD_OLDEST_TURN && (s->queueing->traits & MD_QUEUEING_AGES_CLAIMS);
-	if (ages) {
-		next = oldest_claim(s, gpu);
-		ages = s->now - s->requests[md_first_waiting(s, g->claims[next])].arrived > MD_LONG_WAIT;
-	}
-	put_first(g, ages ? next : foremost_claim(s, gpu));
-	if (g->claims[0] == front || !s->eviction->drains)
-		return;
-	md_undrain(s, gpu);
-	md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
 }
 
 /* ---- starting a batch ------------------------------------------------------------------------------------------- */
@@ -348,14 +234,14 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 		return STUCK;
 	md_count_that_fit(s, function, most, INT64_MAX, &kv_bytes);
 	if (!md_make_room(s, choice.gpu, missing + kv_bytes, function))
-		md_make_room(s, choice.gpu, needed_bytes(s, function, choice.gpu), function);
+		md_make_room(s, choice.gpu, md_needed_bytes(s, function, choice.gpu), function);
 	int64_t room = md_free_bytes(s, choice.gpu) - (int64_t)missing;
 	uint32_t count = room < 0 ? 0 : md_count_that_fit(s, function, most, room, &kv_bytes);
 	if (count && md_make_place(s, choice.gpu, function))
 		return run(s, function, choice.gpu, choice.peer, count);
 	if (s->functions[function].claim != NONE)
 		return CLAIMED;
-	return claim(s, function, choice.gpu) ? CLAIMED : STUCK;
+	return md_claim_put(s, function, choice.gpu) ? CLAIMED : STUCK;
 }
 
 /* Whether a function of the same tenant claims the GPU already. */
@@ -394,7 +280,7 @@ static uint32_t slot_to_claim(struct medusa_sched *s, uint32_t function)
 static enum outcome wait_for_slot(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t gpu = slot_to_claim(s, function);
-	return gpu != NONE && claim(s, function, gpu) ? CLAIMED : NO_SLOT;
+	return gpu != NONE && md_claim_put(s, function, gpu) ? CLAIMED : NO_SLOT;
 }
 
 /* No other GPU takes a further batch of the function, whose batch has room for requests: what is it that is missing? */
@@ -403,7 +289,7 @@ static enum outcome wait_for_join(struct medusa_sched *s, uint32_t function)
 	uint32_t gpu = NONE;
 	enum md_join joined = md_join(s, function, &gpu);
 	if (joined == MD_JOIN_LACKS_MEMORY)
-		return claim(s, function, gpu) ? CLAIMED : STUCK;
+		return md_claim_put(s, function, gpu) ? CLAIMED : STUCK;
 	return joined == MD_JOINED ? RAN : NO_SLOT;
 }
 
@@ -436,7 +322,7 @@ static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 		make_way(s, function);
 	if (best == NONE && md_company_ruled(s) && s->functions[function].batches)
 		return NO_SLOT; /* for another replica others would have to leave: its own batch ends, or they do */
-	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
+	return best != NONE && md_claim_put(s, function, best) ? CLAIMED : STUCK;
 }
 
 /* ---- a pass ----------------------------------------------------------------------------------------------------- */
@@ -445,7 +331,7 @@ static void drain_for_first(struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	if (s->eviction->drains && g->claim_count)
-		md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
+		md_drain_for(s, gpu, md_needed_bytes(s, g->claims[0], gpu), g->claims[0]);
 }
 
 /* The first claim of the GPU is for requests that wait to join a batch there; CLAIMED: they still do. */
@@ -465,7 +351,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
 	while (g->claim_count) {
-		rank_claims(s, gpu);
+		md_claims_rank(s, gpu);
 		uint32_t function = g->claims[0];
 		if (is_held(s, function)) {
 			md_claim_drop(s, function);
@@ -484,7 +370,7 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 			continue;
 		}
 		if (!md_slot_free(s, gpu) || !md_fits(s, function, gpu)) {
-			md_make_room(s, gpu, needed_bytes(s, function, gpu), function);
+			md_make_room(s, gpu, md_needed_bytes(s, function, gpu), function);
 			s->look++;
 			choice = s->placement->choose(s, function);
 			if (choice.gpu == NONE)
@@ -548,7 +434,7 @@ static void claim_again(struct medusa_sched *s, uint32_t function)
 		return;
 	uint32_t gpu = slot_to_claim(s, function);
 	if (gpu != NONE)
-		claim(s, function, gpu);
+		md_claim_put(s, function, gpu);
 }
 
 /* Requests join engines that run, which needs no slot. */
@@ -562,7 +448,8 @@ static void serve_joins(struct medusa_sched *s)
 		if (joined == MD_JOINED) {
 			md_function_changed(s, function);
 			claim_again(s, function);
-		} else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) || !claim(s, function, gpu)) {
+		} else if (joined != MD_JOIN_LACKS_MEMORY || may_start(s, function) ||
+			   !md_claim_put(s, function, gpu)) {
 			s->blocked[aside++] = function;
 			passed += joined != MD_JOIN_FULL;
 		}

@@ -13,8 +13,9 @@
 void md_function_changed(struct medusa_sched *s, uint32_t function);
 /* Puts it among functions that may run: by its first request's priority, then as the queueing policy says. */
 void md_function_ready(struct medusa_sched *s, uint32_t function);
+/* The function stands nowhere, until md_function_changed or md_claim_put. */
+void md_function_step_aside(struct medusa_sched *s, uint32_t function);
 void md_dispatch(struct medusa_sched *s);
-void md_claim_drop(struct medusa_sched *s, uint32_t function);
 /* Whether the GPU has, or may get, memory for it: for its first request, if one waits. */
 bool md_has_place(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)

@@ -7,6 +7,7 @@
 #include "scheduler/core/backbone.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
+#include "scheduler/core/claims.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/plain.h"
 #include "scheduler/core/company.h"
+#include "scheduler/core/claims.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
 #include "scheduler/core/lane.h"

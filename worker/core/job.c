@@ -11,6 +11,7 @@
 #include "worker/accounting/account.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/job_limits.h"
+#include "worker/core/job_steps.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/relay.h"
@@ -20,14 +21,7 @@
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define UNSENT_MAX (256u << 10) /* bytes that wait for a slow client before the engine is made to wait */
-#define BROKEN_MS 250           /* until a connection that broke counts as the engine's failure, and not as its end */
-#define ENDING_MS 8000 /* the longest of such waits, each twice as long as the one before, for an end that has begun */
-#define ALIVE_MS 200   /* that an engine lives on for an answer to be whole that ends with its connection */
-
-#define COUNT(job, member, more) MD_COUNT((job)->model, (job)->tenant, member, more)
-
-static void post(struct md_worker_job *job, enum medusa_sched_event_type type)
+void md_job_post(struct md_worker_job *job, enum medusa_sched_event_type type)
 {
 	md_decisions_post(job->model->worker,
 			  (struct medusa_sched_event){.type = type, .request = job->id, .batch = job->batch});
@@ -61,7 +55,7 @@ static void destroy(struct md_worker_job *job)
 		event_free(job->unseen);
 	model->unfinished--;
 	if (!job->load && !job->left)
-		COUNT(job, open, -1);
+		MD_JOB_COUNT(job, open, -1);
 	model->last_end = md_clock_ns();
 	md_relay_finish(job);
 	free(job->target);
@@ -97,7 +91,7 @@ void md_job_end_all(struct md_worker *worker)
 /* An engine that is done with it, or can't be: the scheduler is told that it has ended. */
 static void finish(struct md_worker_job *job)
 {
-	post(job, MEDUSA_SCHED_EVENT_DONE);
+	md_job_post(job, MEDUSA_SCHED_EVENT_DONE);
 	destroy(job);
 }
 
@@ -124,12 +118,12 @@ static void on_gone(void *context)
 	struct md_worker_job *job = context;
 	job->exchange = NULL;
 	if (job->stage == MD_JOB_RUNNING)
-		COUNT(job, left_running, 1);
+		MD_JOB_COUNT(job, left_running, 1);
 	else
-		COUNT(job, left_waiting, 1);
-	COUNT(job, open, -1); /* the scheduler may take its time to answer */
+		MD_JOB_COUNT(job, left_waiting, 1);
+	MD_JOB_COUNT(job, open, -1); /* the scheduler may take its time to answer */
 	job->left = true;
-	post(job, MEDUSA_SCHED_EVENT_CANCEL);
+	md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_WAITING)
 		return; /* the scheduler answers with a refusal */
 	finish(job);
@@ -144,119 +138,27 @@ static void on_drained(void *context)
 
 static const struct md_http_exchange_events watching = {.gone = on_gone, .drained = on_drained};
 
-/* ---- the engine's answer ---- */
+/* ---- its answer is there, or will not come ---- */
 
-static void fail(struct md_worker_job *job, const char *code)
+void md_job_end_failed(struct md_worker_job *job, const char *code)
 {
 	char message[sizeof(job->why) + 160];
 	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
 	tell_loaded(job, job->why);
 	if (!job->load)
-		COUNT(job, failed, 1);
+		MD_JOB_COUNT(job, failed, 1);
 	job->failed = true;
 	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
 	finish(job);
 }
 
-static void complete(struct md_worker_job *job);
-
-static void on_broken(evutil_socket_t fd, short what, void *context);
-
-/* The job fails then, unless its call ends before. False: out of memory. */
-static bool fail_in(struct md_worker_job *job, unsigned ms)
-{
-	struct timeval wait = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-	if (!job->broken)
-		job->broken = evtimer_new(job->model->worker->base, on_broken, job);
-	return job->broken && !event_add(job->broken, &wait);
-}
-
-/*
- * The connection broke because the engine ends, and whoever was started as its first process does not know that yet, or the machine has much to do:
- * its end returns the job (md_job_return).
- */
-static bool waits_for_end(struct md_worker_job *job)
-{
-	if (!job->broken_ms || job->broken_ms >= ENDING_MS || !md_engine_is_ending(job->model->engine))
-		return false;
-	job->broken_ms *= 2;
-	return fail_in(job, job->broken_ms);
-}
-
-/* The engine was not seen to end meanwhile. If it lives, it has failed this request, or ended its answer. */
-static void on_broken(evutil_socket_t fd, short what, void *context)
-{
-	struct md_worker_job *job = context;
-	(void)fd, (void)what;
-	if (waits_for_end(job))
-		return;
-	bool ending = job->all_came && md_engine_is_ending(job->model->engine), half = md_account_is_half(job);
-	if (job->all_came && !ending && !half) {
-		complete(job);
-		return;
-	}
-	if (ending)
-		snprintf(job->why, sizeof(job->why), "its engine is ending, and nothing but that ended its answer");
-	else if (job->all_came)
-		snprintf(job->why, sizeof(job->why), "the connection ended within the JSON of its answer");
-	fail(job, ending ? "engine_failed" : NULL);
-}
-
-/*
- * An engine that has lost an adapter, by a restart of its own for example, says 404. Then it is asked whether it has it; if it does,
- * the request is sent once more, and what is answered then is the client's.
- */
-static bool is_doubtful(const struct md_worker_job *job, const struct md_http_head *head)
-{
-	return job->model->base && head->status == 404 && !job->asked_twice && !job->head_made;
-}
-
-static void on_head(void *context, const struct md_http_head *head)
-{
-	struct md_worker_job *job = context;
-	md_model_keep_answered(md_model_with_engine(job->model));
-	if (is_doubtful(job, head)) {
-		job->doubted = true;
-		return;
-	}
-	job->head_sent = true;
-	job->until_close = head->until_close;
-	job->refused = job->head_made && !md_relay_continues(job, head);
-	if (job->refused) {
-		fail_in(job, 0); /* or else at the answer's end */
-		return;
-	}
-	md_account_head(job, head);
-	if (job->exchange && !job->head_made)
-		md_relay_head(job, head);
-}
-
-static void on_body(void *context, const char *bytes, size_t size)
-{
-	struct md_worker_job *job = context;
-	if (job->doubted)
-		return;
-	if (!job->first_token) {
-		post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
-		md_metrics_note(&md_model_newest(job->model)->first_byte, md_clock_ns() - job->arrived);
-		/* what is not streamed begins with its end */
-		if (job->stream)
-			md_learned_note(job->model, MD_LEARNED_FIRST_TOKEN, md_clock_ns() - job->sent);
-	}
-	job->first_token = true;
-	job->bytes += size;
-	md_account_body(job, bytes, size);
-	if (job->exchange && !job->refused && md_relay_body(job, bytes, size) > UNSENT_MAX)
-		md_http_call_pause(job->call, true);
-}
-
 static void count_served(struct md_worker_job *job)
 {
-	COUNT(job, served, 1);
+	MD_JOB_COUNT(job, served, 1);
 	md_account_served(job);
 }
 
-static void complete(struct md_worker_job *job)
+void md_job_complete(struct md_worker_job *job)
 {
 	struct md_http_exchange *exchange = job->exchange;
 	count_served(job);
@@ -266,44 +168,6 @@ static void complete(struct md_worker_job *job)
 	if (exchange)
 		md_http_answer_end(exchange);
 }
-
-/*
- * The system closes the connections of a process that is killed as that process would have done. So an answer that says
- * nothing of its end, neither in its head nor by what it is, is whole only if its engine outlives it.
- */
-static void on_end(void *context)
-{
-	struct md_worker_job *job = context;
-	job->call = NULL;
-	if (job->doubted) {
-		md_adapter_doubt(job);
-		return;
-	}
-	job->all_came = job->until_close && !job->refused && !md_account_is_whole(job);
-	if (job->all_came && fail_in(job, ALIVE_MS))
-		return;
-	if (job->all_came)
-		snprintf(job->why, sizeof(job->why), "out of memory for the end of its answer");
-	if (job->refused || job->all_came)
-		fail(job, NULL);
-	else
-		complete(job);
-}
-
-static void on_failed(void *context, const char *why)
-{
-	struct md_worker_job *job = context;
-	job->call = NULL;
-	job->doubted = false;
-	if (!job->refused)
-		snprintf(job->why, sizeof(job->why), "%s", why);
-	job->broken_ms = job->refused ? 0 : BROKEN_MS;
-	if (!fail_in(job, BROKEN_MS))
-		fail(job, NULL);
-}
-
-static const struct md_http_call_events calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
 
 /* ---- to the engine ---- */
 
@@ -354,7 +218,7 @@ static void end_load(struct md_worker_job *job)
 static void on_unseen(evutil_socket_t fd, short what, void *context)
 {
 	(void)fd, (void)what;
-	post(context, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
+	md_job_post(context, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
 }
 
 /* Of an answer in one piece nobody sees the first token, and other models' first tokens wait for it: it is assumed. */
@@ -378,16 +242,16 @@ static void send_request(struct md_worker_job *job)
 	job->stage = MD_JOB_RUNNING;
 	md_account_begin(job);
 	job->sent = md_clock_ns();
-	job->call =
-	    md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target, &calling, job);
+	job->call = md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target,
+				       &md_job_calling, job);
 	if (!job->call) {
 		snprintf(job->why, sizeof(job->why), "out of memory for the request");
-		fail(job, NULL);
+		md_job_end_failed(job, NULL);
 		return;
 	}
 	put_headers(job, model->worker->passes_keys);
 	md_http_call_send(job->call, body, size, model->connect_s, model->answer_s);
-	post(job, MEDUSA_SCHED_EVENT_STARTED);
+	md_job_post(job, MEDUSA_SCHED_EVENT_STARTED);
 	if (!job->stream)
 		assume_first_token(job);
 }
@@ -432,7 +296,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 		md_error_log("model %s: the scheduler runs request %" PRIu64 ", which runs already", job->model->id,
 			     job->id);
 		job->batch = batch;
-		post(job, MEDUSA_SCHED_EVENT_STARTED);
+		md_job_post(job, MEDUSA_SCHED_EVENT_STARTED);
 		return;
 	}
 	leave_granted(job);
@@ -487,20 +351,20 @@ bool md_job_return(struct md_worker_job *job, const struct md_model *by)
 	if (ends_with_rest(job))
 		return false;
 	if (job->until_close && !job->refused && md_account_is_whole(job)) {
-		complete(job);
+		md_job_complete(job);
 		return false;
 	}
 	bool counts = job->stage == MD_JOB_RUNNING || by->fails;
 	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !by->hopeless);
 	if (job->head_sent || !again) {
 		if (job->stage == MD_JOB_GRANTED)
-			post(job, MEDUSA_SCHED_EVENT_CANCEL);
+			md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 		snprintf(job->why, sizeof(job->why), "its engine %.300s", by->last_failure);
-		fail(job, "engine_failed");
+		md_job_end_failed(job, "engine_failed");
 		return false;
 	}
 	job->doubted = false;
-	COUNT(job, retried, job->stage == MD_JOB_RUNNING);
+	MD_JOB_COUNT(job, retried, job->stage == MD_JOB_RUNNING);
 	leave_granted(job);
 	md_account_end(job);
 	md_http_call_cancel(job->call);
@@ -583,9 +447,9 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 		md_refusal_make_drained(model->id, &refusal);
 	bool failed = reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED;
 	if (job->exchange && failed) /* without one the client has left, which is counted */
-		COUNT(job, failed, 1);
+		MD_JOB_COUNT(job, failed, 1);
 	else if (job->exchange)
-		COUNT(job, refused, 1);
+		MD_JOB_COUNT(job, refused, 1);
 	job->failed = failed;
 	tell_loaded(job, refusal.message);
 	md_relay_fail(job, refusal.error, refusal.code, refusal.message);
@@ -620,7 +484,7 @@ void md_job_dismiss(struct md_worker_job *job)
 	if (job->stage == MD_JOB_RUNNING || (job->dismissed && job->stage == MD_JOB_WAITING))
 		return; /* it runs, or the scheduler has been told already */
 	job->dismissed = true;
-	post(job, MEDUSA_SCHED_EVENT_CANCEL);
+	md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_GRANTED)
 		md_job_abort(job, MEDUSA_SCHED_REASON_CANCELLED);
 }
@@ -665,8 +529,8 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .stream = stream};
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	job->tenant = md_tenants_of(worker, model, md_http_exchange_head(exchange));
-	COUNT(job, taken, 1);
-	COUNT(job, open, 1);
+	MD_JOB_COUNT(job, taken, 1);
+	MD_JOB_COUNT(job, open, 1);
 	md_http_exchange_watch(exchange, &watching, job);
 	md_job_limits_begin(job);
 	md_loading_begin(job);
