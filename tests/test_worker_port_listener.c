@@ -138,6 +138,19 @@ Test(worker_port_listener, tables_are_read_where_the_kernel_cannot_be_asked)
 	assert_places(false);
 }
 
+Test(worker_port_listener, lack_of_descriptors_is_no_reason_to_read_tables_for_ever)
+{
+	struct md_http_address at = address_of("127.0.0.1", htons(9));
+	struct rlimit before, none;
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	cr_assert_eq(md_port_listener(&at), 0);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_places(true);
+}
+
 /* ---- what it costs ---- */
 
 /* So that others on this machine do not run out of ports meanwhile; where that is not allowed, they have enough all the same. */

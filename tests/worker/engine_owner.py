@@ -2,6 +2,7 @@
 """Engines belong to one daemon: engine_owner.py FOLDER. They end with it, and nobody else answers for them."""
 import http.server
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -32,6 +33,15 @@ for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, sign
     code = d.stop(how)
     check(f"{how.name}: the exit code", -how if how in (signal.SIGKILL, signal.SIGSEGV) else 0, code if how != signal.SIGSEGV else -how)
     until(f"{how.name}: no engine is left", lambda: not any(lives(pid) for pid in pids))
+# So it is where the daemon may have few files open: nothing of its keeper needs a number beyond them.
+few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+d = Daemon(f"{folder}/few", config)
+resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+pid = d.chat("a").json.get("pid")
+check("its end", -signal.SIGKILL, d.stop(signal.SIGKILL))
+until("no engine is left", lambda: pid and not lives(pid))
+check("its keeper was one", False, "medusa-keeper" in d.stderr())
 d = Daemon(f"{folder}/ends", config)
 pids.append(d.chat("a").json.get("pid"))
 check("the next daemon has an engine of its own", True, pids[2] and pids[2] not in pids[:2])

@@ -289,20 +289,40 @@ static void keep(struct keeper *keeper)
 
 /* ---- beginning ---- */
 
-/* Nothing of the daemon is held open, and signals for its group or terminal end the daemon alone. */
+static int by_number(const void *a, const void *b)
+{
+	return **(int *const *)a - **(int *const *)b;
+}
+
+/*
+ * Nothing of the daemon is held open, and signals for its group or terminal end the daemon alone. Own descriptors become the
+ * lowest ones: first in the order of their numbers, so that none is written over and none has to be free, and then in their own.
+ */
 static void take_descriptors(struct md_keeper_start *fds)
 {
 	int *own[] = {&fds->line, &fds->place, &fds->lock, &fds->listener};
-	int next = STDERR_FILENO + 1, null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
-		dup2(null, fd);
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+	const size_t count = sizeof(own) / sizeof(*own);
+	const int first = STDERR_FILENO + 1;
+	int *sorted[sizeof(own) / sizeof(*own)], next = first;
+	memcpy(sorted, own, sizeof(own));
+	qsort(sorted, count, sizeof(*sorted), by_number);
+	for (size_t i = 0; i < count; i++)
+		if (*sorted[i] >= 0)
+			*sorted[i] = dup2(*sorted[i], next++);
+	close_range((unsigned)next, ~0u, 0);
+	for (size_t i = 0; i < count; i++)
 		if (*own[i] >= 0)
-			*own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, 64); /* out of the way of the lowest ones */
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+			*own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, next);
+	next = first;
+	for (size_t i = 0; i < count; i++)
 		if (*own[i] >= 0)
 			*own[i] = dup2(*own[i], next++);
 	close_range((unsigned)next, ~0u, 0);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
+		dup2(null, fd);
+	if (null > STDERR_FILENO)
+		close(null);
 }
 
 void md_keeper_process_run(const struct md_keeper_start *start)

@@ -22,6 +22,8 @@
 #define LISTENING 0x0Au /* TCP_LISTEN, as the kernel writes it */
 #define LOOPBACK 1u     /* the number of the interface, in each network namespace */
 
+enum way { UNKNOWN, ASKED, READ };
+
 bool md_port_is_loopback(const struct md_http_address *address)
 {
 	return (address->any.sa_family == AF_INET && ntohl(address->v4.sin_addr.s_addr) >> 24 == 127) ||
@@ -79,20 +81,23 @@ static bool ask_kernel(const struct md_http_address *address, uint64_t *inode)
 	return true;
 }
 
+static bool lacks_room(void)
+{
+	return errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+}
+
 /* A kernel without the module says the same as one that finds no socket, so it is asked for one that is there. */
-static bool try_kernel(void)
+static enum way find_way(void)
 {
 	struct md_http_address own = {.v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
 	socklen_t size = sizeof(own.v4);
 	uint64_t inode = 0;
 	MD_AUTO_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && !bind(fd, &own.any, size) && !listen(fd, 1) && !getsockname(fd, &own.any, &size) &&
-	    ask_kernel(&own, &inode) && inode)
-		return true;
-	md_warn(
-	    "the kernel cannot be asked who listens at a port (sock_diag(7)), so /proc/net/tcp is read for it: where "
-	    "there are many connections, each start of an engine holds requests up");
-	return false;
+	if (fd < 0 || bind(fd, &own.any, size) || listen(fd, 1) || getsockname(fd, &own.any, &size))
+		return UNKNOWN;
+	if (ask_kernel(&own, &inode))
+		return inode ? ASKED : READ;
+	return lacks_room() ? UNKNOWN : READ;
 }
 
 /* ---- read in its tables ---- */
@@ -141,11 +146,17 @@ static uint64_t read_tables(const struct md_http_address *address)
 
 /* ---- either ---- */
 
+/* Also what was asked of the kernel before may lack a descriptor now. */
 uint64_t md_port_listener(const struct md_http_address *address)
 {
-	static enum { UNTRIED, ASKED, READ } way;
+	static enum way way;
 	uint64_t inode;
-	if (way == UNTRIED)
-		way = try_kernel() ? ASKED : READ;
+	if (way == UNKNOWN) {
+		way = find_way();
+		if (way == READ)
+			md_warn(
+			    "the kernel cannot be asked who listens at a port (sock_diag(7)), so /proc/net/tcp is "
+			    "read for it: where there are many connections, each start of an engine holds requests up");
+	}
 	return way == ASKED && ask_kernel(address, &inode) ? inode : read_tables(address);
 }
