@@ -17,6 +17,7 @@
 
 #define AT_ONCE 65536u /* bytes of an answer that are read before they are handed on */
 #define CONNECT_S 30u
+#define INTERIMS_MAX 1024u /* so many times an engine may say that its answer is still to come */
 
 struct md_http_call {
 	struct bufferevent *wire;
@@ -27,6 +28,7 @@ struct md_http_call {
 	void *context;
 	struct event *begin; /* connects outside of the caller's call */
 	unsigned connect_s, answer_s;
+	unsigned interims;
 	bool connected, paused;
 };
 
@@ -65,6 +67,10 @@ static bool on_head(void *context, const struct md_http_head *head)
 	struct md_http_call *call = context;
 	if (head->status == 101)
 		return md_http_reader_refuse(&call->reader, 502, "the engine wants to change the protocol");
+	if (head->status < 100)
+		return md_http_reader_refuse(&call->reader, 502, "the engine answers with a status below 100");
+	if (is_interim(call) && ++call->interims > INTERIMS_MAX)
+		return md_http_reader_refuse(&call->reader, 502, "the engine has sent more than 1,024 interim answers");
 	if (!is_interim(call))
 		call->events->head(call->context, head);
 	return true;

@@ -166,6 +166,42 @@ Test(worker_http, an_answer_that_is_cut_is_a_failure, .timeout = 60)
 	event_base_free(base);
 }
 
+/* Asks an engine that sends this text so many times, and then the end. */
+static void ask_engine(const char *text, unsigned times, const char *end)
+{
+	struct md_error err = {0};
+	socklen_t size = sizeof(address.v4);
+	base = event_base_new();
+	cr_assert_eq(md_http_address_parse("127.0.0.1:0", &address, &err), MD_OK);
+	int listening = socket(AF_INET, SOCK_STREAM, 0);
+	cr_assert_eq(bind(listening, &address.any, size), 0);
+	cr_assert_eq(listen(listening, 1), 0);
+	cr_assert_eq(getsockname(listening, &address.any, &size), 0);
+	ask("/", "", 0);
+	event_base_loop(base, EVLOOP_ONCE);
+	int engine = accept(listening, NULL, NULL);
+	for (unsigned i = 0; i < times; i++)
+		cr_assert_eq(send(engine, text, strlen(text), 0), (ssize_t)strlen(text));
+	send(engine, end, strlen(end), 0);
+	while (!got_ends && !*failure)
+		event_base_loop(base, EVLOOP_ONCE);
+	close(engine);
+	close(listening);
+	event_base_free(base);
+}
+
+Test(worker_http, an_engine_that_says_for_ever_that_an_answer_will_come_has_none, .timeout = 60)
+{
+	const char *later = "HTTP/1.1 102 Processing\r\n\r\n", *now = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+	ask_engine(later, 1024, now);
+	cr_assert_eq(got_ends, 1, "%s", failure);
+	cr_assert_eq(got_size, 2);
+	ask_engine(later, 1025, now);
+	cr_assert(strstr(failure, "more than 1,024 interim answers"), "%s", failure);
+	ask_engine("HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n", 1, now);
+	cr_assert(strstr(failure, "a status below 100"), "%s", failure);
+}
+
 Test(worker_http, a_client_that_goes_is_seen, .timeout = 60)
 {
 	start(NULL);
