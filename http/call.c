@@ -27,6 +27,8 @@ struct md_http_call {
 	const struct md_http_call_events *events;
 	void *context;
 	struct event *begin; /* connects outside of the caller's call */
+	struct event *bound; /* of the whole; NULL: it may take as long as something comes */
+	unsigned bound_s;
 	unsigned connect_s, answer_s;
 	unsigned interims;
 	bool connected, paused;
@@ -40,6 +42,8 @@ static void free_call(struct md_http_call *call)
 		evbuffer_free(call->request);
 	if (call->begin)
 		event_free(call->begin);
+	if (call->bound)
+		event_free(call->bound);
 	md_http_reader_finish(&call->reader);
 	free(call);
 }
@@ -248,6 +252,23 @@ void md_http_call_send(struct md_http_call *call, const void *body, size_t size,
 	evbuffer_add_printf(call->request, "Connection: close\r\nContent-Length: %zu\r\n\r\n", size);
 	evbuffer_add(call->request, body, size);
 	event_active(call->begin, EV_TIMEOUT, 0);
+}
+
+static void on_bound(evutil_socket_t fd, short what, void *context)
+{
+	struct md_http_call *call = context;
+	char why[80];
+	(void)fd, (void)what;
+	snprintf(why, sizeof(why), "the engine did not end its answer within %u s", call->bound_s);
+	fail(call, why);
+}
+
+void md_http_call_bound(struct md_http_call *call, unsigned seconds)
+{
+	call->bound_s = seconds;
+	call->bound = seconds ? evtimer_new(bufferevent_get_base(call->wire), on_bound, call) : NULL;
+	if (call->bound)
+		event_add(call->bound, &(struct timeval){.tv_sec = seconds});
 }
 
 void md_http_call_pause(struct md_http_call *call, bool paused)

@@ -37,6 +37,8 @@ void md_http_call_header(struct md_http_call *call, const char *name, const char
  */
 void md_http_call_send(struct md_http_call *call, const void *body, size_t size, unsigned connect_s, unsigned answer_s);
 
+/* The call fails unless its answer ends within this time, however much of it comes. 0, or no memory for that: any time. */
+void md_http_call_bound(struct md_http_call *call, unsigned seconds);
 void md_http_call_pause(struct md_http_call *call, bool paused); /* no more of the answer is read meanwhile */
 /*
  * The engine's process has ended: what its system still has of the answer is read at once, also if the call is paused. True:

@@ -166,8 +166,8 @@ Test(worker_http, an_answer_that_is_cut_is_a_failure, .timeout = 60)
 	event_base_free(base);
 }
 
-/* Asks an engine that sends this text so many times, and then the end. */
-static void ask_engine(const char *text, unsigned times, const char *end)
+/* Asks an engine that sends this text so many times, and then the end; seconds: the bound of the call. */
+static void ask_engine(const char *text, unsigned times, const char *end, unsigned seconds)
 {
 	struct md_error err = {0};
 	socklen_t size = sizeof(address.v4);
@@ -177,14 +177,18 @@ static void ask_engine(const char *text, unsigned times, const char *end)
 	cr_assert_eq(bind(listening, &address.any, size), 0);
 	cr_assert_eq(listen(listening, 1), 0);
 	cr_assert_eq(getsockname(listening, &address.any, &size), 0);
-	ask("/", "", 0);
+	md_http_call_bound(ask("/", "", 0), seconds);
 	event_base_loop(base, EVLOOP_ONCE);
 	int engine = accept(listening, NULL, NULL);
 	for (unsigned i = 0; i < times; i++)
 		cr_assert_eq(send(engine, text, strlen(text), 0), (ssize_t)strlen(text));
 	send(engine, end, strlen(end), 0);
-	while (!got_ends && !*failure)
-		event_base_loop(base, EVLOOP_ONCE);
+	while (!got_ends && !*failure) {
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		if (seconds)
+			send(engine, "x", 1, MSG_NOSIGNAL);
+		usleep(1000);
+	}
 	close(engine);
 	close(listening);
 	event_base_free(base);
@@ -193,13 +197,23 @@ static void ask_engine(const char *text, unsigned times, const char *end)
 Test(worker_http, an_engine_that_says_for_ever_that_an_answer_will_come_has_none, .timeout = 60)
 {
 	const char *later = "HTTP/1.1 102 Processing\r\n\r\n", *now = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-	ask_engine(later, 1024, now);
+	ask_engine(later, 1024, now, 0);
 	cr_assert_eq(got_ends, 1, "%s", failure);
 	cr_assert_eq(got_size, 2);
-	ask_engine(later, 1025, now);
+	ask_engine(later, 1025, now, 0);
 	cr_assert(strstr(failure, "more than 1,024 interim answers"), "%s", failure);
-	ask_engine("HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n", 1, now);
+	ask_engine("HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n", 1, now, 0);
 	cr_assert(strstr(failure, "a status below 100"), "%s", failure);
+}
+
+Test(worker_http, an_answer_without_an_end_ends_at_its_bound, .timeout = 60)
+{
+	uint64_t before = md_clock_ns();
+	ask_engine("", 0, "HTTP/1.1 200 OK\r\n\r\n", 1);
+	cr_assert(strstr(failure, "did not end its answer within 1 s"), "%s", failure);
+	cr_assert_geq(md_clock_ns() - before, UINT64_C(990000000));
+	ask_engine("", 0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 50);
+	cr_assert_eq(got_ends, 1, "%s", failure);
 }
 
 Test(worker_http, a_client_that_goes_is_seen, .timeout = 60)

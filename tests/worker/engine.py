@@ -23,6 +23,7 @@ parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--name", default="engine")
 parser.add_argument("--start", type=float, default=0, help="seconds until /health says 200")
 parser.add_argument("--never-healthy", action="store_true")
+parser.add_argument("--endless-health", action="store_true", help="the answer to the first GET /health has no end")
 parser.add_argument("--die-at-start", action="store_true")
 parser.add_argument("--ignore-term", action="store_true")
 parser.add_argument("--token", type=float, default=0.001, help="seconds between two pieces")
@@ -104,8 +105,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def have_no_end(self):
+        self.send_response(200)
+        self.end_headers()
+        while True:
+            self.wfile.write(b"x")
+            time.sleep(0.1)
+
     def do_GET(self):
-        if self.path == "/health":
+        if self.path == "/health" and options.endless_health:
+            options.endless_health = False
+            self.have_no_end()
+        elif self.path == "/health":
             ready = time.monotonic() - began >= options.start and not options.never_healthy
             self.answer(200 if ready else 503, "ok" if ready else "loading", "text/plain")
         elif self.path == "/counts":

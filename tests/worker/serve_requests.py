@@ -10,7 +10,7 @@ from daemon import ENGINE, Daemon, Held, check, finish, free_ports, until
 
 folder = sys.argv[1]
 config = f"""
-startPort: {free_ports(8)}
+startPort: {free_ports(10)}
 healthCheckTimeout: 60
 models:
   a:
@@ -30,6 +30,8 @@ models:
     sendLoadingState: true
   never:
     cmd: {ENGINE} --name never --never-healthy
+  endless:
+    cmd: {ENGINE} --name endless --endless-health
   dies:
     cmd: {ENGINE} --name dies --die-at-start
     sendLoadingState: true
@@ -87,7 +89,7 @@ shown = d.get("/v1/models/a").json
 check("what it can do", ({"input_modalities": ["text", "image"], "output_modalities": ["text"]}, ["tools", "tool_choice"], 4096, 4096),
       (shown.get("architecture"), shown.get("supported_parameters"), shown.get("context_length"), shown["meta"].get("n_ctx")))
 check("nothing is said of one that states nothing", set(), {"architecture", "supported_parameters", "context_length"} & d.get("/v1/models/b").json.keys())
-check("models", ["a", "b", "dies", "missing", "never", "none", "none-to-swap", "org/model:7b"], [m["id"] for m in d.get("/v1/models").json["data"]])
+check("models", ["a", "b", "dies", "endless", "missing", "never", "none", "none-to-swap", "org/model:7b"], [m["id"] for m in d.get("/v1/models").json["data"]])
 
 # Forms with files: passed on byte by byte, but for the model's name.
 def form(model, boundary="b0undary"):
@@ -126,6 +128,7 @@ for name in ("none", "none-to-swap"):
     r = d.chat(name)
     check(f"a model without cmd: {name}", (502, "engine_failed", f"model {name}: its engine was not started, because the model has no cmd"), (r.status, r.json["error"]["code"], r.json["error"]["message"]))
     check("loaded by a user", True, "has no cmd" in d.ctl("load", name).stderr)
+check("a check of health whose answer has no end is asked again", "endless", d.chat("endless").json.get("name"))
 r = d.chat("dies")
 check("an engine that ends at once", (502, "engine_failed"), (r.status, r.json["error"]["code"]))
 check("why", lambda text: "ended with exit code 3 before it was ready" in text, r.json["error"]["message"])

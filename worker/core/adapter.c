@@ -122,6 +122,7 @@ static struct md_http_call *call_engine(struct md_model *model, const char *meth
 	if (body)
 		md_http_call_header(call, "Content-Type", "application/json");
 	md_http_call_send(call, body ? body : "", body ? strlen(body) : 0, model->connect_s, answer_s);
+	md_http_call_bound(call, answer_s);
 	return call;
 }
 

@@ -128,6 +128,7 @@ static void ask(evutil_socket_t fd, short what, void *context)
 	}
 	md_http_call_header(health->call, "Host", health->host);
 	md_http_call_send(health->call, "", 0, ANSWER_S, ANSWER_S);
+	md_http_call_bound(health->call, ANSWER_S);
 }
 
 struct md_engine_health *md_engine_health_start(struct event_base *base, const struct md_http_address *address,
