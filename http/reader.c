@@ -159,6 +159,19 @@ static bool check_header(struct md_http_reader *reader, const char *name, const 
 	return strcasecmp(name, "Content-Length") != 0 || read_length(reader, value);
 }
 
+/*
+ * Blanks behind a value are no part of it (RFC 9110, section 5.5). Those behind a transfer encoding stay, which is refused for
+ * them: whoever stands before this server may not have known it for one.
+ */
+static void trim(struct md_http_head *head, uint32_t index)
+{
+	char *value = (char *)head->text.data + head->headers[index].value;
+	size_t size = strlen(value);
+	while (size && (value[size - 1] == ' ' || value[size - 1] == '\t') &&
+	       strcasecmp(md_http_head_name(head, index), "Transfer-Encoding") != 0)
+		value[--size] = '\0';
+}
+
 static bool check_head(struct md_http_reader *reader)
 {
 	struct md_http_head *head = &reader->head;
@@ -168,6 +181,7 @@ static bool check_head(struct md_http_reader *reader)
 		return md_http_reader_refuse(reader, 400, "the head holds a line break inside of a field");
 	for (uint32_t i = 0; i < head->count; i++) {
 		const char *name = md_http_head_name(head, i);
+		trim(head, i);
 		if (!check_header(reader, name, md_http_head_value(head, i)))
 			return false;
 		lengths += !strcasecmp(name, "Content-Length");

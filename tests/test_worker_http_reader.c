@@ -80,6 +80,9 @@ static const struct refusal refusals[] = {
     {POST "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 501, "not chunked"},
     {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "HTTP/1.0 knows no"},
     {POST "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400, ""},
+    {POST "Transfer-Encoding: chunked \r\n\r\n0\r\n\r\n", 501, "not chunked"},
+    {POST "Transfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n", 501, "not chunked"},
+    {POST "Content-Length: 3 3 \r\n\r\nabc", 400, "content-length"},
     {CHUNKED "zz\r\n", 400, "a chunk has no size"},
     {CHUNKED "\r\n", 400, "a chunk has no size"},
     {CHUNKED "0x3\r\nabc\r\n0\r\n\r\n", 400, "something else than hexadecimal digits"},
@@ -159,13 +162,14 @@ Test(worker_http, a_request_is_read_in_pieces_of_any_size)
 Test(worker_http, headers_are_found_and_those_of_a_connection_are_known)
 {
 	static const char text[] =
-	    "GET /a HTTP/1.1\r\nHost: b\r\nX-Empty:\r\nAccept: a, b\r\nconnection: close, X-Hop\r\n"
+	    "GET /a HTTP/1.1\r\nHost: b \t\r\nX-Empty:\r\nAccept: a, b \r\nconnection: close, X-Hop\t\r\n"
 	    "x-hop: 1\r\n\r\n";
 	struct seen seen;
 	see(&seen, HTTP_REQUEST, text, sizeof(text) - 1, 1);
 	const struct md_http_head *head = &seen.reader.head;
 	cr_assert_str_eq(md_http_head_target(head), "/a");
 	cr_assert_str_eq(head->method, "GET");
+	cr_assert_str_eq(md_http_head_find(head, "Host"), "b");
 	cr_assert_str_eq(md_http_head_find(head, "x-empty"), "");
 	cr_assert_str_eq(md_http_head_find(head, "ACCEPT"), "a, b");
 	cr_assert_null(md_http_head_find(head, "Accep"));
@@ -223,6 +227,7 @@ Test(worker_http, the_head_of_an_answer_has_no_cr_but_before_a_lf)
 	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\ra\n", 502, bare},
 	    {"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 1\r\n\r\na", 400, fold},
 	    {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 0, ""},
+	    {"HTTP/1.1 200 OK\r\nContent-Length: 1  \r\n\r\na", 0, ""},
 	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\na", 0, ""},
 	    {"HTTP/1.1 200 OK\nContent-Length: 1\n\r\na", 0, ""},
 	    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\r", 0, ""},
