@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_steps.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,51 +14,20 @@
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
-#include "worker/engine/swap_order.h"
+#include "worker/engine/stop_words.h"
 #include "worker/engine/swap_sockets.h"
 #include "worker/engine/template_fork.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define WORDS_MAX 256u /* of a command that stops */
 /*
  * A port that is taken is given up after this time, because what has just been killed still holds it, and after as many looks
- * at the least, because it ends late where there is much to do. One look takes long where there are many connections.
+ * at the least, because it ends late where there is much to do.
  */
 #define PORT_NS UINT64_C(2000000000)
 #define PORT_LOOKS 20u
 #define PORT_LOOK_MS 20u
-#define ADOPT_ASKS 60u /* medusa-swap is asked where the memory is: a swap that was under way may take its time */
-#define ADOPT_ASK_MS 500u
-#define SWAP_EXIT_NONE 3 /* of medusa-swap: there is no such engine or process */
-#define SWAP_EXIT_ROOM 6 /* of medusa-swap out: the pool has too little room */
-
-struct md_engine {
-	struct event_base *base;
-	struct md_engine_processes *processes;
-	const struct md_engine_settings *settings;
-	const struct md_engine_events *events;
-	void *context;
-	enum md_engine_state state;
-	struct md_engine_process *process, *helper; /* helper: medusa-swap, or the command that stops */
-	struct md_template_fork *fork;              /* a template was asked for its process */
-	char origin[108];
-	struct md_engine_health *health;
-	struct event *deadline;
-	struct event *look; /* at the port, before it is started */
-	unsigned looks;
-	uint64_t looks_until;
-	bool adopting;   /* what an earlier daemon has left is checked */
-	unsigned asked;  /* of its memory, while it is adopted */
-	int answer;      /* of the helper that swaps by checkpoints; -1: none */
-	bool listened;   /* somebody was seen to listen at its address when it was ready */
-	bool late;       /* that helper was killed, because its time was over */
-	bool overdue;    /* its last start was given up when start_ms had passed */
-	bool unwanted;   /* it failed, and is being stopped for that reason */
-	bool was_wanted; /* `settled` is expected when it has stopped */
-	char why[640];   /* of a failure that is told once it has stopped */
-};
 
 static const char *const names[] = {"stopped", "starting", "ready", "leaving", "swapped", "returning", "stopping"};
 
@@ -75,13 +43,13 @@ enum md_engine_state md_engine_state(const struct md_engine *engine)
 
 /* ---- states ---- */
 
-static void set_deadline(struct md_engine *engine, uint64_t ms)
+void md_engine_set_deadline(struct md_engine *engine, uint64_t ms)
 {
 	struct timeval wait = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
 	event_add(engine->deadline, &wait);
 }
 
-static void enter(struct md_engine *engine, enum md_engine_state state)
+void md_engine_enter(struct md_engine *engine, enum md_engine_state state)
 {
 	engine->state = state;
 	if (state != MD_ENGINE_STARTING) {
@@ -92,9 +60,9 @@ static void enter(struct md_engine *engine, enum md_engine_state state)
 	engine->events->changed(engine->context);
 }
 
-static void settle(struct md_engine *engine, enum md_engine_state state)
+void md_engine_settle(struct md_engine *engine, enum md_engine_state state)
 {
-	enter(engine, state);
+	md_engine_enter(engine, state);
 	engine->events->settled(engine->context);
 }
 
@@ -107,42 +75,10 @@ static void on_stop_command_ended(void *context, int status)
 	engine->helper = NULL;
 }
 
-/* A copy in which each "${PID}" is the process's id; NULL: out of memory. */
-static char *expand_word(const char *word, pid_t pid)
-{
-	char *made = NULL;
-	size_t size;
-	FILE *out = open_memstream(&made, &size);
-	for (const char *at; out && (at = strstr(word, "${PID}")); word = at + strlen("${PID}"))
-		fprintf(out, "%.*s%d", (int)(at - word), word, (int)pid);
-	if (out)
-		fputs(word, out);
-	if (out && !fclose(out))
-		return made;
-	free(made);
-	return NULL;
-}
-
-/* Words of the command with the process's id in them; the caller frees each, and the list. */
-static char **expand(char *const *argv, pid_t pid)
-{
-	char **made = calloc(WORDS_MAX + 1, sizeof(*made));
-	for (size_t i = 0; made && argv[i] && i < WORDS_MAX; i++)
-		made[i] = expand_word(argv[i], pid);
-	return made;
-}
-
-static void free_words(char **words)
-{
-	for (size_t i = 0; words && words[i]; i++)
-		free(words[i]);
-	free(words);
-}
-
 static bool run_stop_command(struct md_engine *engine)
 {
 	struct md_error err;
-	char **words = expand(engine->settings->stop_argv, md_engine_process_id(engine->process));
+	char **words = md_stop_words_make(engine->settings->stop_argv, md_engine_process_id(engine->process));
 	struct md_engine_command command = {.argv = words,
 					    .extra = engine->settings->environment,
 					    .output = engine->events->output(engine->context),
@@ -150,7 +86,7 @@ static bool run_stop_command(struct md_engine *engine)
 	bool runs = words && words[0] && !engine->helper &&
 		    md_engine_process_start(engine->processes, &command, on_stop_command_ended, engine, &engine->helper,
 					    &err) == MD_OK;
-	free_words(words);
+	md_stop_words_free(words);
 	return runs;
 }
 
@@ -169,18 +105,17 @@ static bool cannot_end(const struct md_engine *engine)
 static void tell_to_end(struct md_engine *engine)
 {
 	if (cannot_end(engine)) {
-		enter(engine, MD_ENGINE_STOPPING);
+		md_engine_enter(engine, MD_ENGINE_STOPPING);
 		md_engine_process_signal(engine->process, SIGKILL);
 		return;
 	}
-	enter(engine, MD_ENGINE_STOPPING);
+	md_engine_enter(engine, MD_ENGINE_STOPPING);
 	if (!engine->settings->stop_argv || !run_stop_command(engine))
 		md_engine_process_signal(engine->process, SIGTERM);
-	set_deadline(engine, engine->settings->stop_ms);
+	md_engine_set_deadline(engine, engine->settings->stop_ms);
 }
 
-/* What was asked for has failed: the process is ended, and then that is told. */
-static void give_up(struct md_engine *engine, const char *why)
+void md_engine_give_up(struct md_engine *engine, const char *why)
 {
 	snprintf(engine->why, sizeof(engine->why), "%s", why);
 	engine->unwanted = true;
@@ -210,7 +145,7 @@ static void on_ended(void *context, int status)
 		snprintf(why, sizeof(why), "%s before it was ready", what);
 	else
 		snprintf(why, sizeof(why), "%s", what);
-	enter(engine, MD_ENGINE_STOPPED);
+	md_engine_enter(engine, MD_ENGINE_STOPPED);
 	if (stopping && wanted)
 		engine->events->settled(engine->context);
 	else
@@ -227,7 +162,7 @@ void md_engine_stop(struct md_engine *engine)
 	if (!engine->process) { /* it waits for its port, or for a template */
 		md_template_fork_cancel(engine->fork);
 		engine->fork = NULL;
-		settle(engine, MD_ENGINE_STOPPED);
+		md_engine_settle(engine, MD_ENGINE_STOPPED);
 		return;
 	}
 	engine->was_wanted = true;
@@ -251,27 +186,26 @@ static bool on_healthy(void *context, char *why, size_t size)
 		return false;
 	}
 	engine->listened = md_port_use(&settings->address) == MD_PORT_LISTENED;
-	settle(engine, MD_ENGINE_READY);
+	md_engine_settle(engine, MD_ENGINE_READY);
 	return true;
 }
 
 /* The engine could not be started, after it was said to be starting. */
 static void fail_start(struct md_engine *engine, const char *why)
 {
-	enter(engine, MD_ENGINE_STOPPED);
+	md_engine_enter(engine, MD_ENGINE_STOPPED);
 	engine->events->failed(engine->context, why);
 }
 
-/* The process runs: it is ready when it says so. */
-static void await_health(struct md_engine *engine)
+void md_engine_await_health(struct md_engine *engine)
 {
 	const struct md_engine_settings *settings = engine->settings;
-	enter(engine, MD_ENGINE_STARTING);
-	set_deadline(engine, settings->start_ms);
+	md_engine_enter(engine, MD_ENGINE_STARTING);
+	md_engine_set_deadline(engine, settings->start_ms);
 	engine->health = md_engine_health_start(engine->base, &settings->address, settings->host, settings->check,
 						on_healthy, engine);
 	if (!engine->health)
-		give_up(engine, "out of memory for the check of its health");
+		md_engine_give_up(engine, "out of memory for the check of its health");
 }
 
 static void run_command(struct md_engine *engine)
@@ -287,7 +221,7 @@ static void run_command(struct md_engine *engine)
 		fail_start(engine, err.message);
 		return;
 	}
-	await_health(engine);
+	md_engine_await_health(engine);
 }
 
 static void on_not_forked(void *context, const char *why)
@@ -322,9 +256,9 @@ static void on_forked(void *context, pid_t pid)
 	snprintf(engine->origin, sizeof(engine->origin), "%s", template->socket);
 	md_info("model %s: its engine is process %d, from template %s", engine->settings->name, (int)pid,
 		template->name);
-	await_health(engine);
+	md_engine_await_health(engine);
 	if (!md_template_fork_go(fork))
-		give_up(engine, "was forked by a template that did not let it run");
+		md_engine_give_up(engine, "was forked by a template that did not let it run");
 }
 
 static void start_process(struct md_engine *engine)
@@ -349,7 +283,7 @@ static void start_process(struct md_engine *engine)
 	if (!engine->fork)
 		on_not_forked(engine, why);
 	else if (engine->state != MD_ENGINE_STARTING)
-		enter(engine, MD_ENGINE_STARTING);
+		md_engine_enter(engine, MD_ENGINE_STARTING);
 }
 
 /* An engine whose port somebody has would fail, and its requests would be answered by whoever that is. */
@@ -362,7 +296,7 @@ static void look_at_port(struct md_engine *engine)
 		start_process(engine);
 	} else if (engine->looks++ < PORT_LOOKS || md_clock_ns() < engine->looks_until) {
 		if (engine->state != MD_ENGINE_STARTING)
-			enter(engine, MD_ENGINE_STARTING);
+			md_engine_enter(engine, MD_ENGINE_STARTING);
 		event_add(engine->look, &wait);
 	} else {
 		snprintf(why, sizeof(why), "was not started, because another process %s %.150s%s",
@@ -373,151 +307,17 @@ static void look_at_port(struct md_engine *engine)
 	}
 }
 
-static void ask_again(struct md_engine *engine);
-
 static void on_look(evutil_socket_t fd, short what, void *context)
 {
 	struct md_engine *engine = context;
 	(void)fd, (void)what;
 	if (engine->adopting)
-		ask_again(engine);
+		md_engine_ask_again(engine);
 	else
 		look_at_port(engine);
 }
 
-/* ---- swapping ---- */
-
-static void on_asked(struct md_engine *engine, bool done);
-
-/* medusa-swap has found no process that a checkpoint could be of: an engine that is still being started. */
-static bool uses_no_gpu(const struct md_engine *engine, int status)
-{
-	return engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT && WIFEXITED(status) &&
-	       WEXITSTATUS(status) == SWAP_EXIT_NONE;
-}
-
-/* Why medusa-swap has failed; it has ended. */
-static void describe_failure(struct md_engine *engine, const char *verb, int status, char *why, size_t size)
-{
-	const struct md_engine_settings *settings = engine->settings;
-	char what[96], said[400] = "";
-	bool unsupported =
-	    md_swap_order_read(engine->answer, engine->events->output(engine->context), said, sizeof(said));
-	engine->answer = -1;
-	md_engine_process_describe(status, what, sizeof(what));
-	if (engine->late)
-		snprintf(why, size, "medusa-swap %s took longer than %" PRIu64 " ms", verb, settings->checkpoint_ms);
-	else if (unsupported)
-		snprintf(
-		    why, size,
-		    "cannot be swapped, because this CUDA driver cannot checkpoint it: set models.%.100s.medusa.swap "
-		    "to on or off (medusa-swap %s: %s)",
-		    settings->name, verb, said);
-	else
-		snprintf(why, size, "medusa-swap %s %s%s%s", verb, what, *said ? ": " : "", said);
-}
-
-/* medusa-swap out was refused, because the pool is full; nothing has changed. */
-static bool has_no_room(const struct md_engine *engine, int status)
-{
-	return engine->settings->swapping == MD_ENGINE_SWAP_RUN && WIFEXITED(status) &&
-	       WEXITSTATUS(status) == SWAP_EXIT_ROOM;
-}
-
-static void on_swap_ended(void *context, int status)
-{
-	struct md_engine *engine = context;
-	bool leaving = engine->state == MD_ENGINE_LEAVING, done = WIFEXITED(status) && !WEXITSTATUS(status);
-	char why[640];
-	engine->helper = NULL;
-	describe_failure(engine, leaving ? "out" : "in", status, why, sizeof(why));
-	engine->late = false;
-	if (!leaving && engine->state != MD_ENGINE_RETURNING)
-		return;
-	event_del(engine->deadline);
-	if (engine->adopting) {
-		on_asked(engine, done || (!leaving && uses_no_gpu(engine, status)));
-	} else if (done) {
-		settle(engine, leaving ? MD_ENGINE_SWAPPED : MD_ENGINE_READY);
-	} else if (leaving && has_no_room(engine, status)) {
-		engine->events->crowded(engine->context);
-		md_engine_stop(engine); /* which is what was wanted: its device memory goes */
-	} else if (!leaving && engine->process) {
-		give_up(engine, why); /* a process that has lost its device would fail each time */
-	} else {
-		enter(engine, MD_ENGINE_READY);
-		engine->events->failed(engine->context, why);
-	}
-}
-
-static bool swap(struct md_engine *engine, const char *verb)
-{
-	const struct md_engine_settings *settings = engine->settings;
-	struct md_swap_order order = {.command = settings->swap_command,
-				      .name = settings->swap_name,
-				      .neighbours = settings->swap_neighbours,
-				      .deadline_s = settings->swap_ms / 1000 ? settings->swap_ms / 1000 : 1};
-	char *words[MD_SWAP_ORDER_WORDS];
-	struct md_error err;
-	bool checkpoint = settings->swapping == MD_ENGINE_SWAP_CHECKPOINT;
-	if (engine->helper || !engine->process)
-		return false;
-	order.pid = md_engine_process_id(engine->process);
-	md_swap_order_words(&order, verb, words);
-	engine->answer = checkpoint ? md_swap_order_answer() : -1;
-	struct md_engine_command command = {.argv = words,
-					    .output = engine->answer >= 0 ? engine->answer
-									  : engine->events->output(engine->context),
-					    .helper = true};
-	if (md_engine_process_start(engine->processes, &command, on_swap_ended, engine, &engine->helper, &err) == MD_OK)
-		return true;
-	if (engine->answer >= 0)
-		close(engine->answer);
-	engine->answer = -1;
-	return false;
-}
-
-/*
- * The engine is on its way. Called before medusa-swap begins, so that the next daemon knows where the engine goes if this one is
- * killed: medusa-swap goes on then.
- */
-static void be_on_way(struct md_engine *engine, enum md_engine_state state)
-{
-	if (engine->state != state)
-		enter(engine, state);
-	if (engine->settings->swapping == MD_ENGINE_SWAP_CHECKPOINT)
-		set_deadline(engine, engine->settings->checkpoint_ms);
-}
-
 /* ---- what an earlier daemon has left ---- */
-
-/*
- * Where the memory is was written down, and the last swap may have been under way when the daemon ended. To order what is
- * so already changes nothing, and answers only when it is so.
- */
-static void ask_again(struct md_engine *engine)
-{
-	if (swap(engine, engine->state == MD_ENGINE_LEAVING ? "out" : "in"))
-		be_on_way(engine, engine->state);
-	else
-		on_asked(engine, false);
-}
-
-static void on_asked(struct md_engine *engine, bool done)
-{
-	struct timeval wait = {.tv_usec = ADOPT_ASK_MS * 1000};
-	if (!done && ++engine->asked < ADOPT_ASKS) {
-		event_add(engine->look, &wait);
-		return;
-	}
-	engine->adopting = false;
-	if (!done)
-		give_up(engine, "was left by an earlier daemon, and medusa-swap cannot say where its memory is");
-	else if (engine->state == MD_ENGINE_LEAVING)
-		settle(engine, MD_ENGINE_SWAPPED);
-	else
-		await_health(engine);
-}
 
 enum md_status md_engine_adopt(struct md_engine *engine, const struct md_engine_left *left, bool swapped,
 			       const char *origin, struct md_error *err)
@@ -528,13 +328,13 @@ enum md_status md_engine_adopt(struct md_engine *engine, const struct md_engine_
 		md_engine_process_keep_cgroup(engine->process, left->cgroup);
 	snprintf(engine->origin, sizeof(engine->origin), "%s", origin);
 	if (engine->settings->swapping == MD_ENGINE_SWAP_NEVER) {
-		await_health(engine);
+		md_engine_await_health(engine);
 		return MD_OK;
 	}
 	engine->adopting = true;
 	engine->asked = 0;
-	enter(engine, swapped ? MD_ENGINE_LEAVING : MD_ENGINE_RETURNING);
-	ask_again(engine);
+	md_engine_enter(engine, swapped ? MD_ENGINE_LEAVING : MD_ENGINE_RETURNING);
+	md_engine_ask_again(engine);
 	return MD_OK;
 }
 
@@ -580,10 +380,10 @@ void md_engine_start(struct md_engine *engine)
 		look_at_port(engine);
 		return;
 	}
-	be_on_way(engine, MD_ENGINE_RETURNING);
-	if (swap(engine, "in"))
+	md_engine_be_on_way(engine, MD_ENGINE_RETURNING);
+	if (md_engine_swap(engine, "in"))
 		return;
-	enter(engine, MD_ENGINE_SWAPPED);
+	md_engine_enter(engine, MD_ENGINE_SWAPPED);
 	engine->events->failed(engine->context, "medusa-swap in could not be started");
 }
 
@@ -591,8 +391,8 @@ void md_engine_leave(struct md_engine *engine)
 {
 	bool swaps = engine->settings->swapping != MD_ENGINE_SWAP_NEVER;
 	if (swaps)
-		be_on_way(engine, MD_ENGINE_LEAVING);
-	if (!swaps || !swap(engine, "out"))
+		md_engine_be_on_way(engine, MD_ENGINE_LEAVING);
+	if (!swaps || !md_engine_swap(engine, "out"))
 		md_engine_stop(engine);
 }
 
@@ -615,7 +415,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
 	snprintf(why, sizeof(why), "was not ready within %" PRIu64 " ms: %s", engine->settings->start_ms,
 		 engine->health ? md_engine_health_last(engine->health) : "it was not asked");
 	engine->overdue = true;
-	give_up(engine, why);
+	md_engine_give_up(engine, why);
 }
 
 bool md_engine_was_overdue(const struct md_engine *engine)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "json/tree_text.h"
+#include "worker/engine/process.h"
 
 #define ANSWER_MOST 16384u /* it lists up to 256 processes */
 
@@ -52,7 +53,11 @@ static json_t *find_json(const char *text)
 	return NULL;
 }
 
-bool md_swap_order_read(int answer, int log, char *why, size_t size)
+/*
+ * Adds what was printed to the log (-1: none), and closes the answer (-1 is fine). why: the reason of a refusal, a sentence
+ * without its end; "": none was found. True: the driver cannot do what was asked for.
+ */
+static bool read_answer(int answer, int log, char *why, size_t size)
 {
 	char text[ANSWER_MOST + 1];
 	const char *status = "", *message = "";
@@ -72,4 +77,20 @@ bool md_swap_order_read(int answer, int log, char *why, size_t size)
 	bool unsupported = !strcmp(status, "unsupported");
 	json_decref(json);
 	return unsupported;
+}
+
+void md_swap_order_failed(const char *verb, const char *model, int status, int answer, int output, char *why,
+			  size_t size)
+{
+	char what[96], said[400] = "";
+	bool unsupported = read_answer(answer, output, said, sizeof(said));
+	md_engine_process_describe(status, what, sizeof(what));
+	if (unsupported)
+		snprintf(
+		    why, size,
+		    "cannot be swapped, because this CUDA driver cannot checkpoint it: set models.%.100s.medusa.swap "
+		    "to on or off (medusa-swap %s: %s)",
+		    model, verb, said);
+	else
+		snprintf(why, size, "medusa-swap %s %s%s%s", verb, what, *said ? ": " : "", said);
 }

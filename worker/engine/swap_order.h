@@ -26,9 +26,10 @@ void md_swap_order_words(struct md_swap_order *order, const char *verb, char *wo
 /* A file in memory that gets what the order prints; -1: there is none, so `log` is to get it. */
 int md_swap_order_answer(void);
 /*
- * Adds what was printed to the log (-1: none), and closes the answer (-1 is fine). why: the reason of a refusal, a sentence
- * without its end; "": none was found. True: the driver cannot do what was asked for.
+ * Why medusa-swap, which has ended with this status, has failed for the model: a sentence without its end. What the order printed
+ * is added to the log `output` (-1: none), and `answer` is closed (-1 is fine).
  */
-bool md_swap_order_read(int answer, int log, char *why, size_t size);
+void md_swap_order_failed(const char *verb, const char *model, int status, int answer, int output, char *why,
+			  size_t size);
 
 #endif
