@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -51,7 +52,8 @@ d = Daemon(f"{folder}/control", config)
 status = d.tell("status")
 check("the process", d.process.pid, status.get("pid"))
 check("the port, and what is loaded", (d.port, 3, 0, False), tuple(status.get(k) for k in ("port", "models", "loaded", "draining")))
-check("one GPU, whose memory nobody has stated", [None], [g["limit_bytes"] for g in status["gpus"]])
+check("one GPU, whose memory nobody has stated", [(None, None)], [(g["limit_bytes"], g["used_bytes"]) for g in status["gpus"]])
+check("so it has no size for Prometheus", 0, len(re.findall(r"medusa_worker_gpu_(limit|used)_bytes{", d.get("/metrics").body.decode())))
 check("as text", True, f"process {d.process.pid}," in d.ctl("status").stdout)
 check("its memory, as text", True, "GPU 0: memory not stated (medusa.gpus); 0 batches run" in d.ctl("status").stdout)
 check("models", [("a", "stopped"), ("b", "stopped"), ("dies", "stopped")], [(m["model"], m["state"]) for m in d.tell("models")["models"]])

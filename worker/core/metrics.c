@@ -379,6 +379,12 @@ static const struct {
     {"gpu_foreign_bytes", "Of it, what is in use beyond that, as NVML says.", foreign_of},
 };
 
+/* Where nobody has stated the GPU's memory, the scheduler is told one that means nothing, and models take parts of that. */
+static bool is_known(const struct medusa_sched_gpu_state *state, size_t gauge)
+{
+	return state->limit_bytes != MD_WORKER_GPU_BYTES || gpu_gauges[gauge].value == foreign_of;
+}
+
 /* As llama-swap names what NVML says. */
 static void put_measured(FILE *out, const struct md_worker *worker, uint32_t count, bool total)
 {
@@ -406,7 +412,7 @@ static void put_gpus(FILE *out, const struct md_worker *worker)
 	for (size_t g = 0; g < sizeof(gpu_gauges) / sizeof(*gpu_gauges); g++) {
 		begin(out, gpu_gauges[g].name, "gauge", gpu_gauges[g].help);
 		for (uint32_t i = 0; i < count; i++)
-			if (!medusa_sched_gpu_get(worker->sched, i, &state))
+			if (!medusa_sched_gpu_get(worker->sched, i, &state) && is_known(&state, g))
 				fprintf(out, "medusa_worker_%s{gpu=\"%u\"} %" PRIu64 "\n", gpu_gauges[g].name, i,
 					gpu_gauges[g].value(&state));
 	}
