@@ -2,12 +2,13 @@
 """Restored graphs for transformers' continuous batching: takes over where one model runner makes its graphs."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import logging
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Collection, ContextManager, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 
@@ -24,6 +25,7 @@ RUNNER_NEEDS = ("_capture_graph", "inputs_and_outputs", "cache", "logit_processo
 IO_NEEDS = ("_get_graph_key", "set_graph", "get_graph", "use_block_table", "input_ids")
 CAPTURE_PARAMETERS = ["forward_fn", "compute_stream", "args"]
 MOST_KEPT = 64 << 20  # bytes: masks are larger, and no address comes from them
+BLOCKS = "block_table"  # which graphs of decoding read, and no others
 
 
 def attach(
@@ -96,14 +98,20 @@ class ContinuousBatching:
     def ready(self) -> None:
         """Everything is captured or restored; see Graphs.ready()."""
         if self.graphs is not None:
-            self.graphs.ready()
+            with self._valid_inputs():
+                self.graphs.ready()
             self._is_ready = True
 
     def complete(self) -> None:
         """Calls ready(), and says that a capture need not see more; see Graphs.complete()."""
         if self.graphs is not None:
-            self.graphs.complete()
+            with self._valid_inputs():
+                self.graphs.complete()
             self._is_ready = True
+
+    def _valid_inputs(self) -> ContextManager[None]:
+        """A capture replays all graphs at "ready", on what the static tensors hold then: that has to be valid for each of them."""
+        return self._inputs.valid_for_all() if self._inputs is not None and _api.mode() == "capture" else contextlib.nullcontext()
 
     def close(self) -> None:
         """Hands the runner back and drops the graphs. Call it when the manager has stopped."""
@@ -161,6 +169,12 @@ def _tensors(io: Any) -> Dict[str, Any]:
     return found
 
 
+def _whole(io: Any) -> Dict[str, torch.Tensor]:
+    """Those that are no part of another one, and are not too large to be kept."""
+    return {name: tensor for name, tensor in _tensors(io).items()
+            if isinstance(tensor, torch.Tensor) and tensor.nbytes == tensor.untyped_storage().nbytes() <= MOST_KEPT}
+
+
 def _label(ios: Any) -> Tuple[str, int]:
     """A graph's kind and batch: which path, whose static tensors, and the sizes that transformers tells graphs by."""
     pair = getattr(ios, "current_pair", 0)
@@ -182,15 +196,34 @@ class _Inputs:
 
     def keep(self, kind: str, batch: int) -> None:
         """Keeps the present contents of the static tensors, which are valid for this graph; later they hold another batch."""
-        whole = {name: tensor for name, tensor in _tensors(self._io(kind)).items()
-                 if isinstance(tensor, torch.Tensor) and tensor.nbytes == tensor.untyped_storage().nbytes() <= MOST_KEPT}
-        self._kept[kind, batch] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in whole.items()}
+        self._kept[kind, batch] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _whole(self._io(kind)).items()}
+
+    def _put(self, kind: str, batch: int, names: Collection[str] = ()) -> None:
+        tensors = _tensors(self._io(kind))
+        for name, kept in self._kept.get((kind, batch), {}).items():
+            if not names or name in names:
+                tensors[name].copy_(kept)
+
+    @contextlib.contextmanager
+    def valid_for_all(self) -> Iterator[None]:
+        """Static tensors hold, meanwhile, the smallest batch of each set: places in a larger one lie beyond the rows of a smaller one."""
+        before = [(tensor, tensor.detach().to("cpu", copy=True)) for io in self._ios for tensor in _whole(io).values()]
+        try:
+            for pair in sorted({kind.split(".")[1] for kind, _ in self._kept}):
+                made = sorted((batch, kind) for kind, batch in self._kept if kind.split(".")[1] == pair)
+                varlen = [(kind, batch) for batch, kind in made if kind.startswith("varlen.")]
+                decode = [(kind, batch) for batch, kind in made if kind.startswith("decode.")]
+                self._put(*(varlen or decode)[0])
+                if varlen and decode:
+                    self._put(*decode[0], names=(BLOCKS,))
+            yield
+        finally:
+            for tensor, held in before:
+                tensor.copy_(held)
 
     def randomize(self, kind: str, batch: int, generator: torch.Generator) -> None:
         io = self._io(kind)
-        tensors = _tensors(io)
-        for name, kept in self._kept.get((kind, batch), {}).items():
-            tensors[name].copy_(kept)
+        self._put(kind, batch)
         ids = io.input_ids[:batch]
         ids.copy_(torch.randint(self._vocabulary, ids.shape, generator=generator, device=generator.device))
 

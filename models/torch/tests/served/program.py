@@ -31,6 +31,9 @@ class CSide(Library):
 
     def mark(self, name):
         print("mark", name, flush=True)
+        if name == "ready" and self.mode_name == "capture":
+            for forward in asked:  # which memory they hand to each other is found by replays
+                forward()
         if name == "complete" and self.mode_name == "capture":
             print("refused", self.refused, flush=True)
             with open(path, "wb") as file:
