@@ -74,6 +74,8 @@ class ContinuousBatching:
     def capture(self, forward_fn: Callable[..., None], compute_stream: Any, *args: Any) -> None:
         """Stands in for ModelRunner._capture_graph: a graph for the batch at hand, and that batch computed."""
         try:
+            if compute_stream is not None:  # the static tensors are filled on the caller's stream, masks for a millisecond
+                compute_stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(compute_stream):
                 step = self._make(lambda: forward_fn(*args))
         except Exception:  # pylint: disable=broad-except  # the engine's own capture meets the engine's own errors again
