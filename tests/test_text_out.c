@@ -89,3 +89,15 @@ Test(text_out, holds_back_no_more_than_it_must)
 	cr_assert_eq(size, 3);
 	text_out_finish(&out);
 }
+
+Test(text_out, has_a_text_even_when_all_is_held_back)
+{
+	struct text_out out;
+	size_t size;
+	text_out_init(&out, NULL, 0);
+	md_buf_put(&out.raw, "\xe2\x82", 2); /* two bytes of three */
+	cr_assert(text_out_judge(&out, false));
+	cr_expect_not_null(text_out_ready(&out, false, &size), "NULL is no text for JSON, and ended the stream");
+	cr_expect_eq(size, 0);
+	text_out_finish(&out);
+}

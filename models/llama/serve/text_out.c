@@ -97,7 +97,7 @@ static size_t held_back(const struct text_out *out)
 
 const char *text_out_ready(struct text_out *out, bool last, size_t *size)
 {
-	const char *bytes = (const char *)out->text.data + out->sent;
+	const char *bytes = out->text.data ? (const char *)out->text.data + out->sent : "";
 	*size = out->text.size - out->sent - (last || out->stopped ? 0 : held_back(out));
 	out->sent += *size;
 	return bytes;

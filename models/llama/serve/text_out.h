@@ -21,7 +21,7 @@ void text_out_finish(struct text_out *out);
 
 /* Judges what was appended to `raw`. last: nothing follows. Returns false when out of memory. */
 bool text_out_judge(struct text_out *out, bool last);
-/* The bytes that can be sent now, and counts them as sent. */
+/* The bytes that can be sent now, and counts them as sent. Never NULL. */
 const char *text_out_ready(struct text_out *out, bool last, size_t *size);
 
 #endif
