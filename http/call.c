@@ -259,7 +259,8 @@ static void on_bound(evutil_socket_t fd, short what, void *context)
 	struct md_http_call *call = context;
 	char why[80];
 	(void)fd, (void)what;
-	snprintf(why, sizeof(why), "the engine did not end its answer within %u s", call->bound_s);
+	snprintf(why, sizeof(why), "the engine did not %s within %u s",
+		 call->reader.began ? "end its answer" : "send anything", call->bound_s);
 	fail(call, why);
 }
 

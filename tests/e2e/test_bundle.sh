@@ -90,12 +90,12 @@ run alone env "$(preload restore)" MEDUSA_ARTIFACT="$bundle" $launcher 2 "${rank
 assert_live_all alone 2 "is a bundle, and its ranks are not told where to meet: start them by medusa-restore, or set MEDUSA_RANKS_FOLDER"
 
 section "the command is started by the launcher, once for each rank"
-run inside $launcher 2 medusa-restore "$bundle" -- "${ranked[@]}"
+run inside env RANK=1 WORLD_SIZE=2 medusa-restore "$bundle" -- "${ranked[@]}" # one of them: two would write over each other
 assert_exit inside 2
-assert_contains "$work/inside.err" "is a bundle, and this command has been started as rank "
+assert_contains "$work/inside.err" "is a bundle, and this command has been started as rank 1 of 2"
 run inside env MEDUSA_RANKS_FOLDER="$work/meet" $launcher 2 medusa-restore "$bundle" -- "${ranked[@]}"
 assert_restored_all inside 2
-run insidev $launcher 2 medusa-verify "$bundle" -- "${ranked[@]}"
+run insidev env RANK=1 WORLD_SIZE=2 medusa-verify "$bundle" -- "${ranked[@]}"
 assert_exit insidev 2
 assert_contains "$work/insidev.err" "start it once, with the launcher behind --"
 run insidec $launcher 2 medusa-capture --vary '*' -o "$work/apartRANK.medusa" -- "${ranked[@]}"
