@@ -27,7 +27,7 @@ struct md_swap_control {
 	uint64_t told_spilled, told_constant, told_shared;
 	unsigned ticks; /* steps of an arrival */
 	bool released, troubled;
-	bool stays_out; /* when medusa-swap run is killed */
+	bool stays_out; /* when medusa-swap run is killed or told to end */
 	bool merges;    /* constant memory may be one that other engines have */
 	bool placed;    /* the pool's pages have been told where they should lie, as far as there is a choice */
 	bool full;      /* the driver has a checkpoint of this process, or may have one: its calls wait */

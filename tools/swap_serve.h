@@ -15,7 +15,7 @@ struct md_swap_server;
 struct md_swap_serve_pool {
 	int fd;               /* of one that several engines share, taken over; -1: one of its own is made */
 	uint64_t bytes;       /* of its own */
-	bool stays_out;       /* what is out when this process is killed does not come back */
+	bool stays_out;       /* what is out when this process is killed or told to end does not come back */
 	bool share_constant;  /* constant memory may be one that other engines have (swap/merge.h) */
 	bool neighbours;      /* the carrier (tools/swap_carrier.h) is started with the engine */
 	bool peers;           /* the same; and the engine lends its memory to engines on other GPUs */
