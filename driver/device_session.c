@@ -6,6 +6,7 @@
 #include "base/array.h"
 
 #include "driver/device_pieces.h"
+#include "driver/device_search.h"
 #include "driver/device_session.h"
 
 #define SLAB_BYTES (32ull << 20)
@@ -128,6 +129,7 @@ enum md_status md_device_session_open(struct md_device_session *session, uint64_
 	}
 	md_device_differ_load(session);
 	md_device_pieces_load(session);
+	md_device_search_load(session);
 	return MD_OK;
 }
 
@@ -152,6 +154,7 @@ void md_device_session_close(struct md_device_session *session)
 		return;
 	md_device_differ_unload(session);
 	md_device_pieces_unload(session);
+	md_device_search_unload(session);
 	md_device_session_cut_back(session, 0, 0);
 	free(session->slabs);
 	free(session->zeros);

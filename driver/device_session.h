@@ -36,7 +36,9 @@ struct md_device_session {
 	bool now_locked;
 	uint8_t *zeros; /* one chunk */
 	CUmodule module;
-	CUfunction differ;   /* NULL: memory can only be compared on the host */
+	CUfunction differ; /* NULL: memory can only be compared on the host */
+	CUmodule search_module;
+	CUfunction search;   /* NULL: memory is searched on the host; see driver/device_search.h */
 	CUdeviceptr spot;    /* 512 bytes to copy back and forth where that kernel is missing; or 0 */
 	CUdeviceptr flags;   /* a byte for each grain that is compared */
 	uint8_t *flag_bytes; /* the same on the host */

@@ -28,14 +28,14 @@ static uint64_t moved_bytes(const struct run *run)
 	return sum;
 }
 
-static void assert_contents_found(const struct run *run, const struct md_trace *trace)
+static void assert_contents_found(const struct run *run, const struct md_trace *trace, uint64_t list)
 {
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
 	uint64_t aux = address_of(run, "aux");
 	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
 		     graph->probe_why ? graph->probe_why : "");
 	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){0.5f}), "the table's one value");
-	cr_assert(is_saved(trace, address_of(run, "list"), 8, &aux), "the pointer in private memory");
+	cr_assert(is_saved(trace, address_of(run, "list") + list, 8, &aux), "the pointer in private memory");
 	cr_assert(is_saved(trace, aux + 4, 4, &(float){1.0f}), "what that pointer points to");
 }
 
@@ -80,7 +80,7 @@ static void assert_probe(const char *word, const char *const *env)
 	assert_succeeded(&run);
 	assert_same_results(&plain, &run);
 	read_trace(run.trace, &trace);
-	assert_contents_found(&run, &trace);
+	assert_contents_found(&run, &trace, strcmp(word, "far") ? 0 : (1 << 20) - 8);
 	assert_written_found(&run, &trace, word);
 	cr_assert_null(find_graph(&trace, "decode")->probe_why, "%s is compared whole", word);
 	if (!strcmp(word, "scatter"))
@@ -90,7 +90,7 @@ static void assert_probe(const char *word, const char *const *env)
 	clean_up(&run);
 }
 
-static const char *const words[] = {"plain", "large", "growing", "scatter", "outputs", "unbound"};
+static const char *const words[] = {"plain", "large", "growing", "scatter", "outputs", "unbound", "far"};
 
 Test(capture_probe, copies_and_comparisons_on_the_device, .init = setup)
 {
@@ -128,7 +128,7 @@ Test(capture_probe, a_device_that_is_nearly_full, .init = setup)
 		    (const char *[]){with_kernel, tight, "MEDUSA_PROBE_LIMIT=200000", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
-	assert_contents_found(&run, &trace);
+	assert_contents_found(&run, &trace, 0);
 	cr_assert_str_eq(find_graph(&trace, "decode")->probe_why, "kv: 1048576 bytes, sampled");
 	md_trace_finish(&trace);
 	clean_up(&run);
@@ -180,8 +180,8 @@ Test(capture_probe, graphs_in_a_row_share_their_copies, .init = setup)
 	cr_assert_eq(trace.graph_count, 8, "%u graphs", trace.graph_count);
 	moved = moved_bytes(&run);
 	printf("%" PRIu64 " bytes a graph\n", moved / 8);
-	/* the pool once, to look for pointers, and little beside */
-	cr_assert_lt(moved, (64u << 20) + (8u << 20), "%" PRIu64 " bytes moved", moved);
+	/* not the pool, which the device searches for addresses */
+	cr_assert_lt(moved, 8u << 20, "%" PRIu64 " bytes moved", moved);
 	md_trace_finish(&trace);
 	clean_up(&run);
 }

@@ -9,10 +9,8 @@
 #include "base/array.h"
 #include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
-#include "capture/record/tensor_maps.h"
 #include "driver/device_pieces.h"
 
-#define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
 
 /* The last session's stream, kernel and staging memory, which halve the time of the next session. */
@@ -226,117 +224,5 @@ enum md_status md_capture_copy_read(struct md_probe_session *session, const stru
 	if (copy->device)
 		return md_device_session_read(&session->device, to, copy->device + offset, size, err);
 	memcpy(to, copy->host + offset, size);
-	return MD_OK;
-}
-
-static bool add_pointer(struct md_probe_copy *copy, size_t *room, struct md_probe_pointer pointer)
-{
-	if (!MD_ARRAY_GROW(copy->pointers, copy->pointer_count, *room))
-		return false;
-	copy->pointers[copy->pointer_count++] = pointer;
-	return true;
-}
-
-/* The words behind the address of a tensor map that lies at `data`: *bytes of them, 0 if there is none. */
-static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
-				     size_t size, size_t *bytes, struct md_error *err) MD_CAPTURE_HELD
-{
-	struct md_probe_pointer word = {.whole = true};
-	*bytes = 0;
-	if ((copy->address + offset) % MAP_ALIGNMENT || size < MD_TENSOR_MAP_BYTES || !md_capture_is_tensor_map(data))
-		return MD_OK;
-	for (size_t at = 8; at < MD_TENSOR_MAP_BYTES; at += 8) {
-		word.offset = offset + at;
-		memcpy(&word.value, data + at, 8);
-		if (!add_pointer(copy, room, word))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
-	}
-	*bytes = MD_TENSOR_MAP_BYTES - 8;
-	return MD_OK;
-}
-
-static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
-				    size_t size, struct md_error *err) MD_CAPTURE_HELD
-{
-	const struct md_interval_index *live = &md_capture.live;
-	uint64_t lowest = live->count ? live->items[0].start : 1;
-	uint64_t highest = live->count ? live->items[live->count - 1].start + live->items[live->count - 1].size : 0;
-	for (size_t at = 0, more = 0; at + 8 <= size; at += 8 + more) {
-		const struct md_interval *item;
-		struct md_probe_pointer pointer = {.offset = offset + at};
-		more = 0;
-		memcpy(&pointer.value, data + at, 8);
-		if (pointer.value < lowest || pointer.value >= highest ||
-		    !(item = md_interval_find(live, pointer.value)))
-			continue;
-		pointer.reach = item->size - (pointer.value - item->start);
-		pointer.host = item->value == MD_ALLOC_HOST;
-		if (!add_pointer(copy, room, pointer))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
-		MD_FORWARD(add_tensor_map(copy, room, offset + at, data + at, size - at, &more, err));
-	}
-	return MD_OK;
-}
-
-/* Handles a copy that does not fit in the staging memory, or is the only one. */
-static enum md_status follow_long(struct md_probe_session *session, struct md_probe_copy *copy,
-				  struct md_error *err) MD_CAPTURE_HELD
-{
-	size_t room = 0;
-	for (uint64_t at = (8 - copy->address % 8) % 8, size; at + 8 <= copy->size; at += size) {
-		size = copy->size - at < MD_PROBE_CHUNK_BYTES ? copy->size - at : MD_PROBE_CHUNK_BYTES;
-		MD_FORWARD(md_capture_copy_read(session, copy, at, size, session->device.now, err));
-		MD_FORWARD(find_pointers(copy, &room, at, session->device.now, size, err));
-	}
-	return MD_OK;
-}
-
-/* Counts the first copies that fit in the staging memory together. */
-static size_t count_fitting(struct md_probe_copy *const *copies, size_t count)
-{
-	uint64_t size = 0;
-	size_t fitting = 0;
-	while (fitting < count && (size += copies[fitting]->size) <= MD_PROBE_CHUNK_BYTES)
-		fitting++;
-	return fitting;
-}
-
-static enum md_status follow_together(struct md_probe_session *session, struct md_probe_copy *const *copies,
-				      size_t count, struct md_error *err) MD_CAPTURE_HELD
-{
-	struct md_device_session *device = &session->device;
-	const uint8_t *to = device->now;
-	size_t staged = 0;
-	md_device_batch_begin(device);
-	for (size_t i = 0; i < count; staged += copies[i++]->size)
-		if (copies[i]->device)
-			MD_FORWARD(md_device_batch_read(device, staged, copies[i]->device, copies[i]->size, err));
-	MD_FORWARD(md_device_batch_read_wait(device, err));
-	staged = 0;
-	for (size_t i = 0; i < count; staged += copies[i++]->size)
-		if (!copies[i]->device)
-			memcpy(device->now + staged, copies[i]->host, copies[i]->size);
-	for (size_t i = 0; i < count; to += copies[i++]->size) {
-		uint64_t first = (8 - copies[i]->address % 8) % 8;
-		size_t room = 0;
-		if (first < copies[i]->size)
-			MD_FORWARD(find_pointers(copies[i], &room, first, to + first, copies[i]->size - first, err));
-	}
-	return MD_OK;
-}
-
-enum md_status md_capture_copies_follow(struct md_probe_session *session, struct md_probe_copy *const *copies,
-					size_t count, struct md_error *err)
-{
-	for (size_t at = 0, fitting; at < count; at += fitting) {
-		fitting = count_fitting(copies + at, count - at);
-		if (fitting)
-			MD_FORWARD(follow_together(session, copies + at, fitting, err));
-		else
-			MD_FORWARD(follow_long(session, copies[at], err));
-		fitting += !fitting;
-		for (size_t i = at; i < at + fitting; i++)
-			copies[i]->followed = true;
-	}
 	return MD_OK;
 }

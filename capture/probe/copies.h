@@ -24,8 +24,5 @@ enum md_status md_capture_copy_put_back(struct md_probe_session *session, const 
 					uint64_t offset, uint64_t size, struct md_error *err);
 enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
 				    uint64_t size, void *to, struct md_error *err);
-/* Finds the pointers in private memory whose copy has not been searched yet. */
-enum md_status md_capture_copies_follow(struct md_probe_session *session, struct md_probe_copy *const *copies,
-					size_t count, struct md_error *err) MD_CAPTURE_HELD;
 
 #endif

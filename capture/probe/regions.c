@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "capture/probe/held_addresses.h"
 #include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
 #include "capture/probe/probe_variables.h"
@@ -240,7 +241,7 @@ static enum md_status find_pointers(struct md_capture_probe *probe, uint32_t fro
 	for (uint32_t i = from; i < to; i++)
 		if (is_followed(&probe->regions[i]) && !probe->regions[i].copy->followed)
 			copies[count++] = probe->regions[i].copy;
-	return md_capture_copies_follow(probe->session, copies, count, err);
+	return md_capture_addresses_find(probe->session, copies, count, err);
 }
 
 /* Private memory and variables may hold pointers to more private memory, which must be put back, too. */

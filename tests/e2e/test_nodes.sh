@@ -196,6 +196,20 @@ assert_contains "$work/events.out" "    3  event wait  event 0"
 run window medusa-inspect --graph window/1 "$artifact"
 assert_contains "$work/window.out" "access policy window -> in+64"
 
+section "a tensor map across two of the blocks in which memory is searched for addresses"
+for kernel in none "$MEDUSA_BUILD/tests/images/probe_kernels.host.so"; do
+	for at in 163776 4194112; do # at the end of 4 KiB, and of what the host looks at at a time
+		export MAP_AT=$at MEDUSA_PROBE_KERNEL=$kernel
+		run across medusa-capture -o "$work/across.medusa" -- "${subject[@]}" tensor_map_in_memory
+		assert_exit across 0
+		run across_live "${subject[@]}" tensor_map_in_memory
+		run across_restored medusa-restore "$work/across.medusa" -- "${subject[@]}" tensor_map_in_memory
+		assert_contains "$work/across_restored.err" "tensor_map_in_memory restored"
+		assert_same_file "$work/across_live.out" "$work/across_restored.out"
+	done
+done
+unset MAP_AT MEDUSA_PROBE_KERNEL
+
 section "an older reader"
 required() { od -An -tu8 -j16 -N8 "$1" | tr -d ' '; } # feature bits
 assert_equal "required features of nodes that it does not know, arguments, limits and places" 12357 "$(required "$artifact")"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For hostcuda, which knows no PTX: the kernels that compare, copy, fill and hash memory. */
+/* For hostcuda, which knows no PTX: the kernels that compare, search, copy, fill and hash memory. */
 #include <string.h>
 
 #include "hostcuda/kernel.h"
@@ -10,6 +10,15 @@ PROBE_DIFFER_KERNEL
 	for (uint32_t thread = 0; thread < block->block_dim[0]; thread++) {
 		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
 		if (at < p->words && (p->one[2 * at] != p->two[2 * at] || p->one[2 * at + 1] != p->two[2 * at + 1]))
+			p->flags[block->block_idx[0]] = 1;
+	}
+}
+
+PROBE_SEARCH_KERNEL
+{
+	for (uint32_t thread = 0; thread < block->block_dim[0]; thread++) {
+		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
+		if (at < p->words && p->data[at] - p->lowest < p->span)
 			p->flags[block->block_idx[0]] = 1;
 	}
 }

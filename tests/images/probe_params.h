@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of the kernels that compare, copy and fill memory, as driver/device_differ.c and device_pieces.c launch them. */
+/* Parameters of the kernels that compare, search, copy and fill memory, as driver/device_*.c launch them. */
 #ifndef TESTS_IMAGES_PROBE_PARAMS_H
 #define TESTS_IMAGES_PROBE_PARAMS_H
 
@@ -8,6 +8,13 @@
 struct md_probe_differ_params {
 	const uint64_t *one, *two;
 	uint64_t words; /* of 16 bytes */
+	uint8_t *flags;
+};
+
+struct md_probe_search_params {
+	const uint64_t *data;
+	uint64_t words; /* of 8 bytes */
+	uint64_t lowest, span;
 	uint8_t *flags;
 };
 
@@ -27,6 +34,13 @@ struct md_probe_pieces_params {
 	    md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(struct md_probe_differ_params, one),        \
 	    HOSTCUDA_PARAM(struct md_probe_differ_params, two), HOSTCUDA_PARAM(struct md_probe_differ_params, words),  \
 	    HOSTCUDA_PARAM(struct md_probe_differ_params, flags))
+
+#define PROBE_SEARCH_KERNEL                                                                                            \
+	HOSTCUDA_KERNEL(                                                                                               \
+	    md_probe_search, struct md_probe_search_params, HOSTCUDA_PARAM(struct md_probe_search_params, data),       \
+	    HOSTCUDA_PARAM(struct md_probe_search_params, words),                                                      \
+	    HOSTCUDA_PARAM(struct md_probe_search_params, lowest),                                                     \
+	    HOSTCUDA_PARAM(struct md_probe_search_params, span), HOSTCUDA_PARAM(struct md_probe_search_params, flags))
 
 #define PROBE_PIECES_KERNEL                                                                                            \
 	HOSTCUDA_KERNEL(md_probe_pieces, struct md_probe_pieces_params,                                                \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel that compares is right; the one for pieces leaves the last byte of each alone, and must not be trusted. */
+/* The kernel that compares is right; the ones for pieces and for a search leave the last byte or word alone, and must not be trusted. */
 #include <string.h>
 
 #include "hostcuda/kernel.h"
@@ -23,4 +23,12 @@ PROBE_PIECES_KERNEL
 		else
 			memset(part->to, (int)(part->what & 0xff), part->bytes - 1);
 	}
+}
+
+PROBE_SEARCH_KERNEL
+{
+	uint64_t first = (uint64_t)block->block_idx[0] * 512;
+	for (uint64_t at = first; at < first + 512 && at + 1 < p->words; at++)
+		if (p->data[at] - p->lowest < p->span)
+			p->flags[block->block_idx[0]] = 1;
 }

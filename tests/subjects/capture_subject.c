@@ -15,15 +15,16 @@
 #include "tests/subjects/image_file.h"
 
 /*
- * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many].
+ * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many] [far].
  * kill: SIGKILL after the first graph; update, host: what makes a graph refused; full: the disk is full once memory is
  * allocated. large: 1 MiB of state that the first graph writes idempotently; growing: it counts in it, too; scatter: it
  * writes there by a private index. outputs: what graphs write is private, and declared; unbound: so is all they read;
  * gone: an output's memory is freed before the test; wrong: asks for what must be refused.
- * many: graphs that share a pool of 64 MiB and 16 MiB of state, and nothing else.
+ * many: graphs that share a pool of 64 MiB and 16 MiB of state, and nothing else. far: the list of addresses lies at the
+ * end of a megabyte of private memory.
  */
 
-enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7 };
+enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7, FAR = (1 << 20) - 8 };
 
 #define CALL(entry, ...)                                                                                               \
 	do {                                                                                                           \
@@ -79,7 +80,7 @@ static void bind(const char *name, CUdeviceptr address, size_t bytes, enum medus
 	printf("bind %s %llx %zu %d\n", name, (unsigned long long)address, bytes, (int)role);
 }
 
-static void set_up(const char *image_path)
+static void set_up(const char *image_path, size_t far)
 {
 	CUcontext context;
 	CUdevice device;
@@ -104,7 +105,7 @@ static void set_up(const char *image_path)
 	it.state = allocate("state", 256);
 	it.table = allocate("table", TABLE_BYTES);
 	it.temp = allocate("temp", 2 * N * 4);
-	it.list = allocate("list", 64);
+	it.list = allocate("list", far + 64) + far;
 	it.aux = allocate("aux", N * 4);
 	it.weights = map("weights", N * 4);
 	for (int i = 0; i < N; i++)
@@ -446,7 +447,7 @@ int main(int argc, char *argv[])
 		fprintf(stderr, "capture_subject IMAGE [WORD...]: %s\n", err.message);
 		return 9;
 	}
-	set_up(argv[1]);
+	set_up(argv[1], has(argc, argv, "far") ? FAR : 0);
 	if (has(argc, argv, "many")) {
 		run_many();
 		return 0;

@@ -392,6 +392,13 @@ static void load(const char *path)
 	free(image);
 }
 
+/* Where the map in device memory lies in its allocation. */
+static size_t map_at(void)
+{
+	const char *bytes = getenv("MAP_AT");
+	return bytes ? strtoul(bytes, NULL, 10) : 0;
+}
+
 static void set_up(void)
 {
 	CUevent *const all[] = {&fork_one, &fork_two, &join_one, &join_two, &engines,
@@ -400,7 +407,8 @@ static void set_up(void)
 	TRY(cuMemAlloc_v2, &in, BYTES);
 	TRY(cuMemAlloc_v2, &out, BYTES);
 	TRY(cuMemAlloc_v2, &temporary, BYTES);
-	TRY(cuMemAlloc_v2, &map_memory, sizeof(map));
+	TRY(cuMemAlloc_v2, &map_memory, 2 * map_at() + sizeof(map));
+	map_memory += map_at();
 	TRY(cuMemAlloc_v2, &counter, BYTES);
 	TRY(cuMemsetD8_v2, counter, 0, BYTES);
 	for (int i = 0; i < 2; i++) {
@@ -502,7 +510,7 @@ static bool is_wanted(unsigned kind, int argc, char **argv)
 /* Everything of the engine's own goes; what is held then is the library's. hostcuda keeps nothing for itself. */
 static void tear_down(void)
 {
-	CUdeviceptr all[] = {in,       out,      temporary,        map_memory,      counter,
+	CUdeviceptr all[] = {in,       out,      temporary,        map_memory - map_at(), counter,
 			     drawn[0], drawn[1], drawn_unbound[0], drawn_unbound[1]};
 	size_t now = 0, total = 0;
 	medusa_release();
