@@ -87,6 +87,10 @@ void md_capture_session_close(struct md_probe_session *session)
 	for (size_t i = 0; i < session->copy_count; i++)
 		destroy_copy(session->copies[i]);
 	free(session->copies);
+	if (session->scratch)
+		md_cuda.cuMemFree_v2(session->scratch);
+	if (session->expected)
+		md_cuda.cuMemFree_v2(session->expected);
 	if (!resting.open && md_device_session_rest(&session->device))
 		resting = session->device;
 	else

@@ -196,7 +196,6 @@ static enum md_status replay_poisoned(struct md_handed_trial *trial, uint32_t wo
 	struct md_capture_probe *probe = &trial->probe;
 	MD_FORWARD(md_capture_probe_prepare_poison(probe, word, err));
 	MD_FORWARD(md_capture_probe_place(probe, 0, probe->unit_count, err));
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream));
 	MD_FORWARD(read_spots(trial, false, err));
 	MD_FORWARD(md_capture_probe_launch(probe, err));
 	MD_FORWARD(read_spots(trial, true, err));
@@ -230,8 +229,8 @@ static size_t spot_of(const struct md_handed_trial *trial, uint64_t address, uin
 
 /*
  * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the spots, and leaves
- * the others as they were: of any two spots, some replay poisons the one and leaves the other (base/code.h). Units that
- * no spot lies in are left by all of them.
+ * the others as they were, or poisons them otherwise: of any two spots, some replay treats the one so and the other one
+ * otherwise (base/code.h). Units that no spot lies in are left by all of them.
  */
 static void give_codes(struct md_handed_trial *trial, size_t *codes)
 {
@@ -269,6 +268,27 @@ static enum md_status plan_replays(struct md_handed_trial *trial, struct md_erro
 	return MD_OK;
 }
 
+/* Poisoned addresses are the same whatever the word, so a graph that copies one to where another one lies is not seen. */
+static bool has_address(const struct md_handed_trial *trial, const struct md_handed_spot *spot)
+{
+	const struct md_probe_region *region = &trial->probe.regions[spot->region];
+	uint64_t from = spot->address - region->address;
+	for (size_t i = 0; i < region->copy->pointer_count; i++) {
+		uint64_t at = region->copy->pointers[i].offset;
+		if (at < from + spot->size && from < at + 8)
+			return true;
+	}
+	return false;
+}
+
+static bool any_address(const struct md_handed_trial *trial)
+{
+	for (size_t i = 0; i < trial->spot_count; i++)
+		if (has_address(trial, &trial->spots[i]))
+			return true;
+	return false;
+}
+
 static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, uint32_t word, struct md_error *err)
 {
 	for (size_t u = 0; u < trial->probe.unit_count; u++)
@@ -276,11 +296,31 @@ static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, u
 	return replay_poisoned(trial, word, err);
 }
 
+/* Of any two spots, one is all zeros in some of these replays while the other one is all ones. */
+static enum md_status replay_both(struct md_handed_trial *trial, unsigned bit, struct md_error *err)
+{
+	enum md_status status;
+	for (size_t u = 0; u < trial->probe.unit_count; u++) {
+		trial->probe.units[u].keep = trial->own[u] || !trial->code[u];
+		trial->probe.units[u].inverse = trial->code[u] >> bit & 1;
+	}
+	status = replay_poisoned(trial, 0x00000000, err);
+	for (size_t u = 0; u < trial->probe.unit_count; u++)
+		trial->probe.units[u].inverse = false;
+	return status;
+}
+
+/* With one bit, a spot would not be zeros in one replay and ones in another while all else is as it was. */
 static enum md_status replay_all(struct md_handed_trial *trial, struct md_error *err)
 {
+	bool both = trial->code_bits > 1 && !any_address(trial);
 	MD_FORWARD(replay_poisoned(trial, 0x00000000, err));
 	MD_FORWARD(replay_poisoned(trial, 0xffffffff, err));
 	for (unsigned bit = 0; bit < trial->code_bits; bit++) {
+		if (both) {
+			MD_FORWARD(replay_both(trial, bit, err));
+			continue;
+		}
 		MD_FORWARD(replay_some(trial, bit, 0x00000000, err));
 		MD_FORWARD(replay_some(trial, bit, 0xffffffff, err));
 	}

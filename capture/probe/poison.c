@@ -22,8 +22,8 @@ const struct md_interval_index *md_capture_probe_needed(void)
 
 /* ---- poison ---- */
 
-/* Makes the memory that poisoned pointers point to. A device that is nearly full gives less, or none. */
-static void make_scratch(struct md_capture_probe *probe)
+/* What the farthest-reaching pointer of the test needs. */
+static uint64_t wanted_scratch(const struct md_capture_probe *probe)
 {
 	uint64_t size = 0;
 	for (uint32_t i = 0; i < probe->region_count; i++) {
@@ -33,11 +33,31 @@ static void make_scratch(struct md_capture_probe *probe)
 			size = bytes > size ? (bytes > MAX_SCRATCH ? MAX_SCRATCH : bytes) : size;
 		}
 	}
-	while (size && md_cuda.cuMemAlloc_v2(&probe->scratch, size)) {
-		probe->scratch = 0;
+	return size;
+}
+
+/*
+ * Makes the memory that poisoned pointers point to, or takes what an earlier test of the session has made. A device that
+ * is nearly full gives less, or none.
+ */
+static void make_scratch(struct md_capture_probe *probe)
+{
+	struct md_probe_session *session = probe->session;
+	uint64_t size = wanted_scratch(probe);
+	if (!size)
+		return;
+	if (size > session->scratch_size && session->scratch) {
+		md_cuda.cuMemFree_v2(session->scratch);
+		session->scratch = session->scratch_size = 0;
+	}
+	while (!session->scratch && size) {
+		session->scratch_size = size;
+		if (md_cuda.cuMemAlloc_v2(&session->scratch, size))
+			session->scratch = session->scratch_size = 0;
 		size = size > MIN_SCRATCH ? size / 2 : 0;
 	}
-	probe->scratch_size = size;
+	probe->scratch = session->scratch;
+	probe->scratch_size = session->scratch_size;
 }
 
 enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err)
@@ -195,14 +215,30 @@ struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *pro
 {
 	const struct md_probe_unit *units = probe->units;
 	size_t i = *at;
-	struct md_probe_run run = {units[i].region, i >= from && i < to && !units[i].keep, units[i].offset, 0};
+	struct md_probe_run run = {.region = units[i].region,
+				   .poisoned = i >= from && i < to && !units[i].keep,
+				   .inverse = units[i].inverse,
+				   .offset = units[i].offset};
 	for (; i < probe->unit_count && units[i].region == run.region; i++) {
-		if ((i >= from && i < to && !units[i].keep) != run.poisoned)
+		if ((i >= from && i < to && !units[i].keep) != run.poisoned || units[i].inverse != run.inverse)
 			break;
 		run.size += units[i].size;
 	}
 	*at = i;
 	return run;
+}
+
+static enum md_status place_run(struct md_capture_probe *probe, const struct md_probe_run *run, struct md_error *err)
+{
+	const struct md_probe_region *region = &probe->regions[run->region];
+	uint32_t word = probe->word;
+	enum md_status status;
+	if (!run->poisoned)
+		return md_capture_copy_put_back(probe->session, region->copy, run->offset, run->size, err);
+	probe->word = run->inverse ? ~word : word;
+	status = poison(probe, region, run->offset, run->size, err);
+	probe->word = word;
+	return status;
 }
 
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
@@ -211,11 +247,7 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 	md_device_batch_begin(&probe->session->device);
 	for (size_t i = 0; i < probe->unit_count;) {
 		struct md_probe_run run = md_capture_probe_next_run(probe, &i, from, to);
-		const struct md_probe_region *region = &probe->regions[run.region];
-		if (run.poisoned)
-			MD_FORWARD(poison(probe, region, run.offset, run.size, err));
-		else
-			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, run.offset, run.size, err));
+		MD_FORWARD(place_run(probe, &run, err));
 	}
 	return md_device_batch_launch(&probe->session->device, err);
 }
@@ -274,7 +306,8 @@ static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, 
 	size_t count = 0;
 	for (uint64_t at = address; at < end; at += size) {
 		bool known = is_needed(at, end, &size);
-		struct md_probe_unit part = {region, known, known, at - address, size};
+		struct md_probe_unit part = {
+		    .region = region, .keep = known, .known = known, .offset = at - address, .size = size};
 		if (known)
 			to[count++] = part;
 		else

@@ -7,13 +7,14 @@
 
 /* Chooses the word that replays from here on poison with, and the memory that poisoned pointers point to. */
 enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err);
-/* Private memory before a replay: units [from, to) that are not kept are poisoned, all others are as they were. */
+/* Private memory before a replay: units [from, to) that are not kept are poisoned, inverse ones with the other
+ * bits of the word; all others are as they were. */
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
 					      struct md_error *err);
 /* A run of units from *at on, in one region, that are treated alike; *at is behind them afterwards. */
 struct md_probe_run {
 	uint32_t region;
-	bool poisoned;
+	bool poisoned, inverse;
 	uint64_t offset, size;
 };
 struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *probe, size_t *at, size_t from, size_t to);

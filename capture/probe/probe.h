@@ -51,7 +51,10 @@ struct md_probe_session {
 	struct md_device_session device;
 	struct md_probe_copy **copies;
 	size_t copy_count;
-	uint64_t host_left; /* bytes that copies may still take there */
+	uint64_t host_left;  /* bytes that copies may still take there */
+	CUdeviceptr scratch; /* where poisoned pointers point to; 0: none was needed yet */
+	uint64_t scratch_size;
+	CUdeviceptr expected; /* a chunk: what memory held before a replay; 0: not needed yet, or no room */
 	/* room on the device for windows of sampled state, twice so many bytes: before and after a replay */
 	CUdeviceptr windows;
 	uint64_t windows_room;
@@ -99,6 +102,7 @@ struct md_probe_span {
 struct md_probe_unit {
 	uint32_t region;
 	bool keep, known; /* known: kept since an earlier graph needed it */
+	bool inverse;     /* poisoned with the other bits of the pattern */
 	uint64_t offset, size;
 };
 
@@ -107,7 +111,7 @@ struct md_capture_probe {
 	const struct md_capture_output *outputs; /* of the graph; not owned */
 	size_t output_count;
 	struct md_probe_session *session;
-	CUdeviceptr scratch; /* where poisoned pointers point to */
+	CUdeviceptr scratch; /* the session's, if the test needs it */
 	uint64_t scratch_size;
 	struct md_probe_region *regions;
 	uint32_t region_count, sampled_count;
@@ -123,8 +127,7 @@ struct md_capture_probe {
 	unsigned replays;
 	uint64_t usual_ns; /* how long a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
-	uint8_t *expected;             /* a chunk: what memory held before a replay; on the host, */
-	CUdeviceptr device_expected;   /* and on the device */
+	uint8_t *expected;             /* a chunk: what memory held before a replay */
 	unsigned written_seen;         /* patterns with which the regions' `written` was found */
 	bool written_lost;             /* some of the regions' `written` could not be kept */
 	bool any_output;               /* the test may run without an output that the engine reads */

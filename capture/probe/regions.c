@@ -383,6 +383,4 @@ void md_capture_probe_release(struct md_capture_probe *probe)
 	free(probe->spans);
 	free(probe->regions);
 	free(probe->units);
-	if (probe->scratch)
-		md_cuda.cuMemFree_v2(probe->scratch);
 }

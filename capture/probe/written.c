@@ -36,8 +36,6 @@ void md_capture_written_release(struct md_capture_probe *probe)
 {
 	md_capture_written_drop(probe);
 	free(probe->expected);
-	if (probe->device_expected)
-		md_cuda.cuMemFree_v2(probe->device_expected);
 }
 
 /* ---- one piece of memory ---- */
@@ -82,16 +80,21 @@ static bool has_map(struct md_probe_region *region)
 	return region->written != NULL;
 }
 
+/* False: there is no memory for it, and what the graph writes stays unknown. */
+static bool has_room_for(struct md_capture_probe *probe, struct md_probe_region *region)
+{
+	if (!probe->expected)
+		probe->expected = malloc(MD_PROBE_CHUNK_BYTES);
+	probe->written_lost |= !probe->expected || !has_map(region);
+	return !probe->written_lost;
+}
+
 static enum md_status look_on_host(struct md_capture_probe *probe, const struct piece *piece, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;
 	struct md_probe_region *region = piece->region;
-	if (!probe->expected)
-		probe->expected = malloc(MD_PROBE_CHUNK_BYTES);
-	if (!probe->expected || !has_map(region)) {
-		probe->written_lost = true;
+	if (!has_room_for(probe, region))
 		return MD_OK;
-	}
 	if (piece->poisoned)
 		md_capture_probe_expect(probe, region, piece->offset, piece->size, probe->expected);
 	else
@@ -102,8 +105,13 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 	return MD_OK;
 }
 
-/* Pieces that the device compares together, so that there is one wait for all of them. */
+/* Pieces that the device compares, or that are read, together, so that there is one wait for all of them. */
 #define MOST_PIECES 512
+
+struct look { /* a piece that is read; where its bytes lie in the session's staging memory */
+	struct piece piece;
+	size_t now, expected; /* expected: of a kept piece whose copy is on the device */
+};
 
 struct batch {
 	size_t count, flags;
@@ -111,7 +119,69 @@ struct batch {
 	size_t first_flag[MOST_PIECES];
 	uint64_t expected_at[MOST_PIECES]; /* on the device */
 	struct piece pieces[MOST_PIECES];
+	size_t look_count, staged;
+	struct look looks[MOST_PIECES];
 };
+
+/* ---- pieces that are read ---- */
+
+static bool is_copied_back(const struct piece *piece)
+{
+	return !piece->poisoned && piece->region->copy->device;
+}
+
+static void look_at(struct md_capture_probe *probe, const struct look *look)
+{
+	const struct piece *piece = &look->piece;
+	const uint8_t *now = probe->session->device.now, *expected = now + look->expected;
+	if (!has_room_for(probe, piece->region))
+		return;
+	if (piece->poisoned) {
+		md_capture_probe_expect(probe, piece->region, piece->offset, piece->size, probe->expected);
+		expected = probe->expected;
+	} else if (!is_copied_back(piece)) {
+		expected = piece->region->copy->host + piece->offset;
+	}
+	mark(piece->region->written, piece->offset, now + look->now, expected, piece->size);
+}
+
+static enum md_status look_at_all(struct md_capture_probe *probe, struct batch *batch, struct md_error *err)
+{
+	struct md_device_session *device = &probe->session->device;
+	if (!batch->look_count)
+		return MD_OK;
+	md_device_batch_begin(device);
+	for (size_t i = 0; i < batch->look_count; i++) {
+		const struct look *look = &batch->looks[i];
+		const struct piece *piece = &look->piece;
+		MD_FORWARD(
+		    md_device_batch_read(device, look->now, piece->region->address + piece->offset, piece->size, err));
+		if (is_copied_back(piece))
+			MD_FORWARD(md_device_batch_read(device, look->expected,
+							piece->region->copy->device + piece->offset, piece->size, err));
+	}
+	MD_FORWARD(md_device_batch_read_wait(device, err));
+	for (size_t i = 0; i < batch->look_count; i++)
+		look_at(probe, &batch->looks[i]);
+	batch->look_count = batch->staged = 0;
+	return MD_OK;
+}
+
+static enum md_status add_look(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
+			       struct md_error *err)
+{
+	uint64_t size = is_copied_back(piece) ? 2 * piece->size : piece->size;
+	if (size > MD_PROBE_CHUNK_BYTES)
+		return look_on_host(probe, piece, err);
+	if (batch->look_count == MOST_PIECES || batch->staged + size > MD_PROBE_CHUNK_BYTES)
+		MD_FORWARD(look_at_all(probe, batch, err));
+	batch->looks[batch->look_count++] =
+	    (struct look){*piece, batch->staged, batch->staged + (size_t)(size - piece->size)};
+	batch->staged += (size_t)size;
+	return MD_OK;
+}
+
+/* ---- pieces that the device compares ---- */
 
 static size_t grains_of(const struct piece *piece)
 {
@@ -119,8 +189,8 @@ static size_t grains_of(const struct piece *piece)
 }
 
 /* Looks at the bytes of grains that differ. */
-static enum md_status look_at_grains(struct md_capture_probe *probe, const struct piece *piece, const uint8_t *flags,
-				     struct md_error *err)
+static enum md_status look_at_grains(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
+				     const uint8_t *flags, struct md_error *err)
 {
 	size_t grains = grains_of(piece);
 	for (size_t at = 0, end; at < grains && !probe->written_lost; at = end) {
@@ -134,7 +204,7 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 		if (part.offset + part.size > piece->offset + piece->size)
 			part.size = piece->offset + piece->size - part.offset;
 		if (end > at)
-			MD_FORWARD(look_on_host(probe, &part, err));
+			MD_FORWARD(add_look(probe, batch, &part, err));
 	}
 	return MD_OK;
 }
@@ -161,7 +231,9 @@ static enum md_status look_at_batch(struct md_capture_probe *probe, struct batch
 	MD_FORWARD(compare_batch(probe, batch, err));
 	MD_FORWARD(md_device_differ_end(device, batch->flags, err));
 	for (size_t i = 0; i < batch->count; i++)
-		MD_FORWARD(look_at_grains(probe, &batch->pieces[i], device->flag_bytes + batch->first_flag[i], err));
+		MD_FORWARD(
+		    look_at_grains(probe, batch, &batch->pieces[i], device->flag_bytes + batch->first_flag[i], err));
+	MD_FORWARD(look_at_all(probe, batch, err));
 	batch->count = batch->flags = batch->expected = 0;
 	return MD_OK;
 }
@@ -176,18 +248,19 @@ static bool has_room(const struct batch *batch, const struct piece *piece)
 static enum md_status expect_on_device(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
 				       uint64_t *out, struct md_error *err)
 {
+	struct md_probe_session *session = probe->session;
 	bool done = false;
 	*out = 0;
 	if (!piece->poisoned) {
 		*out = piece->region->copy->device ? piece->region->copy->device + piece->offset : 0;
 		return MD_OK;
 	}
-	if (!probe->device_expected && md_cuda.cuMemAlloc_v2(&probe->device_expected, MD_PROBE_CHUNK_BYTES))
-		probe->device_expected = 0;
-	if (probe->device_expected)
+	if (!session->expected && md_cuda.cuMemAlloc_v2(&session->expected, MD_PROBE_CHUNK_BYTES))
+		session->expected = 0;
+	if (session->expected)
 		MD_FORWARD(md_capture_probe_expect_on_device(probe, piece->region, piece->offset, piece->size,
-							     probe->device_expected + batch->expected, &done, err));
-	*out = done ? probe->device_expected + batch->expected : 0;
+							     session->expected + batch->expected, &done, err));
+	*out = done ? session->expected + batch->expected : 0;
 	batch->expected += done ? piece->size : 0;
 	return MD_OK;
 }
