@@ -392,7 +392,7 @@ static void load(const char *path)
 	free(image);
 }
 
-/* Where the map in device memory lies in its allocation. */
+/* MAP_AT: where the map in device memory lies in its allocation, in bytes. */
 static size_t map_at(void)
 {
 	const char *bytes = getenv("MAP_AT");
