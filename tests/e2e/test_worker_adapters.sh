@@ -5,7 +5,7 @@
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 section 'adapters'
-for part in adapter_loads adapter_changes adapter_storm; do
+for part in adapter_loads adapter_changes adapter_strays adapter_storm; do
 	run "$part" python3 "tests/worker/$part.py" "$work/$part"
 	assert_exit "$part" 0
 	grep -A3 FAIL "$work/$part.out"

@@ -129,7 +129,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        done = adapters.post(self.path, body) if adapters else None
+        done = adapters.post(self.path, body, lambda: self.connection.shutdown(socket.SHUT_RDWR)) if adapters else None
         if done:
             self.answer(*done)
             return

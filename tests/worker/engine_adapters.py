@@ -2,7 +2,8 @@
 """LoRA adapters of engine.py, by vLLM's API: what an adapter's file says decides whether and how it loads.
 
 The file is JSON: {"text": what requests are answered with, "until": a load ends when this file is there, "status": it fails, "say":
-why, "late": it is loaded all the same, "stays": its unload ends when this file is there}. A file that is not there is an adapter that is not there.
+why, "late": it is loaded all the same, "stays": its unload ends when this file is there, "stuck": so many of its unloads fail,
+"hangs_up": the connection of a load is closed at once, and the load goes on}. A file that is not there is an adapter that is not there.
 """
 import json
 import os
@@ -20,7 +21,7 @@ class Adapters:
     def __init__(self, base, slots, journal):
         self.base, self.slots, self.journal = base, slots, journal
         self.lock = threading.Lock()
-        self.loaded, self.coming = {}, set()
+        self.loaded, self.coming, self.stuck = {}, set(), {} # stuck: unloads that have failed
         self.until, self.lists = None, 0 # the list is said when this file is there; how often it was asked for
 
     def note(self, *words):
@@ -36,7 +37,7 @@ class Adapters:
         with self.lock:
             return {"object": "list", "data": made + [{"id": name, "object": "model", "root": a["path"], "parent": self.base} for name, a in self.loaded.items()]}
 
-    def load(self, asked):
+    def load(self, asked, hang_up):
         name, path = asked["lora_name"], asked["lora_path"]
         self.note("load", name)
         with self.lock:
@@ -48,6 +49,8 @@ class Adapters:
         try:
             with open(path, encoding="utf-8") as file:
                 facts = json.load(file)
+            if facts.get("hangs_up"):
+                hang_up()
             while facts.get("until") and not os.path.exists(facts["until"]):
                 time.sleep(0.01)
         except OSError:
@@ -56,21 +59,24 @@ class Adapters:
         with self.lock:
             self.coming.remove(name)
             if not failed or facts.get("late"):
-                self.loaded[name] = {"path": path, "text": facts.get("text", ""), "stays": facts.get("stays")}
+                self.loaded[name] = {"path": path, "text": facts.get("text", ""), "stays": facts.get("stays"), "stuck": facts.get("stuck", 0)}
         return error(facts["status"], facts.get("say", "it is broken")) if failed else (200, f"Success: LoRA adapter '{name}' added successfully.")
 
-    def unload(self, asked):
+    def unload(self, asked, _):
         name = asked["lora_name"]
         self.note("unload", name)
         with self.lock:
             if name not in self.loaded:
                 return error(404, f"The lora adapter '{name}' cannot be found.")
+            if self.stuck.get(name, 0) < self.loaded[name]["stuck"]:
+                self.stuck[name] = self.stuck.get(name, 0) + 1
+                return error(500, f"the lora adapter '{name}' is in use")
             stays = self.loaded.pop(name)["stays"]
         while stays and not os.path.exists(stays):
             time.sleep(0.01)
         return 200, f"Success: LoRA adapter '{name}' removed successfully."
 
-    def forget(self, asked):
+    def forget(self, asked, _):
         """As an engine that was started anew behind everybody's back. until: a file that its list waits for."""
         self.until = asked.get("until")
         with self.lock:
@@ -78,10 +84,10 @@ class Adapters:
                 self.loaded.pop(name, None)
         return 200, "forgotten"
 
-    def post(self, path, body):
+    def post(self, path, body, hang_up):
         """(status, answer) of a request that is about adapters; None: it is not."""
         orders = {"/v1/load_lora_adapter": self.load, "/v1/unload_lora_adapter": self.unload, "/forget": self.forget}
-        return orders[path](json.loads(body or "{}")) if path in orders else None
+        return orders[path](json.loads(body or "{}"), hang_up) if path in orders else None
 
     def of(self, model):
         """(a refusal, what its file says) of a request for this model; the adapter it begins with is the one that it ends with."""

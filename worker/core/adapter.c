@@ -9,20 +9,20 @@
 #include "base/clock.h"
 #include "base/plain.h"
 #include "worker/accounting/account.h"
+#include "worker/core/adapter_call.h"
+#include "worker/core/adapter_strays.h"
 #include "worker/core/adapter_words.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define ANSWER_MAX (1u << 20) /* bytes of an engine's answer that are read */
 #define BROKEN_NS UINT64_C(250000000)
-#define UNLOAD_S 60u
 #define LIST_S 30u
 
 static void pump(struct md_model *model);
 
-static void pump_soon(struct md_model *model)
+void md_adapter_pump(struct md_model *model)
 {
 	if (model->host.pump) /* else it has had no adapters */
 		event_active(model->host.pump, EV_TIMEOUT, 0);
@@ -42,7 +42,7 @@ static void on_pump(evutil_socket_t fd, short what, void *context)
 }
 
 /* A connection to the engine broke. If the engine has ended, that is seen soon, and nothing else need be known. */
-static void rest(struct md_model *model)
+void md_adapter_rest(struct md_model *model)
 {
 	model->host.unsure = true;
 	model->host.rests_until = md_clock_ns() + BROKEN_NS;
@@ -65,7 +65,7 @@ static void is_loaded(struct md_model *adapter)
 {
 	struct md_adapter *own = &adapter->adapter;
 	own->has = true;
-	own->refused = false;
+	own->refused = own->again = false;
 	if (own->began) {
 		uint64_t took = md_clock_ns() - own->began;
 		md_metrics_note(&md_model_newest(adapter)->loads, took);
@@ -84,7 +84,7 @@ static void is_loaded(struct md_model *adapter)
 static void has_failed(struct md_model *adapter)
 {
 	struct md_adapter *own = &adapter->adapter;
-	own->wanted = own->refused = own->pretended = false;
+	own->wanted = own->refused = own->pretended = own->again = false;
 	own->began = 0;
 	md_plain_copy(adapter->last_failure, sizeof(adapter->last_failure), own->why);
 	md_model_newest(adapter)->failures++;
@@ -102,30 +102,6 @@ static void has_failed(struct md_model *adapter)
 
 /* ---- calls ---- */
 
-static void keep_answer(struct md_buf *answer, const char *bytes, size_t size)
-{
-	if (answer->size + size <= ANSWER_MAX)
-		md_buf_put(answer, bytes, size);
-}
-
-static struct md_http_call *call_engine(struct md_model *model, const char *method, const char *path, const char *body,
-					unsigned answer_s, const struct md_http_call_events *events, void *context)
-{
-	char target[sizeof(model->prefix) + 64];
-	snprintf(target, sizeof(target), "%s%s", model->prefix, path);
-	struct md_http_call *call =
-	    md_http_call_begin(model->worker->base, &model->settings.address, method, target, events, context);
-	if (!call)
-		return NULL;
-	md_http_call_header(call, "Host", model->settings.host);
-	md_http_call_header(call, "Accept-Encoding", "identity");
-	if (body)
-		md_http_call_header(call, "Content-Type", "application/json");
-	md_http_call_send(call, body ? body : "", body ? strlen(body) : 0, model->connect_s, answer_s);
-	md_http_call_bound(call, answer_s);
-	return call;
-}
-
 static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_model *adapter = context;
@@ -135,7 +111,7 @@ static void on_head(void *context, const struct md_http_head *head)
 static void on_body(void *context, const char *bytes, size_t size)
 {
 	struct md_model *adapter = context;
-	keep_answer(&adapter->adapter.answer, bytes, size);
+	md_adapter_keep_answer(&adapter->adapter.answer, bytes, size);
 }
 
 static void load_ended(struct md_model *adapter)
@@ -145,26 +121,33 @@ static void load_ended(struct md_model *adapter)
 		is_loaded(adapter);
 		return;
 	}
-	/* the engine may have it: it says so by refusing it, or a load that took too long has ended after all */
+	/*
+	 * The engine may have it: it says so by refusing it, or a load that took too long has ended after all. Or it has others
+	 * that should not be there, in whose place it would be.
+	 */
 	own->refused = true;
-	adapter->base->host.unsure |= own->status == 400;
+	adapter->base->host.unsure |= own->status && own->status != 404;
 	if (!adapter->base->host.unsure)
 		has_failed(adapter);
 }
 
+/* An unload that failed is tried again a few times, if the engine's list says that it has not happened. */
 static void unload_ended(struct md_model *adapter)
 {
 	struct md_adapter *own = &adapter->adapter;
 	if (own->status / 100 == 2 || own->status == 404) {
-		own->has = own->other = false;
+		own->has = own->other = own->leaves = false;
+		own->unloads = 0;
 		md_info("adapter %s: unloaded by the engine of model %s", adapter->id, adapter->base->id);
 		return;
 	}
-	if (!own->status)
-		return; /* the engine's list will say it */
+	if (++own->unloads < MD_ADAPTER_UNLOADS_MAX) {
+		md_adapter_rest(adapter->base);
+		return;
+	}
 	md_warn("adapter %s of model %s: its engine does not unload it: %s; it counts as unloaded", adapter->id,
 		adapter->base->id, own->why);
-	own->has = own->other = false;
+	own->has = own->other = own->leaves = false;
 }
 
 /* why: the engine was not reached, or broke off; NULL: it has answered. */
@@ -175,7 +158,7 @@ static void ended(struct md_model *adapter, const char *why)
 	own->call = NULL;
 	if (why) {
 		own->status = 0;
-		rest(adapter->base);
+		md_adapter_rest(adapter->base);
 	}
 	md_adapter_words(loading ? "did not load the adapter" : "did not unload the adapter", own->status, &own->answer,
 			 why, own->why, sizeof(own->why));
@@ -184,7 +167,7 @@ static void ended(struct md_model *adapter, const char *why)
 		load_ended(adapter);
 	else
 		unload_ended(adapter);
-	pump_soon(adapter->base);
+	md_adapter_pump(adapter->base);
 	md_unload_look(adapter->worker);
 	event_active(adapter->worker->look, EV_TIMEOUT, 0); /* it may be retired */
 }
@@ -208,16 +191,18 @@ static void begin_call(struct md_model *adapter, bool loading)
 	const struct md_config_model *config = adapter->config;
 	char *body = md_adapter_order(config->use_model_name, loading ? config->path : NULL);
 	own->loading = loading;
+	own->leaves = !loading;
 	own->status = 0;
 	md_buf_init(&own->answer);
 	if (loading) {
+		md_adapter_strays_note(adapter);
 		own->began = md_clock_ns();
 		md_model_newest(adapter)->starts++;
 	}
 	if (body)
-		own->call = call_engine(
+		own->call = md_adapter_call(
 		    adapter->base, "POST", loading ? "/v1/load_lora_adapter" : "/v1/unload_lora_adapter", body,
-		    loading ? (unsigned)(config->health_ns / 1000000000u) : UNLOAD_S, &calling, adapter);
+		    loading ? (unsigned)(config->health_ns / 1000000000u) : MD_ADAPTER_UNLOAD_S, &calling, adapter);
 	free(body);
 	if (own->call)
 		return;
@@ -235,16 +220,19 @@ static void is_lost(struct md_model *adapter)
 	has_failed(adapter);
 }
 
-static void settle(struct md_model *adapter, enum md_adapter_listed listed)
+/* Room comes: what the engine should not have leaves, and then a load that it has refused is tried once more. */
+static void settle(struct md_model *adapter, enum md_adapter_listed listed, bool room_comes)
 {
 	struct md_adapter *own = &adapter->adapter;
 	bool had = own->has;
 	own->has = listed == MD_ADAPTER_LISTED;
-	own->other = listed == MD_ADAPTER_OTHER;
+	own->other = listed == MD_ADAPTER_OTHER && own->unloads < MD_ADAPTER_UNLOADS_MAX;
 	if (own->call)
 		return;
 	if (own->refused && own->has)
 		is_loaded(adapter);
+	else if (own->refused && !own->other && !own->again && room_comes)
+		own->again = true;
 	else if (own->refused && !own->other)
 		has_failed(adapter);
 	else if (had && !own->has && own->wanted)
@@ -252,11 +240,29 @@ static void settle(struct md_model *adapter, enum md_adapter_listed listed)
 	own->refused = false;
 }
 
+/* Whether a load was refused while the engine has what nobody wants there; that leaves. */
+static bool make_room(struct md_model *model, const char *answer, size_t size)
+{
+	bool refused = false, leaves = md_adapter_strays_find(model, answer, size);
+	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		refused |= adapter->adapter.refused;
+	for (struct md_model *adapter = model->host.first; refused && adapter; adapter = adapter->adapter.next) {
+		struct md_adapter *own = &adapter->adapter;
+		if (own->wanted ||
+		    !md_adapter_find(answer, size, adapter->config->use_model_name, adapter->config->path))
+			continue;
+		own->leaves = leaves = true;
+	}
+	return refused && leaves;
+}
+
 static void settle_all(struct md_model *model, const char *answer, size_t size)
 {
+	bool room_comes = make_room(model, answer, size);
 	for (struct md_model *adapter = model->host.first, *next; adapter; adapter = next) {
 		next = adapter->adapter.next;
-		settle(adapter, md_adapter_find(answer, size, adapter->config->use_model_name, adapter->config->path));
+		settle(adapter, md_adapter_find(answer, size, adapter->config->use_model_name, adapter->config->path),
+		       room_comes);
 	}
 }
 
@@ -264,7 +270,8 @@ static void settle_all(struct md_model *model, const char *answer, size_t size)
 static void begin_to_want(struct md_adapter *own)
 {
 	own->wanted = true;
-	own->pretended = own->sent_away = false;
+	own->pretended = own->sent_away = own->leaves = own->again = false;
+	own->unloads = 0;
 }
 
 /* The scheduler learns what an engine has that it does not know of: there it stays, or it is sent away, as users have asked. */
@@ -276,7 +283,7 @@ static void tell_found(struct md_model *model)
 			continue;
 		if (own->wanted && own->transfer) {
 			is_loaded(adapter);
-		} else if (!own->wanted && !adapter->gone && !adapter->unwanted) {
+		} else if (!own->wanted && !own->leaves && !adapter->gone && !adapter->unwanted) {
 			begin_to_want(own);
 			tell(adapter, MEDUSA_SCHED_EVENT_RESIDENT);
 		} else if (own->wanted) {
@@ -293,8 +300,8 @@ static void list_ended(struct md_model *model, const char *why)
 	if (why && !host->broke) { /* an engine that has ended is seen to soon, and takes its adapters along */
 		host->broke = true;
 		md_buf_finish(&host->answer);
-		rest(model);
-		pump_soon(model);
+		md_adapter_rest(model);
+		md_adapter_pump(model);
 		return;
 	}
 	host->unsure = host->broke = false;
@@ -305,7 +312,7 @@ static void list_ended(struct md_model *model, const char *why)
 	md_buf_finish(&host->answer);
 	tell_found(model);
 	md_job_doubts_end(model);
-	pump_soon(model);
+	md_adapter_pump(model);
 }
 
 static void on_list_head(void *context, const struct md_http_head *head)
@@ -317,7 +324,7 @@ static void on_list_head(void *context, const struct md_http_head *head)
 static void on_list_body(void *context, const char *bytes, size_t size)
 {
 	struct md_model *model = context;
-	keep_answer(&model->host.answer, bytes, size);
+	md_adapter_keep_answer(&model->host.answer, bytes, size);
 }
 
 static void on_list_end(void *context)
@@ -338,7 +345,7 @@ static void begin_list(struct md_model *model)
 	struct md_adapter_host *host = &model->host;
 	host->status = 0;
 	md_buf_init(&host->answer);
-	host->list = call_engine(model, "GET", "/v1/models", NULL, LIST_S, &listing, model);
+	host->list = md_adapter_call(model, "GET", "/v1/models", NULL, LIST_S, &listing, model);
 	if (!host->list)
 		list_ended(model, "out of memory for the question");
 }
@@ -347,7 +354,7 @@ static void begin_list(struct md_model *model)
 
 bool md_adapter_engine_is_busy(const struct md_model *model)
 {
-	bool busy = model->host.list != NULL;
+	bool busy = model->host.list || model->host.stray_call;
 	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
 		busy |= adapter->adapter.call != NULL;
 	return busy;
@@ -361,6 +368,8 @@ static bool must_go(const struct md_adapter *own)
 /* Whether the place and the memory of another one are not free yet, or its name, which one of an earlier configuration may have. */
 static bool waits_for_other(const struct md_model *adapter)
 {
+	if (md_adapter_strays_wait(adapter->base))
+		return true;
 	for (const struct md_model *other = adapter->base->host.first; other; other = other->adapter.next) {
 		const struct md_adapter *own = &other->adapter;
 		bool same =
@@ -401,6 +410,7 @@ static void pump(struct md_model *model)
 			begin_list(model);
 		return;
 	}
+	md_adapter_strays_unload(model);
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
 		if (!own->call && must_go(own))
@@ -423,7 +433,7 @@ void md_adapter_load(struct md_model *adapter, uint64_t transfer)
 	if (md_adapter_is_ready(adapter))
 		is_loaded(adapter);
 	else
-		pump_soon(adapter->base);
+		md_adapter_pump(adapter->base);
 }
 
 void md_adapter_preload(struct md_model *adapter, uint64_t transfer)
@@ -440,19 +450,20 @@ void md_adapter_preload(struct md_model *adapter, uint64_t transfer)
 void md_adapter_want(struct md_model *adapter)
 {
 	adapter->adapter.pretended = false;
-	pump_soon(adapter->base);
+	md_adapter_pump(adapter->base);
 }
 
 void md_adapter_unload(struct md_model *adapter, uint64_t transfer)
 {
 	struct md_adapter *own = &adapter->adapter;
-	own->wanted = own->pretended = own->refused = own->sent_away = false;
+	own->wanted = own->pretended = own->refused = own->sent_away = own->again = false;
+	own->unloads = 0;
 	if (own->transfer)
 		tell(adapter, MEDUSA_SCHED_EVENT_TRANSFER_FAILED);
 	own->transfer = transfer;
 	if (transfer)
 		tell(adapter, MEDUSA_SCHED_EVENT_EVICTED);
-	pump_soon(adapter->base);
+	md_adapter_pump(adapter->base);
 	event_active(adapter->worker->look, EV_TIMEOUT, 0);
 }
 
@@ -464,7 +475,7 @@ void md_adapter_engine_ready(struct md_model *model, bool unsure)
 	model->host.leaves = false;
 	if (!model->host.unsure)
 		tell_found(model);
-	pump_soon(model);
+	md_adapter_pump(model);
 }
 
 static void cancel(struct md_http_call **call, struct md_buf *answer)
@@ -479,12 +490,14 @@ void md_adapter_engine_gone(struct md_model *model, bool failed)
 {
 	struct md_adapter_host *host = &model->host;
 	cancel(&host->list, &host->answer);
+	md_adapter_strays_forget(model);
 	host->unsure = host->leaves = host->broke = false;
 	host->rests_until = 0;
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
 		cancel(&own->call, &own->answer);
-		own->has = own->other = own->refused = false;
+		own->has = own->other = own->refused = own->leaves = own->again = false;
+		own->unloads = 0;
 		own->began = 0;
 		if (failed)
 			memcpy(adapter->last_failure, model->last_failure, sizeof(adapter->last_failure));
@@ -507,7 +520,7 @@ void md_adapter_doubt(struct md_worker_job *job)
 {
 	struct md_model *model = job->model->base;
 	model->host.unsure = true;
-	pump_soon(model);
+	md_adapter_pump(model);
 }
 
 /* ---- what others ask ---- */
@@ -554,6 +567,7 @@ void md_adapter_end(struct md_model *adapter)
 void md_adapter_end_host(struct md_model *model)
 {
 	cancel(&model->host.list, &model->host.answer);
+	md_adapter_strays_forget(model);
 	if (model->host.pump)
 		event_free(model->host.pump);
 	model->host.pump = NULL;

@@ -24,6 +24,9 @@ struct md_adapter {
 	bool pretended;        /* the scheduler believes that it is there, and nobody has asked for it */
 	bool loading;          /* what `call` is for; else unloading */
 	bool refused;          /* its load, with `why`; it may be there all the same, which the engine's list says */
+	bool again;            /* its load was refused once, and is tried again when others have left */
+	bool leaves; /* its engine was told to unload it, or its place is wanted, and the engine may have it still */
+	unsigned unloads;          /* that have failed one after the other */
 	struct md_http_call *call; /* NULL: none is under way */
 	unsigned status;           /* of its answer; 0: none yet */
 	struct md_buf answer;
@@ -41,6 +44,8 @@ struct md_adapter_host {
 	uint64_t rests_until; /* ns: nothing is begun before */
 	bool leaves;          /* its engine is to be swapped out when no call is under way */
 	struct md_http_call *list;
+	struct md_adapter_stray *strays; /* what daemons have loaded into its engine */
+	struct md_http_call *stray_call; /* one of them is unloaded */
 	unsigned status;
 	struct md_buf answer;
 };
@@ -69,6 +74,10 @@ void md_adapter_give_up(
 bool md_adapter_engine_is_busy(const struct md_model *model); /* with a call for an adapter */
 /* The engine does not know the adapter of this job, or its answer says so: whether it is so is asked. */
 void md_adapter_doubt(struct md_worker_job *job);
+
+/* A connection to the engine broke, or it refused to unload: what it has is asked after a moment. */
+void md_adapter_rest(struct md_model *model);
+void md_adapter_pump(struct md_model *model); /* what can be done is begun, soon */
 
 /* ---- what others ask ---- */
 

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/core/adapter_strays.h"
 #include "worker/core/worker.h"
+#include "worker/engine/adopt_adapters.h"
 #include "worker/engine/adopt_record.h"
 #include "worker/engine/cgroup.h"
 #include "worker/engine/keeper.h"
@@ -225,8 +227,10 @@ static void adopt(struct md_model *model, const struct md_adopt_record *record, 
 								      .function = model->function});
 	md_warn("model %s: adopts process %d, its engine of an earlier daemon (state: %s)", model->id, (int)record->pid,
 		record->state);
-	if (md_engine_adopt(model->engine, left, swapped || leaving, record->template, &err) == MD_OK)
+	if (md_engine_adopt(model->engine, left, swapped || leaving, record->template, &err) == MD_OK) {
+		md_adapter_strays_adopt(model);
 		return;
+	}
 	close(left->pidfd);
 	md_cgroup_close(left->cgroup);
 	md_engine_stop(model->engine);
@@ -334,6 +338,28 @@ void md_adopt_note(struct md_model *model)
 	}
 	if (pid)
 		write_record(model, pid);
+}
+
+void md_adopt_note_adapter(struct md_model *model, const char *name, const char *path)
+{
+	struct md_adopt *adopt = model->worker->adopt;
+	pid_t pid = model->recorded;
+	struct md_error err = {0};
+	if (adopt && pid && md_adopt_adapters_add(adopt->folder, pid, md_process_began(pid), name, path, &err) != MD_OK)
+		md_warn("model %s: a later daemon does not know that its engine has adapter %s: %s", model->id, name,
+			err.message);
+}
+
+void md_adopt_each_adapter(struct md_model *model, void (*take)(void *context, const char *name, const char *path),
+			   void *context)
+{
+	struct md_adopt *adopt = model->worker->adopt;
+	pid_t pid = md_engine_process_of(model->engine);
+	struct md_error err = {0};
+	if (adopt && pid &&
+	    md_adopt_adapters_read(adopt->folder, pid, md_process_began(pid), take, context, &err) != MD_OK)
+		md_warn("model %s: which adapters were loaded into its engine is not known: %s", model->id,
+			err.message);
 }
 
 /* ---- beginning and end ---- */

@@ -20,6 +20,11 @@ void md_adopt_end(struct md_worker *worker);
 void md_adopt_serves(struct md_worker *worker); /* the configuration may have another adopt_time */
 
 void md_adopt_note(struct md_model *model); /* its engine's state has changed */
+/* For the next daemon: the engine of this model is told to load an adapter. */
+void md_adopt_note_adapter(struct md_model *model, const char *name, const char *path);
+/* Calls take for each adapter that earlier daemons have told this engine, which was adopted, to load. */
+void md_adopt_each_adapter(struct md_model *model, void (*take)(void *context, const char *name, const char *path),
+			   void *context);
 /* Engines that nobody wants have not ended yet: ports and memory are not free. */
 bool md_adopt_has_strays(const struct md_worker *worker);
 

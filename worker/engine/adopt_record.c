@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "worker/engine/adopt_adapters.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
 #include "worker/engine/template.h"
@@ -158,6 +159,7 @@ enum md_status md_adopt_record_write(const char *folder, const struct md_adopt_r
 void md_adopt_record_remove(const char *folder, pid_t pid)
 {
 	char path[PATH_MAX];
+	md_adopt_adapters_remove(folder, pid);
 	make_path(folder, pid, SUFFIX, path);
 	unlink(path);
 }

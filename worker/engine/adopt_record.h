@@ -30,7 +30,7 @@ struct md_adopt_record {
 bool md_adopt_record_is_name(const char *name);
 /* Writes the record of this process, in place of an earlier one. A reader finds the old one or the new one. */
 enum md_status md_adopt_record_write(const char *folder, const struct md_adopt_record *record, struct md_error *err);
-void md_adopt_record_remove(const char *folder, pid_t pid);
+void md_adopt_record_remove(const char *folder, pid_t pid); /* with its adapters */
 /* The message of an error names the file, and what is wrong in it. */
 enum md_status md_adopt_record_read(const char *folder, const char *name, struct md_adopt_record *record,
 				    struct md_error *err);

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters in engines that nobody meant to be there: they give their places back: adapter_strays.py FOLDER."""
+import signal
+import socket
+import sys
+
+from adapter_world import World, ask, errors, states
+from daemon import check, finish, until
+
+folder = sys.argv[1]
+
+
+def load_by_hand(daemon, name, path):
+    return daemon.ask("POST", "/upstream/base/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}).status
+
+
+# ---- the next daemon has another configuration, and its engine what the last one has loaded ----
+
+w = World(f"{folder}/next", "abc", slots=2, engine="--device-mb 5")
+w.names = ["a", "b"]
+d = w.start()
+check("a and b are loaded", ["text of a", "text of b"], [ask(d, n)[2] for n in "ab"])
+d.stop(signal.SIGKILL)
+w.names, w.hooks = ["a", "c"], "{}"
+d = w.start()
+check("the engine is adopted", w.pid, d.chat("base").json.get("pid"))
+check("a and c are served", [(200, "base", "text of a"), (200, "base", "text of c")], [ask(d, n) for n in "ac"])
+check("b has left, and nothing else", ["load a", "load b", "unload b", "load c"], w.journal())
+d.stop(signal.SIGKILL)
+w.names = ["a", "b"]
+d = w.start()
+check("and once more", [(200, "base", "text of b"), (200, "base", "text of a")], [ask(d, n) for n in "ba"])
+check("with c", ["unload c", "load b"], w.journal()[4:])
+check("its end", 0, d.stop())
+
+# ---- what the daemon has not loaded is not unloaded ----
+
+w = World(f"{folder}/foreign", "abx", slots=2, engine="--device-mb 5")
+w.names = ["a", "b"]
+d = w.start()
+check("somebody loads an adapter by hand", 200, load_by_hand(d, "x", w.path("x")))
+check("a has the other place", (200, "base", "text of a"), ask(d, "a"))
+check("there is none for b", (502, "engine_failed", "model b: its engine did not load the adapter: 500: no place is left for the lora adapter 'b'"), errors(d.chat("b")))
+check("x stays", 0, w.journal().count("unload x"))
+check("after few tries", True, w.journal().count("load b") <= 4)
+d.stop(signal.SIGKILL)
+w.hooks = "{}"
+d = w.start()
+check("it stays for the next daemon, too", (200, "base", "text of a"), ask(d, "a"))
+check("nobody has unloaded it", 0, w.journal().count("unload x"))
+check("its end", 0, d.stop())
+
+# ---- unloads that fail ----
+
+w = World(f"{folder}/stuck", "abc", slots=2, engine="--device-mb 5")
+w.write("a", stuck=1)
+d = w.start()
+check("a and b are loaded", ["text of a", "text of b"], [ask(d, n)[2] for n in "ab"])
+check("a's place is c's, although its unload failed at first", (200, "base", "text of c"), ask(d, "c"))
+check("which was tried again", ["load a", "load b", "unload a", "unload a", "load c"], w.journal())
+check("its end", 0, d.stop())
+
+w = World(f"{folder}/for-ever", "abc", slots=2, engine="--device-mb 5")
+w.write("a", stuck=1000)
+d = w.start()
+check("a and b are loaded", ["text of a", "text of b"], [ask(d, n)[2] for n in "ab"])
+reply = d.chat("c")
+check("c gets a place or an error with a reason", True, (reply.status, reply.json.get("adapter")) == (200, "text of c") or "no place is left" in errors(reply)[2])
+check("after a limited number of tries", True, w.journal().count("unload a") <= 16)
+tries = w.journal().count("unload a")
+check("the others are served", [(200, "base", None), (200, "base", "text of b")], [ask(d, n) for n in ("base", "b")])
+check("a is served, which is there", (200, "base", "text of a"), ask(d, "a"))
+check("which is known", True, states(d)["a"] == "ready")
+check("its end", 0, d.stop())
+
+# ---- loads that end after the daemon has given them up ----
+
+w = World(f"{folder}/late", "abc", slots=2, slow="a", engine="--device-mb 5")
+w.write("a", until=w.gate("a"), hangs_up=True)
+d = w.start()
+check("the engine breaks off while it loads a", 502, d.chat("a").status)
+check("b is loaded", (200, "base", "text of b"), ask(d, "b"))
+w.let_load("a")
+until("a is there after all", lambda: any(m["id"] == "a" for m in d.get("/upstream/base/v1/models").json["data"]))
+check("c has its place", (200, "base", "text of c"), ask(d, "c"))
+check("a has left for it", True, "unload a" in w.journal())
+check("its end", 0, d.stop())
+
+# ---- the daemon is killed while its engine loads ----
+
+w = World(f"{folder}/killed", "abc", slots=2, slow="a", engine="--device-mb 5")
+d = w.start()
+client = socket.create_connection(("127.0.0.1", d.port))
+client.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"model": "a"}')
+until("the load has begun", lambda: w.journal() == ["load a"])
+d.stop(signal.SIGKILL)
+w.names, w.hooks = ["b", "c"], "{}"
+d = w.start()
+check("b is served", (200, "base", "text of b"), ask(d, "b"))
+w.let_load("a")
+until("a is there", lambda: any(m["id"] == "a" for m in d.get("/upstream/base/v1/models").json["data"]))
+check("c is served in its place", (200, "base", "text of c"), ask(d, "c"))
+check("a has left for it", "unload a", w.journal()[-2])
+check("both stay", [(200, "base", "text of b"), (200, "base", "text of c")], [ask(d, n) for n in "bc"])
+check("its end", 0, d.stop())
+finish()

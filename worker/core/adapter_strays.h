@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Adapters that daemons have loaded into an engine, and that the configuration does not have any more: an engine that was
+ * adopted may have them, or a load has ended late. They take places, and leave. What somebody else has loaded, or the engine's
+ * own command names, stays.
+ */
+#ifndef MD_WORKER_CORE_ADAPTER_STRAYS_H
+#define MD_WORKER_CORE_ADAPTER_STRAYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct md_model;
+
+void md_adapter_strays_note(struct md_model *adapter); /* its engine is told to load it */
+void md_adapter_strays_adopt(struct md_model *model);  /* what earlier daemons have loaded into the engine */
+void md_adapter_strays_forget(struct md_model *model); /* the engine has ended; nothing is under way any more */
+/* Which are there, by the answer to GET /v1/models. True: some are, and will be unloaded. */
+bool md_adapter_strays_find(struct md_model *model, const char *answer, size_t size);
+void md_adapter_strays_unload(struct md_model *model);     /* the next one */
+bool md_adapter_strays_wait(const struct md_model *model); /* some have not left yet */
+
+#endif
