@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "ranks/rank.h"
 
-#define MD_GREETING_VERSION 1u
+#define MD_GREETING_VERSION 2u
 
 struct md_greeting {
 	char magic[8];

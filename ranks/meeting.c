@@ -29,6 +29,7 @@
 #include "ranks/greeting.h"
 #include "ranks/meeting_host.h"
 #include "ranks/rounds.h"
+#include "ranks/steps.h"
 
 #define BACKLOG 128
 #define SOCKET_NAME "ranks-%016" PRIx64 ".socket"
@@ -44,7 +45,7 @@ static struct {
 	struct md_descriptor host; /* the connection to the rank at the socket; none where that is this one */
 	char socket_path[PATH_MAX + 64];
 	bool hosts;
-	uint32_t next; /* number of the next question */
+	uint32_t next, next_step; /* numbers of the next question and step */
 } meeting = {.host = {.fd = -1}};
 
 /* ---- copies of the process ---- */
@@ -251,24 +252,46 @@ static enum md_status vote(const struct md_question *question, bool *over, struc
 	return err->status;
 }
 
+static enum md_status take_step(const char *text, bool *yes, bool *over, struct md_error *err)
+{
+	const struct md_step own = {
+	    .text = text, .yes = *yes, .patience_ns = meeting.rank.patience_ns, .connected = is_connected};
+	enum md_status status = md_rounds_step(&meeting.rounds, meeting.next_step++, &own, yes, err);
+	*over = status != MD_OK && md_rounds_ended(&meeting.rounds, NULL);
+	return status;
+}
+
+static enum md_status say_lost(bool *over, struct md_error *err)
+{
+	*over = true;
+	return md_error_set(err, meeting.lost.status, "%s",
+			    *meeting.lost.message ? meeting.lost.message : "a child of a rank is no rank");
+}
+
 enum md_status md_ranks_ask(const struct md_rank *rank, const struct md_question *question, bool *over,
 			    struct md_error *err)
 {
-	enum md_status status;
 	*over = false;
 	md_child_check();
 	pthread_mutex_lock(&meeting_lock);
 	come_once(rank);
-	if (meeting.presence == HERE) {
-		status = vote(question, over, err);
-	} else {
-		*over = true;
-		status = md_error_set(err, meeting.lost.status, "%s",
-				      *meeting.lost.message ? meeting.lost.message : "a child of a rank is no rank");
-	}
+	enum md_status status = meeting.presence == HERE ? vote(question, over, err) : say_lost(over, err);
 	pthread_mutex_unlock(&meeting_lock);
 	if (*over)
 		md_error_prefix(err, "the ranks of this job do not restore together");
+	return status;
+}
+
+enum md_status md_ranks_step(const struct md_rank *rank, const char *text, bool *yes, bool *over, struct md_error *err)
+{
+	*over = false;
+	md_child_check();
+	pthread_mutex_lock(&meeting_lock);
+	come_once(rank);
+	enum md_status status = meeting.presence == HERE ? take_step(text, yes, over, err) : say_lost(over, err);
+	pthread_mutex_unlock(&meeting_lock);
+	if (status != MD_OK)
+		md_error_prefix(err, "the ranks of this job do not replay it together");
 	return status;
 }
 

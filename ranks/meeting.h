@@ -22,6 +22,12 @@ struct md_question {
  */
 enum md_status md_ranks_ask(const struct md_rank *rank, const struct md_question *question, bool *over,
 			    struct md_error *err);
+/*
+ * Comes to the meeting likewise, and waits until all ranks have said what they do. MD_OK: the same, and all of them get
+ * MD_OK; *yes becomes whether it was true in each of them. Otherwise none does; *over is set if they do nothing more
+ * together.
+ */
+enum md_status md_ranks_step(const struct md_rank *rank, const char *text, bool *yes, bool *over, struct md_error *err);
 /* Goes away; the others take that for the end of this rank. Nothing is asked afterwards. */
 void md_ranks_leave(void);
 

@@ -21,43 +21,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ranks/rank.h"
+#include "ranks/rounds_memory.h"
 
-#define MAGIC UINT64_C(0x31534b4e4152444d) /* "MDRANKS1" */
-#define VERSION 1u
-#define ROUNDS_MOST 16384u
-#define TEXT_BYTES 240
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define LOOK_NS UINT64_C(50000000)    /* how often a wait looks whether the others are still there */
-#define SAYING_NS UINT64_C(100000000) /* a rank may die between a decision and its reason */
 #define NS_PER_S UINT64_C(1000000000)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SAYING_NS UINT64_C(100000000) /* a rank may die between a decision and its reason */
 
 enum { OPEN, YES, NO, NO_LATE, NO_ENDED }; /* in the low byte of a decision; NO: with the rank above it */
-
-struct text { /* whoever has set its word to one of his own writes it, and then says so */
-	_Atomic uint32_t writer, written;
-	char bytes[TEXT_BYTES];
-};
-
-struct seat {
-	_Atomic uint32_t process; /* 0: nobody has come */
-	_Atomic uint32_t votes;
-};
-
-struct round {
-	_Atomic uint64_t name, with; /* 0: nobody has voted */
-	_Atomic uint32_t decision, yes;
-	struct text why;
-};
-
-struct md_rounds_memory {
-	uint64_t magic;
-	uint32_t version, ranks;
-	_Atomic uint32_t changes; /* ranks that wait are woken by it */
-	_Atomic uint32_t ended;   /* how, with the rank above it */
-	struct text end;
-	struct seat seats[MD_RANKS_MOST];
-	struct round rounds[ROUNDS_MOST];
-};
 
 static uint32_t by_rank(uint32_t what, uint32_t rank)
 {
@@ -85,8 +55,8 @@ enum md_status md_rounds_create(uint32_t ranks, int *fd, struct md_error *err)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the decisions of ranks: %s",
 				    strerror(errno));
 	made.memory = memory;
-	made.memory->magic = MAGIC;
-	made.memory->version = VERSION;
+	made.memory->magic = MD_ROUNDS_MAGIC;
+	made.memory->version = MD_ROUNDS_VERSION;
 	made.memory->ranks = ranks;
 	md_rounds_unmap(&made);
 	*fd = md_steal_fd(&file);
@@ -106,12 +76,13 @@ enum md_status md_rounds_map(int fd, uint32_t ranks, uint32_t own, struct md_rou
 				    strerror(errno));
 	struct md_rounds rounds = {.memory = memory, .ranks = ranks, .own = own};
 	enum md_status status = MD_OK;
-	if (rounds.memory->magic != MAGIC || rounds.memory->ranks != ranks || own >= ranks || ranks > MD_RANKS_MOST)
+	if (rounds.memory->magic != MD_ROUNDS_MAGIC || rounds.memory->ranks != ranks || own >= ranks ||
+	    ranks > MD_RANKS_MOST)
 		status = md_error_set(err, MD_ERR_CORRUPT, "the memory that ranks share is of another job");
-	else if (rounds.memory->version != VERSION)
+	else if (rounds.memory->version != MD_ROUNDS_VERSION)
 		status = md_error_set(err, MD_ERR_VERSION,
 				      "the memory that ranks share has version %u, this Medusa knows version %u",
-				      rounds.memory->version, VERSION);
+				      rounds.memory->version, MD_ROUNDS_VERSION);
 	if (status == MD_OK)
 		*out = rounds;
 	else
@@ -128,23 +99,22 @@ void md_rounds_unmap(struct md_rounds *rounds)
 
 /* ---- waiting ---- */
 
-static void wake(struct md_rounds_memory *memory)
+void md_rounds_wake(struct md_rounds_memory *memory)
 {
 	atomic_fetch_add(&memory->changes, 1);
 	syscall(SYS_futex, &memory->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until something changes after seen, but not for long. */
-static void doze(struct md_rounds_memory *memory, uint32_t seen, uint64_t most_ns)
+void md_rounds_doze(struct md_rounds_memory *memory, uint32_t seen, uint64_t most_ns)
 {
-	uint64_t ns = most_ns < LOOK_NS ? most_ns : LOOK_NS;
+	uint64_t ns = most_ns < MD_ROUNDS_LOOK_NS ? most_ns : MD_ROUNDS_LOOK_NS;
 	struct timespec most = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
 	syscall(SYS_futex, &memory->changes, FUTEX_WAIT, seen, &most, NULL, 0);
 }
 
 /* ---- reasons ---- */
 
-static void write_text(struct text *text, uint32_t writer, const char *format, va_list args)
+static void write_text(struct md_rounds_text *text, uint32_t writer, const char *format, va_list args)
 {
 	uint32_t none = 0;
 	if (!atomic_compare_exchange_strong(&text->writer, &none, writer))
@@ -154,14 +124,14 @@ static void write_text(struct text *text, uint32_t writer, const char *format, v
 }
 
 /* False: whoever has decided has not written why. */
-static bool read_text(struct text *text, uint32_t writer, char out[TEXT_BYTES])
+static bool read_text(struct md_rounds_text *text, uint32_t writer, char out[MD_ROUNDS_TEXT])
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
 	uint64_t until = md_clock_ns() + SAYING_NS;
 	while (atomic_load(&text->written) != writer && md_clock_ns() < until)
 		nanosleep(&pause, NULL);
-	memcpy(out, text->bytes, TEXT_BYTES);
-	out[TEXT_BYTES - 1] = '\0';
+	memcpy(out, text->bytes, MD_ROUNDS_TEXT);
+	out[MD_ROUNDS_TEXT - 1] = '\0';
 	return atomic_load(&text->written) == writer && *out;
 }
 
@@ -176,7 +146,7 @@ void md_rounds_end(struct md_rounds *rounds, enum md_rounds_end how, uint32_t ra
 	va_start(args, format);
 	write_text(&rounds->memory->end, end, format, args);
 	va_end(args);
-	wake(rounds->memory);
+	md_rounds_wake(rounds->memory);
 }
 
 static const char *end_word(uint32_t how)
@@ -196,7 +166,7 @@ static const char *end_word(uint32_t how)
 bool md_rounds_ended(const struct md_rounds *rounds, struct md_error *err)
 {
 	uint32_t how = atomic_load(&rounds->memory->ended);
-	char why[TEXT_BYTES];
+	char why[MD_ROUNDS_TEXT];
 	if (!how)
 		return false;
 	if (err && read_text(&rounds->memory->end, how, why))
@@ -217,14 +187,14 @@ bool md_rounds_arrive(struct md_rounds *rounds, uint32_t rank, uint32_t *process
 
 /* ---- votes ---- */
 
-static void decide(struct md_rounds *rounds, struct round *round, uint32_t decision)
+static void decide(struct md_rounds *rounds, struct md_round *round, uint32_t decision)
 {
 	uint32_t open = OPEN;
 	atomic_compare_exchange_strong(&round->decision, &open, decision);
-	wake(rounds->memory);
+	md_rounds_wake(rounds->memory);
 }
 
-__attribute__((format(printf, 3, 4))) static void vote_no(struct md_rounds *rounds, struct round *round,
+__attribute__((format(printf, 3, 4))) static void vote_no(struct md_rounds *rounds, struct md_round *round,
 							  const char *format, ...)
 {
 	va_list args;
@@ -243,7 +213,8 @@ static uint32_t find_late(const struct md_rounds *rounds, uint32_t number)
 	return rank;
 }
 
-static void give_up(struct md_rounds *rounds, struct round *round, uint32_t number, bool for_good, uint64_t waited_ns)
+static void give_up(struct md_rounds *rounds, struct md_round *round, uint32_t number, bool for_good,
+		    uint64_t waited_ns)
 {
 	uint32_t late = find_late(rounds, number);
 	if (late == rounds->ranks) /* all have voted, and one of them is about to decide */
@@ -263,7 +234,7 @@ static void give_up(struct md_rounds *rounds, struct round *round, uint32_t numb
 			      waited_ns / NS_PER_S, rounds->own);
 }
 
-static uint32_t await(struct md_rounds *rounds, struct round *round, uint32_t number, const struct md_vote *vote)
+static uint32_t await(struct md_rounds *rounds, struct md_round *round, uint32_t number, const struct md_vote *vote)
 {
 	uint64_t began = md_clock_ns();
 	for (;;) {
@@ -276,16 +247,17 @@ static uint32_t await(struct md_rounds *rounds, struct round *round, uint32_t nu
 		else if (waited >= vote->patience_ns || now >= vote->deadline_ns)
 			give_up(rounds, round, number, waited >= vote->patience_ns, waited);
 		else
-			doze(rounds->memory, seen,
-			     vote->deadline_ns - now < vote->patience_ns - waited ? vote->deadline_ns - now
-										  : vote->patience_ns - waited);
+			md_rounds_doze(rounds->memory, seen,
+				       vote->deadline_ns - now < vote->patience_ns - waited
+					   ? vote->deadline_ns - now
+					   : vote->patience_ns - waited);
 	}
 }
 
-static enum md_status read_decision(struct md_rounds *rounds, struct round *round, uint32_t decision,
+static enum md_status read_decision(struct md_rounds *rounds, struct md_round *round, uint32_t decision,
 				    struct md_error *err)
 {
-	char why[TEXT_BYTES];
+	char why[MD_ROUNDS_TEXT];
 	uint32_t rank = decision >> 8;
 	switch (decision & 0xff) {
 	case YES:
@@ -312,7 +284,7 @@ static bool same_for_all(_Atomic uint64_t *word, uint64_t own)
 	return atomic_compare_exchange_strong(word, &first, own) || first == own;
 }
 
-static void cast(struct md_rounds *rounds, struct round *round, uint32_t number, const struct md_vote *vote)
+static void cast(struct md_rounds *rounds, struct md_round *round, uint32_t number, const struct md_vote *vote)
 {
 	if (vote->why_not)
 		vote_no(rounds, round, "%s", vote->why_not);
@@ -326,15 +298,15 @@ static void cast(struct md_rounds *rounds, struct round *round, uint32_t number,
 enum md_status md_rounds_vote(struct md_rounds *rounds, uint32_t number, const struct md_vote *vote,
 			      struct md_error *err)
 {
-	if (number >= ROUNDS_MOST)
+	if (number >= MD_ROUNDS_MOST)
 		md_rounds_end(rounds, MD_ROUNDS_FULL, rounds->own, "rank %u has asked for more than %u graphs",
-			      rounds->own, ROUNDS_MOST);
+			      rounds->own, MD_ROUNDS_MOST);
 	bool connected = vote->connected(vote->user); /* a rank that nobody sees any more must not say yes */
 	if (md_rounds_ended(rounds, err))
 		return err->status;
 	if (!connected)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "rank %u has lost the other ranks", rounds->own);
-	struct round *round = &rounds->memory->rounds[number];
+	struct md_round *round = &rounds->memory->rounds[number];
 	if (!same_for_all(&round->name, vote->name)) {
 		md_rounds_end(rounds, MD_ROUNDS_OTHER, rounds->own,
 			      "rank %u has asked for another graph than the others (graph %u in its order)",

@@ -104,7 +104,7 @@ static void of_another_version(struct md_greeting *greeting)
 
 Test(meeting, should_fail_another_version)
 {
-	assert_ends(of_another_version, "rank 1 has another Medusa than rank 0: they meet by versions 7 and 1");
+	assert_ends(of_another_version, "rank 1 has another Medusa than rank 0: they meet by versions 7 and 2");
 }
 
 static void of_another_number(struct md_greeting *greeting)
