@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "tools/capture_ranks.h"
 #include "tools/repeat_watch.h"
 #include "tools/stop.h"
 
@@ -177,24 +179,46 @@ static enum md_status run_watched(struct md_repeat *repeat, const struct md_run 
 	return status;
 }
 
+/*
+ * Where the ranks of a run meet, unless the user says where, or this command is one of theirs itself: a folder of this run's own,
+ * as its processes may have the names of those before.
+ */
+static enum md_status open_meeting(struct md_repeat *repeat, char setting[PATH_MAX + 32], struct md_error *err)
+{
+	const char *place = secure_getenv("MEDUSA_RANKS_FOLDER");
+	char name[32], path[PATH_MAX];
+	*setting = 0;
+	if ((place && *place) || md_rank_is_own())
+		return MD_OK;
+	snprintf(name, sizeof(name), "ranks-%u", ++repeat->runs);
+	MD_FORWARD(md_workplace_folder(repeat->workplace, name, path, err));
+	snprintf(setting, PATH_MAX + 32, "MEDUSA_RANKS_FOLDER=%s", path);
+	return MD_OK;
+}
+
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err)
 {
-	static char notes[PATH_MAX + 32], left_out[PATH_MAX + 32];
+	static char notes[PATH_MAX + 32], left_out[PATH_MAX + 32], meeting[PATH_MAX + 32];
 	const char *env[ENV_MOST] = {notes, left_out};
 	struct md_run noted = *run;
 	const struct md_note *culprit;
 	struct md_note *list = NULL;
 	enum md_status status;
 	size_t count = 0;
-	if (run->env_count > ENV_MOST - 2)
+	if (run->env_count > ENV_MOST - 4)
 		return md_error_set(err, MD_ERR_INVALID, "%zu variables for the command, at most %d", run->env_count,
-				    ENV_MOST - 2);
+				    ENV_MOST - 4);
+	MD_FORWARD(open_meeting(repeat, meeting, err));
 	snprintf(notes, sizeof(notes), "MEDUSA_NOTES=%s", repeat->notes);
 	snprintf(left_out, sizeof(left_out), "MEDUSA_LEAVE_OUT=%s", repeat->left_out);
 	memcpy(env + 2, run->env, run->env_count * sizeof(*env));
 	noted.env = env;
 	noted.env_count += 2;
+	if (*meeting)
+		env[noted.env_count++] = meeting;
+	if (*meeting && !secure_getenv("MEDUSA_JOB"))
+		env[noted.env_count++] = "MEDUSA_JOB=bundle";
 	*outcome = MD_REPEAT_DONE;
 	MD_FORWARD(write_left_out(repeat, err));
 	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));

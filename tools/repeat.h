@@ -18,7 +18,7 @@ struct md_repeat {
 	char notes[PATH_MAX], left_out[PATH_MAX];
 	struct md_note *left; /* owned; the tests that are left out so far */
 	size_t count;
-	unsigned most;
+	unsigned most, runs;
 	bool stop; /* set by the caller: the command is ended once it has done what --until names */
 };
 

@@ -90,7 +90,8 @@ static void settle_known(struct md_probe_session *session, const struct md_captu
 	size_t count = 0;
 	MD_AUTO_FREE struct md_interest **places = calloc(interest_count + 1, sizeof(*places));
 	MD_AUTO_FREE bool *needed = calloc(interest_count + 1, sizeof(*needed));
-	if (!graph->exec || !graph->tested || !places || !needed || !md_capture_has_its_memory(graph))
+	if (!graph->exec || !graph->tested || graph->communicates || !places || !needed ||
+	    !md_capture_has_its_memory(graph))
 		return;
 	for (size_t i = 0; i < interest_count; i++)
 		if (interests[i].graph == graph->id && interests[i].known)
@@ -359,8 +360,8 @@ static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 static bool can_be_asked(const struct md_probe_session *session, const struct md_capture_graph *graph,
 			 const struct md_note_of *of)
 {
-	return !graph->pageable && session->device.open && (!graph->refused || graph->unwanted) &&
-	       !md_note_left_out(of);
+	return !graph->pageable && !graph->communicates && session->device.open &&
+	       (!graph->refused || graph->unwanted) && !md_note_left_out(of);
 }
 
 static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
@@ -384,6 +385,16 @@ static void find_writes(struct md_probe_session *session, struct md_capture_grap
 	md_handed_trial_finish(&trial);
 }
 
+/* To learn more of what it reads and writes, all ranks would have to replay it again. */
+static void refuse_together(struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	const char *why = "it communicates with other ranks, and may write unbound memory that other graphs read: bind "
+			  "the memory that one graph hands to another";
+	if (graph->tested)
+		md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, why);
+	graph->tested = 0;
+}
+
 static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
@@ -394,6 +405,8 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 		check_unseen(session, graph);
 	others = reaches_any(graph);
 	known = interest_count;
+	if (others && graph->communicates)
+		refuse_together(graph);
 	if (others && (!graph->tested || !asked))
 		assume_written(graph);
 	else if (others)

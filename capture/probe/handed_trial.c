@@ -197,7 +197,7 @@ static enum md_status replay_poisoned(struct md_handed_trial *trial, uint32_t wo
 	MD_FORWARD(md_capture_probe_prepare_poison(probe, word, err));
 	MD_FORWARD(md_capture_probe_place(probe, 0, probe->unit_count, err));
 	MD_FORWARD(read_spots(trial, false, err));
-	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_launch(probe, "what it writes", err));
 	MD_FORWARD(read_spots(trial, true, err));
 	return md_capture_probe_check_outputs(probe, err);
 }
@@ -348,6 +348,7 @@ struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, con
 {
 	uint64_t now = md_clock_ns();
 	return (struct md_handed_trial){.probe = {.exec = graph->exec,
+						  .communicates = graph->communicates,
 						  .session = session,
 						  .any_output = true,
 						  .started_ns = now,

@@ -23,6 +23,7 @@
 #include "capture/record/graphs.h"
 #include "capture/record/module_variables.h"
 #include "capture/record/updates.h"
+#include "capture/session/by_rank.h"
 #include "driver/replay_watch.h"
 
 /*
@@ -143,7 +144,8 @@ static enum md_status check_deterministic(struct md_capture_probe *probe, struct
 		    err, MD_ERR_UNPROVABLE,
 		    "two more replays of the same state give outputs outside of the span of the earlier replays%s",
 		    note);
-	probe->spread = probe->tolerance.given;
+	probe->spread =
+	    probe->tolerance.given && !probe->communicates; /* what several replays span is each rank's own */
 	return md_error_set(err, MD_ERR_UNPROVABLE,
 			    "two replays of the same state give different outputs%s; --nondeterministic ULPS[:TYPE] "
 			    "accepts such a graph within a tolerance",
@@ -404,13 +406,16 @@ static void end_session(struct md_probe_session *session) MD_CAPTURE_HELD
 		md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
-static bool is_due(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+/* together: all ranks are about to launch the graph. */
+static bool is_due(const struct md_capture_graph *graph, bool together) MD_CAPTURE_HELD
 {
+	if (graph->communicates && !together)
+		return false;
 	return !graph->probed && !graph->refused && graph->exec && md_capture.options.probe && md_capture.writer &&
 	       !atomic_load(&md_capture.capturing);
 }
 
-static enum md_status test_graph(struct md_probe_session *session, struct md_capture_probe *probe,
+static enum md_status test_alone(struct md_probe_session *session, struct md_capture_probe *probe,
 				 const struct md_capture_graph *graph, struct md_error *err) MD_CAPTURE_HELD
 {
 	if (graph->pageable)
@@ -420,6 +425,17 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 	if (!session->device.open)
 		MD_FORWARD(md_capture_session_open(session, err));
 	return run_probe(probe, graph, err);
+}
+
+static enum md_status test_graph(struct md_probe_session *session, struct md_capture_probe *probe,
+				 const struct md_capture_graph *graph, struct md_error *err) MD_CAPTURE_HELD
+{
+	if (!graph->communicates)
+		return test_alone(session, probe, graph, err);
+	MD_FORWARD(md_lockstep_begin(&probe->lockstep, md_capture_together(), "the poison test",
+				     graph->label ? graph->label : "number",
+				     graph->label ? graph->batch : (unsigned)graph->id, err));
+	return md_lockstep_end(&probe->lockstep, test_alone(session, probe, graph, err), err);
 }
 
 /* The command knows from an earlier run that this test breaks the engine. */
@@ -449,9 +465,10 @@ static enum md_status test_noted(struct md_probe_session *session, struct md_cap
  * The lock is held, so allocations and frees of other threads wait until all memory is back in place. The session
  * serves the next graph of the same context, too, because its copies still equal the memory.
  */
-static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
+static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph, bool together) MD_CAPTURE_HELD
 {
 	struct md_capture_probe probe = {.exec = graph->exec,
+					 .communicates = graph->communicates,
 					 .outputs = graph->outputs,
 					 .output_count = graph->output_count,
 					 .session = session,
@@ -460,7 +477,7 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	struct md_error err = {0};
 	CUcontext popped;
-	if (!is_due(graph) || md_cuda.cuCtxPushCurrent_v2(graph->context))
+	if (!is_due(graph, together) || md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
 	if (session->device.context != graph->context)
 		end_session(session);
@@ -522,7 +539,7 @@ void md_capture_probe_exec(CUgraphExec exec)
 	if (graph)
 		md_capture_graph_flush(graph);
 	if (graph)
-		probe_graph(&session, graph);
+		probe_graph(&session, graph, true);
 	if (graph && needed != md_capture_probe_needed()->count) /* the engine may free this memory before the end */
 		save_unread(&session, graph);
 	end_session(&session);
@@ -543,7 +560,7 @@ void md_capture_probe_leaving(CUgraphExec exec)
 	leaving = md_capture_graph_of(exec);
 	for (size_t i = 0; leaving && (graph = md_capture_graph_at(i)); i++)
 		if (graph == leaving || (leaving->labelled && graph->labelled && graph->context == leaving->context))
-			probe_graph(&session, graph);
+			probe_graph(&session, graph, false);
 	if (leaving && !atomic_load(&md_capture.capturing))
 		check_handed(&session, leaving->context);
 	end_session(&session);
@@ -559,7 +576,7 @@ void md_capture_probe_context(CUcontext context)
 		if (context && graph->context != context)
 			continue;
 		md_capture_graph_flush(graph);
-		probe_graph(&session, graph);
+		probe_graph(&session, graph, false);
 	}
 	check_handed(&session, context);
 	end_session(&session);

@@ -9,6 +9,7 @@
 #include "capture/capture.h"
 #include "capture/record/graphs.h"
 #include "driver/device_session.h"
+#include "ranks/lockstep.h"
 
 enum md_probe_region_kind {
 	MD_PROBE_REGION_OUTPUT,   /* bound, but not as constant: compared, put back */
@@ -108,6 +109,8 @@ struct md_probe_unit {
 
 struct md_capture_probe {
 	CUgraphExec exec;
+	bool communicates; /* all ranks launch the graph together: */
+	struct md_lockstep lockstep;
 	const struct md_capture_output *outputs; /* of the graph; not owned */
 	size_t output_count;
 	struct md_probe_session *session;

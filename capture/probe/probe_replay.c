@@ -14,17 +14,21 @@
 
 #define MAX_REPLAYS 4096
 
-enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err)
+enum md_status md_capture_probe_launch(struct md_capture_probe *probe, const char *kind, struct md_error *err)
 {
 	enum md_status status;
 	/* Copies from pageable memory may still be on their way, and our stream waits for no other stream. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
+	if (probe->communicates && !probe->lockstep.rank)
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "the graph communicates with other ranks, which do not replay it now");
+	MD_FORWARD(md_lockstep_replay(&probe->lockstep, kind, err));
 	probe->replays++;
 	status = md_replay(probe->exec, probe->session->device.stream, &probe->usual_ns, err);
 	if (status != MD_OK)
 		md_error_prefix(err, "replay %u", probe->replays);
-	return status;
+	return md_lockstep_replayed(&probe->lockstep, status, err);
 }
 
 /*
@@ -45,33 +49,34 @@ enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t fro
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
 	md_note_phase("first replay, nothing poisoned");
-	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_launch(probe, "nothing poisoned", err));
 	MD_FORWARD(md_capture_probe_find_written(probe, err));
 	return md_capture_probe_find_spans(probe, err);
 }
 
-/* If the replay breaks the engine, the note is all that is left. */
-static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to)
+/* If the replay breaks the engine, the note is all that is left. Ranks whose memory differs say different things, too. */
+static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to, char text[160])
 {
-	char text[128];
 	if (from == to)
-		snprintf(text, sizeof(text), "replay %u, nothing poisoned", probe->replays + 1);
+		snprintf(text, 160, "replay %u, nothing poisoned", probe->replays + 1);
 	else
-		snprintf(text, sizeof(text), "replay %u, units %zu..%zu of %zu of private memory poisoned",
-			 probe->replays + 1, from, to - 1, probe->unit_count);
+		snprintf(text, 160, "replay %u, units %zu..%zu of %zu of private memory poisoned", probe->replays + 1,
+			 from, to - 1, probe->unit_count);
 	md_note_phase(text);
 }
 
 static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err)
 {
+	char text[160];
 	if (probe->replays >= MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
 		return md_error_set(err, MD_ERR_TIMEOUT,
 				    "poison test gave up after %u replays: permanent contents too fragmented",
 				    probe->replays);
-	note_poison(probe, from, to);
+	note_poison(probe, from, to, text);
 	MD_FORWARD(md_capture_probe_place(probe, from, to, err));
-	MD_FORWARD(md_capture_probe_launch(probe, err));
-	return md_capture_probe_compare_spans(probe, equal, err);
+	MD_FORWARD(md_capture_probe_launch(probe, text, err));
+	MD_FORWARD(md_capture_probe_compare_spans(probe, equal, err));
+	return md_lockstep_all(&probe->lockstep, "equal outputs", equal, err);
 }
 
 /* If clean replays differ, one poisoned replay outside of their spread may be one of these; two are not. */
@@ -86,16 +91,20 @@ enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t fr
 static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
 	md_note_phase("last replay, nothing poisoned");
-	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_launch(probe, "nothing poisoned, the last one", err));
 	MD_FORWARD(md_capture_probe_compare_spans(probe, equal, err));
+	MD_FORWARD(md_lockstep_all(&probe->lockstep, "equal outputs", equal, err));
 	return md_capture_probe_place(probe, 0, 0, err);
 }
 
+/* What ranks no longer do together is left out; all else is put back in any case. */
 static enum md_status put_back(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
 	MD_FORWARD(md_capture_probe_place(probe, 0, 0, err));
 	MD_FORWARD(md_capture_probe_check_outputs(probe, err));
-	if (probe->sampled_count)
+	if (!probe->lockstep.lost.status)
+		MD_FORWARD(md_lockstep_any(&probe->lockstep, "writes to other places", &probe->strayed, err));
+	if (probe->sampled_count && !probe->lockstep.lost.status)
 		MD_FORWARD(replay_clean(probe, equal, err));
 	return md_cuda_call(err, cuCtxSynchronize);
 }
@@ -104,10 +113,12 @@ enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_s
 {
 	struct md_error second = {0};
 	bool equal = true;
+	if (status != MD_OK)
+		md_lockstep_end(&probe->lockstep, status, err);
 	if (!probe->replays)
 		return status;
 	if (put_back(probe, &equal, &second) != MD_OK) {
-		probe->broken = true;
+		probe->broken = !probe->lockstep.lost.status || md_cuda.cuCtxSynchronize() != CUDA_SUCCESS;
 		if (status == MD_OK)
 			*err = second;
 		return err->status;

@@ -6,10 +6,10 @@
 #include "capture/probe/probe.h"
 
 /*
- * One replay with memory as it is; and the placing before a
+ * One replay with memory as it is, which all ranks make if the graph communicates (kind: what it is for); and the placing before a
  * replay: host memory, variables, and private memory as below.
  */
-enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err);
+enum md_status md_capture_probe_launch(struct md_capture_probe *probe, const char *kind, struct md_error *err);
 enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err);
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err);
 /*

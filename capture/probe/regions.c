@@ -150,6 +150,8 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	if (!item || item->start != start)
 		return MD_OK;
 	if (is_untouchable(item)) {
+		if (probe->communicates && md_capture_made_at(item->start)) /* it has a name, and stays as it is */
+			return MD_OK;
 		if (is_bound_somewhere(item)) /* a pointer beside the binding refuses the graph in the analysis */
 			return MD_OK;
 		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test%s",

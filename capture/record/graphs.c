@@ -13,6 +13,7 @@
 #include "capture/record/touched.h"
 #include "capture/record/updates.h"
 #include "capture/record/walk.h"
+#include "capture/session/by_rank.h"
 
 static struct {
 	struct md_capture_graph *items;
@@ -60,11 +61,13 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec) MD_CAPTURE_
 	if (!MD_ARRAY_GROW(graphs.items, graphs.count, graphs.capacity))
 		return false;
 	graph = &graphs.items[graphs.count];
-	*graph = (struct md_capture_graph){.id = walk->out.id,
-					   .exec = exec,
-					   .refused = walk->refused[0] != 0,
-					   .pageable = walk->pageable,
-					   .unread = walk->unread};
+	*graph =
+	    (struct md_capture_graph){.id = walk->out.id,
+				      .exec = exec,
+				      .refused = walk->refused[0] || (walk->communicates[0] && !md_capture_together()),
+				      .communicates = walk->communicates[0] != 0,
+				      .pageable = walk->pageable,
+				      .unread = walk->unread};
 	graph->context = walk->context;
 	graph->made = walk->out.sequence;
 	if (!md_capture_graph_take_candidates(graph, walk) ||
@@ -106,7 +109,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 		walk.out.instantiate_flags = flags;
 		md_cuda.cuCtxGetCurrent(&walk.context);
 		md_capture_walk(&walk, graph);
-		walk.out.refused = walk.refused[0] ? walk.refused : NULL;
+		walk.out.refused = md_capture_walk_reason(&walk);
 		if (walk.out_of_memory || !remember(&walk, exec))
 			md_capture_trouble("out of memory for graph %zu", graphs.count);
 		else {

@@ -19,6 +19,7 @@ struct md_capture_graph {
 	uint64_t name;  /* hash of both */
 	uint64_t later; /* id of a graph that was given the same name since; 0: none */
 	bool refused, labelled;
+	bool communicates;                /* all ranks launch it together, in tests, too */
 	bool unwanted;                    /* refused by the engine alone, so it may be replayed */
 	bool unread;                      /* its nodes have attributes that cannot be read back */
 	bool probed;                      /* the poison test is over, or will never be made */

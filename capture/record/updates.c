@@ -70,6 +70,8 @@ static void put(struct md_capture_graph *graph, const char *refused) MD_CAPTURE_
 	struct md_trace_graph out = graph->kept;
 	MD_AUTO_FREE struct md_node *nodes = nodes_that_run(graph);
 	char why[256];
+	if (!refused && graph->communicates)
+		refused = "it communicates with other ranks, and was changed after instantiation";
 	graph->stale = false;
 	if (!md_capture.writer)
 		return;
@@ -204,7 +206,7 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph source, const char *call)
 			md_capture_trouble("out of memory for a graph that was updated");
 		} else if (anything_off(graph)) {
 			refuse(graph, call, "updated while one of its nodes was switched off");
-		} else if (!same_graph(&graph->kept, &walk.out) || walk.refused[0]) {
+		} else if (!same_graph(&graph->kept, &walk.out) || md_capture_walk_reason(&walk)) {
 			bool late = graph->labelled;
 			graph->pageable |= walk.pageable;
 			graph->unread |= walk.unread;
@@ -212,8 +214,8 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph source, const char *call)
 			graph->stale = true;
 			if (late)
 				refuse(graph, call, AFTER_NAME);
-			else if (walk.refused[0])
-				put(graph, walk.refused);
+			else if (md_capture_walk_reason(&walk))
+				put(graph, md_capture_walk_reason(&walk));
 		}
 	}
 	md_capture_unlock();
@@ -243,9 +245,9 @@ static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgra
 	graph->pageable |= walk.pageable;
 	if (walk.out_of_memory || !md_capture_graph_take_candidates(graph, &walk)) {
 		md_capture_trouble("out of memory for a node that was changed");
-	} else if (walk.refused[0]) {
+	} else if (md_capture_walk_reason(&walk)) {
 		graph->kept.nodes[at] = before; /* half of a change cannot be recorded */
-		put(graph, walk.refused);
+		put(graph, md_capture_walk_reason(&walk));
 	} else if (!same_node(&before, &graph->kept.nodes[at])) {
 		graph->stale = true;
 		if (graph->labelled)

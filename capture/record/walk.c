@@ -42,14 +42,15 @@ static void *take(struct md_capture_walk *walk, size_t bytes)
 /* ---- candidates for the probe ---- */
 
 /* A replay of the graph alone would wait for the other ranks, or write where they do not expect it. */
-static void refuse_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
+static void note_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
 {
 	const struct md_capture_made *made = md_capture_made_at(word);
-	if (made)
-		refuse(walk,
-		       "node at index %u has an address in %s, memory of the communication library %s: Medusa does not "
-		       "restore graphs that several ranks launch together, so the engine captures this graph live",
-		       at, made->name, made->soname);
+	if (!made || walk->communicates[0])
+		return;
+	snprintf(walk->communicates, sizeof(walk->communicates),
+		 "node at index %u has an address in %s, memory of the communication library %s: Medusa does not "
+		 "restore graphs that several ranks launch together, so the engine captures this graph live",
+		 at, made->name, made->soname);
 }
 
 static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
@@ -58,7 +59,7 @@ static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t wo
 	uint64_t known = 0;
 	if (!item)
 		return;
-	refuse_made(walk, at, word);
+	note_made(walk, at, word);
 	md_map_get(&walk->candidates, item->start, &known);
 	known |= md_interval_find(&md_capture.binds, word) ? MD_CANDIDATE : MD_CANDIDATE | MD_CANDIDATE_PRIVATE;
 	if (!md_map_put(&walk->candidates, item->start, known))
@@ -581,6 +582,11 @@ void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUg
 	default:
 		refuse(walk, "%s node at index %u was changed", type_name(params->type), at);
 	}
+}
+
+char *md_capture_walk_reason(struct md_capture_walk *walk)
+{
+	return walk->refused[0] ? walk->refused : walk->communicates[0] ? walk->communicates : NULL;
 }
 
 void md_capture_walk_finish(struct md_capture_walk *walk)

@@ -18,7 +18,8 @@ struct md_capture_walk {
 	struct md_map index;      /* CUgraphNode -> node index */
 	struct md_map candidates; /* allocation start -> MD_CANDIDATE bits */
 	size_t node_room, handle_room, edge_room;
-	char refused[512]; /* first reason */
+	char refused[512];      /* first reason */
+	char communicates[512]; /* "": no; else why a rank cannot restore it alone */
 	bool out_of_memory;
 	bool pageable; /* writes host memory that is not page-locked */
 	bool unread;   /* has attributes that cannot be read back from its nodes */
@@ -27,6 +28,8 @@ struct md_capture_walk {
 void md_capture_walk(struct md_capture_walk *walk, CUgraph graph) MD_CAPTURE_HELD;
 /* The node gets the parameters that a call gave it, at walk->sequence; its type and attributes stay. */
 void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params) MD_CAPTURE_HELD;
+/* Why the graph is not restored, unless all ranks test it together; NULL: nothing is in the way. */
+char *md_capture_walk_reason(struct md_capture_walk *walk);
 void md_capture_walk_finish(struct md_capture_walk *walk);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a launcher's ranks record, each by itself. */
+/* What a launcher's ranks record, each by itself; and whether they meet for what they can only test together. */
+#define MD_LOG_DOMAIN "capture"
 #include "capture/session/by_rank.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/environment.h"
-#include "ranks/rank.h"
+#include "base/log.h"
 
 enum md_status md_capture_rank(uint32_t *rank, uint32_t *ranks, struct md_error *err)
 {
@@ -17,6 +19,23 @@ enum md_status md_capture_rank(uint32_t *rank, uint32_t *ranks, struct md_error 
 	if (*ranks == 1)
 		*ranks = 0;
 	return MD_OK;
+}
+
+static struct md_rank own_rank;
+
+static void read_rank(void)
+{
+	struct md_error err = {0};
+	if (md_rank_read(&own_rank, &err) != MD_OK)
+		md_warn("graphs that communicate are not tested, as this rank does not meet the others: %s",
+			err.message);
+}
+
+const struct md_rank *md_capture_together(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, read_rank);
+	return own_rank.meets ? &own_rank : NULL;
 }
 
 bool md_capture_path(const char *variable, char *out, size_t room)

@@ -27,6 +27,7 @@
 #include "capture/session/owner.h"
 #include "driver/maker.h"
 #include "driver/process_arguments.h"
+#include "ranks/meeting.h"
 
 #define DRAIN_NS 50000000
 
@@ -381,6 +382,8 @@ static void finish(bool probe)
 	}
 	has_graphs = md_capture_graphs_recorded() > 0;
 	md_capture_unlock();
+	if (writer) /* which tests nothing any more */
+		md_ranks_leave();
 	if (writer)
 		complete(writer, has_graphs);
 	if (entered)
