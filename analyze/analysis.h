@@ -160,9 +160,13 @@ const struct md_variable *md_variable_unsettled(const struct md_analysis *analys
 const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t alloc);
 /* Makes analysis->group; false when out of memory. */
 bool md_analysis_group_mappings(struct md_analysis *analysis);
-/* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE.
- * NULL: out of memory. */
-uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);
+/*
+ * Numbers of events in the order in which nodes of the graph use them, or, of events of communication libraries, as struct
+ * md_node says; other nodes have MD_NONE. NULL: out of memory.
+ */
+uint32_t *md_analysis_number_events(const struct md_trace *trace, const struct md_trace_graph *graph);
+/* The name of a communication library's event; NULL: it is another one. */
+const char *md_analysis_event_name(const struct md_trace *trace, uint32_t event);
 /* NULL stays NULL; sets *failed when out of memory. */
 char *md_analysis_copy_text(const char *text, bool *failed);
 

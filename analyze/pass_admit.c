@@ -27,21 +27,85 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 	}
 }
 
-/* In both captures, at the same place of the same memory: so it is no word that happens to look like an address. */
-static void refuse_made_memory(const struct md_analysis *analysis, struct md_pair *pair)
+/* The name of the communication library's memory that the finding points into; NULL: of no such memory. */
+static const char *made_memory(const struct md_analysis *analysis, const struct md_finding *finding)
 {
-	for (uint32_t i = 0; i < pair->findings.count; i++) {
-		const struct md_finding *finding = &pair->findings.items[i];
-		const char *name =
-		    finding->target.binding == MD_NONE ? "" : analysis->views[0].bindings[finding->target.binding].name;
-		if (!md_maker_is_name(name))
-			continue;
+	const char *name =
+	    finding->target.binding == MD_NONE ? "" : analysis->views[0].bindings[finding->target.binding].name;
+	return md_maker_is_name(name) || md_maker_is_captured(name) ? name : NULL;
+}
+
+/* In both captures, at the same place of the same memory: so it is no word that happens to look like an address. */
+static void check_made_word(const struct md_analysis *analysis, struct md_pair *pair, const struct md_finding *finding,
+			    const char *name, const char *first)
+{
+	if (!pair->graph[0]->together)
 		md_pair_refuse(pair,
 			       "node %" PRIu32 ": byte %" PRIu32
 			       " points into %s, memory of a communication library: Medusa does not restore graphs "
 			       "that several ranks launch together, so the engine captures this graph live",
 			       finding->node, finding->at, name);
-		return;
+	else if (analysis->captures < 2)
+		md_pair_refuse(
+		    pair,
+		    "node %" PRIu32 ": byte %" PRIu32
+		    " points into %s, memory of a communication library, which one capture alone does not prove",
+		    finding->node, finding->at, name);
+	else if (md_maker_is_captured(name))
+		md_pair_refuse(
+		    pair,
+		    "node %" PRIu32 ": byte %" PRIu32
+		    " points into memory that a communication library made while a graph was captured (%s), which "
+		    "a start that restores the graph does not make",
+		    finding->node, finding->at, name);
+	else if (!md_maker_same_library(first, name))
+		md_pair_refuse(pair,
+			       "node %" PRIu32 ": byte %" PRIu32
+			       " points into %s, and another word into %s: memory of two communication libraries",
+			       finding->node, finding->at, name, first);
+}
+
+/* *first: a name of the library with which the graph communicates; NULL: it does not. */
+static void check_made_memory(const struct md_analysis *analysis, struct md_pair *pair, const char **first)
+{
+	*first = NULL;
+	for (uint32_t i = 0; i < pair->findings.count && !pair->why; i++) {
+		const char *name = made_memory(analysis, &pair->findings.items[i]);
+		if (!name)
+			continue;
+		*first = *first ? *first : name;
+		check_made_word(analysis, pair, &pair->findings.items[i], name, *first);
+	}
+}
+
+/* Replays with other values would have to be made by all ranks, and what one of them tries changes what others get. */
+static void refuse_doubts(struct md_pair *pair)
+{
+	if (pair->graph[0]->together && pair->doubts.count && !pair->why)
+		md_pair_refuse(pair,
+			       "node %" PRIu32 ": byte %" PRIu32
+			       " may be an address or not, which replays do not show in a graph that communicates",
+			       pair->doubts.items[0].node, pair->doubts.items[0].at);
+}
+
+/* An event of the library is found again by its place in the order of that library's events. */
+static void check_made_events(const struct md_analysis *analysis, struct md_pair *pair, const char *library)
+{
+	const struct md_trace_graph *graph = pair->graph[0];
+	for (uint32_t n = 0; n < graph->node_count && graph->together && !pair->why; n++) {
+		const struct md_node *node = &graph->nodes[n];
+		if (node->type != MD_NODE_EVENT_RECORD && node->type != MD_NODE_EVENT_WAIT)
+			continue;
+		const char *name = md_analysis_event_name(analysis->traces[0], node->event);
+		if (name && node->type == MD_NODE_EVENT_WAIT)
+			md_pair_refuse(pair, "node %" PRIu32 ": waits for %s, an event of a communication library", n,
+				       name);
+		else if (name && (!library || !md_maker_same_library(library, name)))
+			md_pair_refuse(pair,
+				       "node %" PRIu32
+				       ": records %s, an event of a communication library whose memory the "
+				       "graph does not use",
+				       n, name);
 	}
 }
 
@@ -126,10 +190,13 @@ static void refuse_nameless_kernels(const struct md_analysis *analysis, struct m
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		const char *library;
 		if (analysis->pairs[i].why)
 			continue;
 		refuse_foreign_memory(analysis, &analysis->pairs[i]);
-		refuse_made_memory(analysis, &analysis->pairs[i]);
+		check_made_memory(analysis, &analysis->pairs[i], &library);
+		check_made_events(analysis, &analysis->pairs[i], library);
+		refuse_doubts(&analysis->pairs[i]);
 		refuse_nameless_kernels(analysis, &analysis->pairs[i]);
 		MD_FORWARD(refuse_given_away(analysis, &analysis->pairs[i], err));
 	}

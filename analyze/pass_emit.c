@@ -92,9 +92,9 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 }
 
 /* A trace numbers the events of the process; an artifact numbers those of each graph. */
-static bool number_events(const struct md_trace_graph *from, struct md_artifact_graph *to)
+static bool number_events(const struct md_trace *trace, const struct md_trace_graph *from, struct md_artifact_graph *to)
 {
-	MD_AUTO_FREE uint32_t *numbers = md_analysis_number_events(from);
+	MD_AUTO_FREE uint32_t *numbers = md_analysis_number_events(trace, from);
 	for (uint32_t n = 0; numbers && n < to->node_count; n++) {
 		if (numbers[n] != MD_NONE)
 			to->nodes[n].event = numbers[n];
@@ -208,7 +208,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 		if (!copy_node(analysis, &from->nodes[n], &graph->arena, &graph->nodes[n]))
 			return md_analysis_no_memory(err);
 	}
-	if (!number_events(from, graph))
+	if (!number_events(analysis->traces[0], from, graph))
 		return md_analysis_no_memory(err);
 	if (from->edge_count)
 		memcpy(graph->edges, from->edges, from->edge_count * sizeof(*graph->edges));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pass: refuses graphs whose events are used outside of the graph; a restore makes all other events anew, for each
- * graph its own.
+ * graph its own. Events of communication libraries are those of the live library (pass_admit.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,13 +9,34 @@
 
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
+#include "driver/maker.h"
 
 static bool has_event(const struct md_node *node)
 {
 	return node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD;
 }
 
-uint32_t *md_analysis_number_events(const struct md_trace_graph *graph)
+const char *md_analysis_event_name(const struct md_trace *trace, uint32_t event)
+{
+	for (uint32_t i = 0; i < trace->event_name_count; i++)
+		if (trace->event_names[i].event == event)
+			return trace->event_names[i].name;
+	return NULL;
+}
+
+/* False: it is no event of a communication library. */
+static bool number_made(const struct md_trace *trace, const struct md_trace_graph *graph, uint32_t node,
+			uint32_t *number)
+{
+	const char *name = graph->together ? md_analysis_event_name(trace, graph->nodes[node].event) : NULL;
+	uint32_t place;
+	if (!name || !md_maker_event_of(name, &place) || place >= MD_LIBRARY_EVENTS_MOST)
+		return false;
+	*number = graph->node_count + place;
+	return true;
+}
+
+uint32_t *md_analysis_number_events(const struct md_trace *trace, const struct md_trace_graph *graph)
 {
 	uint32_t *numbers = calloc(graph->node_count + (size_t)1, sizeof(*numbers));
 	uint32_t next = 0;
@@ -26,7 +47,7 @@ uint32_t *md_analysis_number_events(const struct md_trace_graph *graph)
 	for (uint32_t n = 0; n < graph->node_count; n++) {
 		uint64_t number = next;
 		numbers[n] = MD_NONE;
-		if (!has_event(&graph->nodes[n]))
+		if (!has_event(&graph->nodes[n]) || number_made(trace, graph, n, &numbers[n]))
 			continue;
 		if (!md_map_get(&known, graph->nodes[n].event, &number)) {
 			next++;
@@ -164,7 +185,7 @@ static bool check_pair(const struct md_analysis *analysis, struct md_pair *pair)
 	uint32_t *numbers[2] = {NULL, NULL};
 	bool enough = true;
 	for (uint32_t c = 0; enough && c < analysis->captures; c++) {
-		numbers[c] = md_analysis_number_events(pair->graph[c]);
+		numbers[c] = md_analysis_number_events(analysis->traces[c], pair->graph[c]);
 		enough = numbers[c] && check_events(analysis->traces[c], pair, pair->graph[c], numbers[c]);
 	}
 	if (enough && analysis->captures == 2)

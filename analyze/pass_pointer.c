@@ -173,7 +173,8 @@ static bool is_made(const struct md_view *view, uint64_t word)
 
 /*
  * A capture refuses graphs with addresses of a communication library's memory, except in words that nobody sets. At
- * another place in each capture, such a word is noise; at the same one, pass_admit.c refuses the graph.
+ * another place in each capture, such a word is noise; at the same one, pass_admit.c refuses the graph. In a graph that all
+ * ranks have replayed together, nothing tells such a word from one that counts.
  */
 static bool was_left_there(const struct walk *walk, const uint8_t *one, const uint8_t *two)
 {
@@ -184,8 +185,12 @@ static bool was_left_there(const struct walk *walk, const uint8_t *one, const ui
 static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
 			const uint8_t *two, const struct md_target *target, const char *why)
 {
-	if ((word == MD_WORD_DOUBTFUL || word == MD_WORD_REFUSED) && was_left_there(walk, one, two))
-		return settle_noise(walk, node, at, one, two, 8);
+	if ((word == MD_WORD_DOUBTFUL || word == MD_WORD_REFUSED) && was_left_there(walk, one, two)) {
+		if (!walk->pair->graph[0]->together)
+			return settle_noise(walk, node, at, one, two, 8);
+		refuse_word(walk, node, at, why);
+		return true;
+	}
 	switch (word) {
 	case MD_WORD_CONSTANT:
 		walk->pair->constant_words++;

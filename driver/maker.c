@@ -56,11 +56,42 @@ bool md_maker_matches(const char *soname)
 	return matches_listed(md_environment_get("MEDUSA_COMMUNICATION_LIBRARIES"), soname);
 }
 
+#define CAPTURED ".captured"
+#define EVENT ".event."
+
+static bool is_number(const char *text)
+{
+	return *text && strspn(text, "0123456789") == strlen(text);
+}
+
+bool md_maker_is_captured(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+	return name[0] == '@' && dot && dot > name + 1 && strcmp(dot, CAPTURED) == 0;
+}
+
 bool md_maker_is_name(const char *name)
 {
 	const char *dot = strrchr(name, '.');
-	return name[0] == '@' && dot > name + 1 && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1) &&
+	return name[0] == '@' && dot > name + 1 && is_number(dot + 1) &&
 	       strncmp(name, MD_SEQUENCE_PREFIX, strlen(MD_SEQUENCE_PREFIX)) != 0;
+}
+
+bool md_maker_same_library(const char *one, const char *other)
+{
+	size_t size = strcspn(one, ".");
+	return one[0] == '@' && strcspn(other, ".") == size && strncmp(one, other, size) == 0;
+}
+
+bool md_maker_event_of(const char *name, uint32_t *event)
+{
+	const char *at = name[0] == '@' ? strchr(name, '.') : NULL;
+	unsigned long long number = 0;
+	if (!at || strncmp(at, EVENT, strlen(EVENT)) != 0 || !is_number(at + strlen(EVENT)))
+		return false;
+	number = strtoull(at + strlen(EVENT), NULL, 10);
+	*event = (uint32_t)number;
+	return number <= UINT32_MAX;
 }
 
 /* "libnccl.so.2" -> "nccl" */
@@ -84,6 +115,24 @@ void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES])
 	pthread_mutex_lock(&lock);
 	snprintf(name, MD_MAKER_NAME_BYTES, "@%.32s.%" PRIu64, maker->name, maker->made++);
 	pthread_mutex_unlock(&lock);
+}
+
+uint32_t md_maker_next_event(struct md_maker *maker)
+{
+	pthread_mutex_lock(&lock);
+	uint64_t event = maker->events < UINT32_MAX ? maker->events++ : UINT32_MAX;
+	pthread_mutex_unlock(&lock);
+	return (uint32_t)event;
+}
+
+void md_maker_name_captured(const struct md_maker *maker, char name[MD_MAKER_NAME_BYTES])
+{
+	snprintf(name, MD_MAKER_NAME_BYTES, "@%.32s" CAPTURED, maker->name);
+}
+
+void md_maker_name_event(const struct md_maker *maker, uint32_t event, char name[MD_MAKER_NAME_BYTES])
+{
+	snprintf(name, MD_MAKER_NAME_BYTES, "@%.32s" EVENT "%" PRIu32, maker->name, event);
 }
 
 /* ---- shared objects ---- */

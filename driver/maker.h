@@ -17,7 +17,7 @@
 struct md_maker {
 	char soname[MD_MAKER_NAME_BYTES]; /* "libnccl.so.2" */
 	char name[MD_MAKER_NAME_BYTES];   /* "nccl" */
-	uint64_t made;                    /* how many things have a name; guarded by the maker's own lock */
+	uint64_t made, events;            /* how many of each have a name; guarded by the maker's own lock */
 };
 
 /*
@@ -29,8 +29,21 @@ struct md_maker {
 struct md_maker *md_maker_find(const void *caller);
 /* The name of what it makes next, which nothing else has. */
 void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES]);
-/* Whether a binding has such a name. */
+/* The place of an event that it makes next in the order of its events. */
+uint32_t md_maker_next_event(struct md_maker *maker);
+/*
+ * For what it makes while a graph is captured: "@nccl.captured". A start that restores the graph does not make it, so it has no
+ * place in the order.
+ */
+void md_maker_name_captured(const struct md_maker *maker, char name[MD_MAKER_NAME_BYTES]);
+void md_maker_name_event(const struct md_maker *maker, uint32_t event, char name[MD_MAKER_NAME_BYTES]);
+/* Whether a binding has a name of the first kind, or of what was made while a graph was captured. */
 bool md_maker_is_name(const char *name);
+bool md_maker_is_captured(const char *name);
+/* Whether both names, of whatever kind, are of one library. */
+bool md_maker_same_library(const char *one, const char *other);
+/* Reads the number from the name of an event. False: it is none. */
+bool md_maker_event_of(const char *name, uint32_t *event);
 /* Whether a shared object with this name is one. */
 bool md_maker_matches(const char *soname);
 /* Called in a child: makes the lock anew. */

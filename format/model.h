@@ -99,6 +99,8 @@ struct md_memcpy { /* CUDA_MEMCPY3D, device or host pointers only (arrays are re
 	uint64_t width, height, depth; /* bytes, rows, slices */
 };
 
+#define MD_LIBRARY_EVENTS_MOST 65536u /* of one communication library */
+
 struct md_node {
 	uint8_t type;    /* md_node_type */
 	bool via_extra;  /* kernel parameters were given through `extra`, as one buffer */
@@ -113,7 +115,10 @@ struct md_node {
 		struct md_memcpy memcpy;
 		uint32_t
 		    child_nodes; /* child graphs: the number of nodes behind this one that lie in it, at any depth */
-		/* event nodes: in a trace, a number that is unique in the process; in an artifact, in the graph */
+		/*
+		 * event nodes: in a trace, a number that is unique in the process; in an artifact, in the graph, or the
+		 * graph's number of nodes plus the place in the order in which its communication library made events
+		 */
 		uint32_t event;
 	};
 	uint64_t sequence; /* trace only: position of the launch that made the node, which says what was live then */

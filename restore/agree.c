@@ -23,6 +23,11 @@ void md_restore_agree_init(void)
 	md_map_init(&names);
 }
 
+const struct md_rank *md_restore_together(void)
+{
+	return rank.meets && !rank_unknown.status ? &rank : NULL;
+}
+
 static bool is_alone(const struct md_restore *r)
 {
 	return r->verify || (!rank.meets && !rank_unknown.status);

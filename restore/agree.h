@@ -3,10 +3,13 @@
 #ifndef MD_RESTORE_AGREE_H
 #define MD_RESTORE_AGREE_H
 
+#include "ranks/rank.h"
 #include "restore/restore.h"
 
 /* Reads which rank this process is. */
 void md_restore_agree_init(void);
+/* This process as a rank that meets others; NULL: it meets nobody, and restores no graph that communicates. */
+const struct md_rank *md_restore_together(void);
 /*
  * Called when medusa_graph_get is about to answer own, with the reason in *err: asks the other ranks, until deadline. If
  * one of them cannot restore the graph, it is taken back, and the answer is an error that names the rank.

@@ -7,6 +7,7 @@
 #include "format/attributes.h"
 #include "restore/build.h"
 #include "restore/edges.h"
+#include "restore/made.h"
 #include "restore/restore.h"
 #include "restore/verify/read_back.h"
 
@@ -202,10 +203,20 @@ static enum md_status add_child(struct md_restore_graph *graph, CUgraph into, ui
 	return md_cuda_call(err, cuGraphChildGraphNodeGetGraph, graph->nodes[index], &graph->children[index]);
 }
 
-static enum md_status add_event(struct md_restore_graph *graph, CUgraph into, const struct md_node *node,
-				CUgraphNode *out, struct md_error *err)
+enum md_status md_restore_event_of(const struct md_restore *r, const struct md_restore_graph *graph,
+				   const struct md_node *node, CUevent *out, struct md_error *err)
 {
-	CUevent event = graph->events[node->event];
+	if (node->event >= graph->stored->node_count)
+		return md_restore_made_event_of(r, graph, node, out, err);
+	*out = graph->events[node->event];
+	return MD_OK;
+}
+
+static enum md_status add_event(const struct md_restore *r, const struct md_restore_graph *graph, CUgraph into,
+				const struct md_node *node, CUgraphNode *out, struct md_error *err)
+{
+	CUevent event = NULL;
+	MD_FORWARD(md_restore_event_of(r, graph, node, &event, err));
 	if (node->type == MD_NODE_EVENT_RECORD)
 		return md_cuda_call(err, cuGraphAddEventRecordNode, out, into, NULL, 0, event);
 	return md_cuda_call(err, cuGraphAddEventWaitNode, out, into, NULL, 0, event);
@@ -230,7 +241,7 @@ static enum md_status add_node(struct md_restore *r, struct md_restore_graph *gr
 		return add_child(graph, into, index, err);
 	case MD_NODE_EVENT_WAIT:
 	case MD_NODE_EVENT_RECORD:
-		return add_event(graph, into, node, out, err);
+		return add_event(r, graph, into, node, out, err);
 	default:
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "node type %u cannot be restored", node->type);
 	}
@@ -243,7 +254,8 @@ static uint32_t count_events(const struct md_artifact_graph *stored)
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < stored->node_count; i++) {
 		const struct md_node *node = &stored->nodes[i];
-		if ((node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD) && node->event >= count)
+		if ((node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD) && node->event >= count &&
+		    node->event < stored->node_count)
 			count = node->event + 1;
 	}
 	return count;

@@ -8,6 +8,9 @@
 /* Adds up to graph->slice nodes; then, once all nodes exist, the edges. */
 enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* The event of an event node: the graph's own, or the communication library's. */
+enum md_status md_restore_event_of(const struct md_restore *r, const struct md_restore_graph *graph,
+				   const struct md_node *node, CUevent *out, struct md_error *err);
 /* The graph that a node belongs to: this one, or a child graph of it. While the graph is being built. */
 static inline CUgraph md_restore_home_of(const struct md_restore_graph *graph, uint32_t node)
 {

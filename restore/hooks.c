@@ -10,6 +10,7 @@
 #include "restore/bindings.h"
 #include "restore/groups.h"
 #include "restore/image_registry.h"
+#include "restore/made.h"
 #include "restore/restore.h"
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"
@@ -196,6 +197,7 @@ void md_restore_hooks_renew(void)
 {
 	pthread_mutex_init(&primaries_lock, NULL);
 	pthread_mutex_init(&sizes_lock, NULL);
+	md_restore_made_renew();
 }
 
 /* key: the address or handle; pitch: NULL, or what to multiply bytes (rows then) by. Both filled by now. */
@@ -224,6 +226,70 @@ static CUresult allocated(CUresult result, enum md_alloc_family family, const un
 	return memory_taken(result, address, pitch, bytes);
 }
 
+/* ---- what communication libraries make ---- */
+
+/* In an exported function: whoever called it. */
+#define CALLER __builtin_return_address(0)
+
+/* address: of what the driver has filled by now; bytes 0: the driver tells them. */
+static CUresult made(CUresult result, const void *caller, const void *address, const size_t *pitch, uint64_t bytes)
+{
+	if (result == CUDA_SUCCESS && address && !atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_restore_made(caller, *(const uint64_t *)address, bytes * (pitch ? *pitch : 1));
+		md_guard_leave();
+	}
+	return result;
+}
+
+static CUresult made_seen(CUresult result, const void *caller, const void *host, const CUdeviceptr *device)
+{
+	if (result == CUDA_SUCCESS && device && !atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_restore_made_seen(caller, (uintptr_t)host, *device);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static void made_closes(uint64_t address)
+{
+	if (!atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_restore_made_closed(address);
+		md_guard_leave();
+	}
+}
+
+static CUresult event_made(CUresult result, const void *caller, const CUevent *event)
+{
+	if (result == CUDA_SUCCESS && event && !atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_restore_made_event(caller, *event);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static void event_goes(CUevent event)
+{
+	if (!atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_restore_made_event_gone(event);
+		md_guard_leave();
+	}
+}
+
+#define hook_cuMemHostAlloc(pp, n, flags) made(CALL(cuMemHostAlloc, pp, n, flags), CALLER, pp, NULL, n)
+#define hook_cuMemAllocHost_v2(pp, n) made(CALL(cuMemAllocHost_v2, pp, n), CALLER, pp, NULL, n)
+#define hook_cuMemHostRegister_v2(p, n, flags) made(CALL(cuMemHostRegister_v2, p, n, flags), CALLER, &(p), NULL, n)
+#define hook_cuMemHostGetDevicePointer_v2(at, p, flags)                                                                \
+	made_seen(CALL(cuMemHostGetDevicePointer_v2, at, p, flags), CALLER, p, at)
+#define hook_cuMemPoolImportPointer(at, pool, data)                                                                    \
+	made(CALL(cuMemPoolImportPointer, at, pool, data), CALLER, at, NULL, 0)
+#define hook_cuIpcOpenMemHandle_v2(at, handle, flags)                                                                  \
+	made(CALL(cuIpcOpenMemHandle_v2, at, handle, flags), CALLER, at, NULL, 0)
+#define hook_cuIpcCloseMemHandle(p) (made_closes(p), CALL(cuIpcCloseMemHandle, p))
+#define hook_cuEventCreate(event, flags) event_made(CALL(cuEventCreate, event, flags), CALLER, event)
+#define hook_cuEventDestroy_v2(event) (event_goes(event), CALL(cuEventDestroy_v2, event))
+
+/* ---- device memory ---- */
+
 static CUresult mapped(CUresult result, uint64_t address, uint64_t bytes)
 {
 	if (result == CUDA_SUCCESS && md_guard_enter()) {
@@ -238,6 +304,7 @@ static void freed(uint64_t address, uint64_t bytes)
 	if (!md_guard_enter())
 		return;
 	md_restore_sequence_free(address, bytes);
+	md_restore_made_gone(address, bytes);
 	md_guard_leave();
 }
 
@@ -270,23 +337,25 @@ static void memory_freed(uint64_t address)
 	md_guard_leave();
 }
 
-#define hook_cuMemAlloc_v2(p, n) allocated(CALL(cuMemAlloc_v2, p, n), MD_ALLOC_DEVICE, p, NULL, n)
+#define ALLOCATED(result, family, p, pitch, n) made(allocated(result, family, p, pitch, n), CALLER, p, pitch, n)
+#define hook_cuMemAlloc_v2(p, n) ALLOCATED(CALL(cuMemAlloc_v2, p, n), MD_ALLOC_DEVICE, p, NULL, n)
 #define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
-	allocated(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), MD_ALLOC_PITCH, p, pitch, height)
+	ALLOCATED(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), MD_ALLOC_PITCH, p, pitch, height)
 #define hook_cuMemAllocManaged(p, n, flags)                                                                            \
-	allocated(CALL(cuMemAllocManaged, p, n, flags), MD_ALLOC_MANAGED, p, NULL, n)
-#define hook_cuMemAllocAsync(p, n, s) allocated(CALL(cuMemAllocAsync, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
-#define hook_cuMemAllocAsync_ptsz(p, n, s) allocated(CALL(cuMemAllocAsync_ptsz, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
+	ALLOCATED(CALL(cuMemAllocManaged, p, n, flags), MD_ALLOC_MANAGED, p, NULL, n)
+#define hook_cuMemAllocAsync(p, n, s) ALLOCATED(CALL(cuMemAllocAsync, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
+#define hook_cuMemAllocAsync_ptsz(p, n, s) ALLOCATED(CALL(cuMemAllocAsync_ptsz, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync(p, n, pool, s)                                                                    \
-	allocated(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
+	ALLOCATED(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
-	allocated(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
+	ALLOCATED(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
 #define hook_cuMemFree_v2(p) (memory_freed(p), CALL(cuMemFree_v2, p))
 #define hook_cuMemFreeAsync(p, s) (memory_freed(p), CALL(cuMemFreeAsync, p, s))
 #define hook_cuMemFreeAsync_ptsz(p, s) (memory_freed(p), CALL(cuMemFreeAsync_ptsz, p, s))
 #define hook_cuMemRelease(h) ((void)memory_goes(h), CALL(cuMemRelease, h))
-#define hook_cuMemMap(p, n, offset, h, flags) mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n)
+#define hook_cuMemMap(p, n, offset, h, flags)                                                                          \
+	made(mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n), CALLER, &(p), NULL, n)
 #define hook_cuMemFreeHost(p) (memory_freed((uintptr_t)(p)), CALL(cuMemFreeHost, p))
 #define hook_cuMemHostUnregister(p) (memory_freed((uintptr_t)(p)), CALL(cuMemHostUnregister, p))
 #define hook_cuMemUnmap(p, n) (unmapped(p, n), CALL(cuMemUnmap, p, n))

@@ -71,7 +71,8 @@ struct md_restore_kernel {
 	unsigned step;              /* position in the order of steps */
 	enum md_step from;
 	CUfunction function;
-	void *home; /* module or library of the process in which it was found; NULL: in ours */
+	void *home;      /* module or library of the process in which it was found; NULL: in ours */
+	bool of_library; /* it is handed memory of a communication library */
 	struct md_error reason;
 };
 

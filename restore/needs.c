@@ -2,6 +2,7 @@
 /* Follows a graph to all that it needs: kernels, images, bindings, private memory and its contents, constants. */
 #include "restore/needs.h"
 
+#include "driver/maker.h"
 #include "restore/restore.h"
 
 /* ---- of the artifact ---- */
@@ -28,7 +29,8 @@ static void list_bindings(struct md_needs *needs)
 	needs->without_hash = MD_NONE;
 	for (uint32_t i = a->binding_count; i-- > 0;) {
 		const struct md_binding *binding = &a->bindings[i];
-		bool constant = binding->role == MD_BIND_CONSTANT || *binding->name == '@';
+		bool constant =
+		    binding->role == MD_BIND_CONSTANT || (*binding->name == '@' && !md_maker_is_name(binding->name));
 		if (binding->hashed)
 			md_bits_add(&needs->hashed, i);
 		else if (constant)

@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "driver/maker.h"
+#include "restore/agree.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
+#include "restore/made.h"
 #include "restore/needs.h"
 #include "restore/plan.h"
 #include "restore/restore.h"
@@ -49,6 +52,19 @@ static enum md_status take_needs(struct md_restore_graph *graph, const struct md
 	return MD_OK;
 }
 
+/* These kernels go with the library's memory, whose layout is that of the version that is loaded. */
+static void mark_library_kernels(struct md_restore *r, const struct md_artifact_graph *graph)
+{
+	const struct md_artifact *a = &r->artifact;
+	for (uint32_t i = 0; i < graph->pointer_count; i++) {
+		const struct md_artifact_alloc *alloc = &a->allocs[graph->pointers[i].alloc];
+		const struct md_node *node = &graph->nodes[graph->pointers[i].node];
+		if (node->type == MD_NODE_KERNEL && alloc->class == MD_CLASS_BOUND &&
+		    md_maker_is_name(a->bindings[alloc->binding].name))
+			r->kernels[node->kernel].of_library = true;
+	}
+}
+
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct md_needs *needs,
 				 struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
@@ -59,11 +75,18 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the plan of %u graphs", a->graph_count);
 	for (uint32_t i = 0; i < graph->constant_count; i++)
 		r->constants[graph->constants[i]] = MD_CONSTANT_UNKNOWN;
+	graph->communicates = md_restore_made_library(r, graph) != NULL;
+	if (graph->communicates)
+		mark_library_kernels(r, graph->stored);
 	if (md_needs_check(needs, &why) == MD_OK)
 		md_restore_outputs_check(a, graph->stored, &why);
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
 		md_error_set(&why, MD_ERR_UNPROVABLE,
 			     "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");
+	if (!why.status && graph->communicates && !md_restore_together())
+		md_error_set(&why, MD_ERR_MISMATCH,
+			     "it communicates with other ranks, and this process is not told where to meet them: start "
+			     "the ranks by medusa-restore, or set MEDUSA_RANKS_FOLDER");
 	if (!why.status && !r->verify)
 		refuse_doubtful(graph->stored, &why);
 	if (why.status)

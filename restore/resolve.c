@@ -288,6 +288,12 @@ static enum md_status take_step(struct md_restore *r, uint32_t index, enum md_st
 	const struct md_kernel *stored = &r->artifact.kernels[index];
 	CUfunction function = NULL;
 	void *home = NULL;
+	if (step == MD_STEP_STORED && r->kernels[index].of_library)
+		return md_error_set(
+		    err, MD_ERR_NOT_FOUND,
+		    "kernel %s: it communicates, and no image that the process has loaded is the one of "
+		    "the capture: the communication library is another one, or has not loaded it yet",
+		    stored->name);
 	if (step == MD_STEP_STORED)
 		MD_FORWARD(find_stored(r, index, &function, err));
 	else if (step == MD_STEP_LOADED && stored->image == MD_NONE)

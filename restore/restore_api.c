@@ -19,6 +19,7 @@
 #include "restore/constants.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
+#include "restore/made.h"
 #include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
@@ -340,6 +341,8 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			continue;
 		}
 		MD_FORWARD(md_restore_bindings_live(r, graph, err)); /* before constants in it are hashed */
+		if (graph->communicates)
+			MD_FORWARD(md_restore_made_check(r, md_restore_made_library(r, graph), err));
 		if (waiting && refuse_if_unbound(r, waiting))
 			continue;
 		if (graph->state == MD_GRAPH_REFUSED)

@@ -48,10 +48,11 @@ struct md_restore_graph {
 	uint32_t kernel_count, binding_count, content_count, constant_count, image_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
 	bool uses_arena, has_noise_now;
-	unsigned awaited; /* calls of medusa_graph_get that wait for it */
-	uint32_t stage;   /* the next stage of md_restore_graph_stages */
-	bool batched;     /* made together with others, and not handed on yet */
-	uint32_t slice;   /* how many nodes the stage may add now */
+	bool communicates; /* it has addresses of a communication library's memory */
+	unsigned awaited;  /* calls of medusa_graph_get that wait for it */
+	uint32_t stage;    /* the next stage of md_restore_graph_stages */
+	bool batched;      /* made together with others, and not handed on yet */
+	uint32_t slice;    /* how many nodes the stage may add now */
 	uint32_t nodes_added;
 	CUgraphNode *nodes; /* owned, until the edges are there; with it: */
 	/* per node: the child graph node that it lies in, or MD_NONE; NULL: there are no child graphs */

@@ -26,7 +26,8 @@ static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) 
 			return -1;
 		}
 	}
-	return 1;
+	/* The library may still be making events and further memory. */
+	return !graph->communicates || graph->awaited;
 }
 
 /* Whether the kernel can be resolved now without waiting for a loader. */

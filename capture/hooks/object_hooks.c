@@ -58,6 +58,9 @@ MD_HOOK(cuEventSynchronize, (hEvent), md_capture_event_used(hEvent, "cuEventSync
 ELAPSED(cuEventElapsedTime)
 ELAPSED(cuEventElapsedTime_v2)
 
+CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
+MD_HOOK(cuEventCreate, (phEvent, Flags), MD_NOTHING, md_capture_event_made(__builtin_return_address(0), *phEvent))
+
 CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
 MD_HOOK(cuEventDestroy_v2, (hEvent), md_capture_event_destroyed(hEvent), MD_NOTHING)
 

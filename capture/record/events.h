@@ -10,5 +10,7 @@ bool md_capture_event_number(CUevent event, uint32_t *number) MD_CAPTURE_HELD;
 /* The engine uses the event outside of stream captures; one atomic load while no graph has events. Lock not held. */
 void md_capture_event_used(CUevent event, const char *call);
 void md_capture_event_destroyed(CUevent event);
+/* A new event; caller: the hook's return address. One that a communication library makes outside of stream captures has a name. */
+void md_capture_event_made(const void *caller, CUevent event);
 
 #endif

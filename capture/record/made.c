@@ -56,7 +56,10 @@ void md_capture_made(const void *caller, uint64_t address)
 	if (!is_of(MD_ALLOC_HOST, address))
 		md_capture_shared_exported(address);
 	name.soname = maker->soname;
-	md_maker_name_next(maker, name.name);
+	if (atomic_load(&md_capture.capturing))
+		md_maker_name_captured(maker, name.name);
+	else
+		md_maker_name_next(maker, name.name);
 	md_capture_unset_words_watch();
 	put_name(address, &name);
 }

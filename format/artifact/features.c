@@ -9,7 +9,9 @@
 #include "format/artifact/layout.h"
 #include "format/artifact/sections.h"
 
-#define GRAPHS (MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL | MD_FEATURE_GROUPS) /* bits that the section graphs needs */
+#define GRAPHS                                                                                                         \
+	(MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL | MD_FEATURE_GROUPS |                                                  \
+	 MD_FEATURE_EVENTS) /* bits that the section graphs needs */
 
 static bool has_later_nodes(const struct md_artifact_graph *graph)
 {
@@ -19,6 +21,14 @@ static bool has_later_nodes(const struct md_artifact_graph *graph)
 		       graph->nodes[i].type == MD_NODE_EVENT_RECORD;
 	for (uint32_t i = 0; i < graph->pointer_count; i++)
 		any |= graph->pointers[i].at >= MD_ATTRIBUTES_AT;
+	return any;
+}
+
+static bool has_library_events(const struct md_artifact_graph *graph)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		any |= graph->nodes[i].type == MD_NODE_EVENT_RECORD && graph->nodes[i].event >= graph->node_count;
 	return any;
 }
 
@@ -60,13 +70,14 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)
 {
-	bool later_nodes = false, groups = false;
+	bool later_nodes = false, groups = false, events = false;
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		later_nodes |= has_later_nodes(&artifact->graphs[i]);
 		groups |= artifact->graphs[i].group != 0;
+		events |= has_library_events(&artifact->graphs[i]);
 	}
 	return (later_nodes ? MD_FEATURE_NODES : 0) | (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0) |
-	       (groups ? MD_FEATURE_GROUPS : 0);
+	       (groups ? MD_FEATURE_GROUPS : 0) | (events ? MD_FEATURE_EVENTS : 0);
 }
 
 uint64_t md_artifact_features(const struct md_artifact *artifact)

@@ -41,15 +41,16 @@
 #define MD_FEATURE_VALUES 256u     /* required by files with values of variables: they are set, not skipped */
 #define MD_FEATURE_NEIGHBOURS 512u /* required by files with bindings that adjoin: that is compared, not skipped */
 #define MD_FEATURE_ADDRESSES                                                                                           \
-	1024u                   /* required by files with pointers to variables, or in values: they are set as well */
-#define MD_FEATURE_GROUPS 2048u /* required by files with groups: their graphs are restored together, or not */
-#define MD_FEATURE_LIMITS 4096u /* required by files with limits of the context: they are compared, not skipped */
-#define MD_FEATURE_PLACES 8192u /* required by files with places of bindings: they are compared, not skipped */
+	1024u                    /* required by files with pointers to variables, or in values: they are set as well */
+#define MD_FEATURE_GROUPS 2048u  /* required by files with groups: their graphs are restored together, or not */
+#define MD_FEATURE_LIMITS 4096u  /* required by files with limits of the context: they are compared, not skipped */
+#define MD_FEATURE_PLACES 8192u  /* required by files with places of bindings: they are compared, not skipped */
+#define MD_FEATURE_EVENTS 16384u /* required by files with events of communication libraries: none is made anew */
 #define MD_FEATURES_KNOWN                                                                                              \
 	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES | MD_FEATURE_VARIABLES | MD_FEATURE_ORDER |           \
 	 MD_FEATURE_DOUBTFUL | MD_FEATURE_ARGUMENTS | MD_FEATURE_CONSTANTS | MD_FEATURE_VALUES |                       \
-	 MD_FEATURE_NEIGHBOURS | MD_FEATURE_ADDRESSES | MD_FEATURE_GROUPS | MD_FEATURE_LIMITS |                        \
-	 MD_FEATURE_PLACES) /* required bits that this reader knows */
+	 MD_FEATURE_NEIGHBOURS | MD_FEATURE_ADDRESSES | MD_FEATURE_GROUPS | MD_FEATURE_LIMITS | MD_FEATURE_PLACES |    \
+	 MD_FEATURE_EVENTS) /* required bits that this reader knows */
 
 #define MD_OPTION_CACHES 1u /* optional: the file has files of caches, which a reader may leave alone */
 

@@ -247,6 +247,7 @@ static struct md_trace_graph *update_begin(struct md_trace *trace, uint64_t inde
 	md_arena_free(&graph->arena);
 	graph->node_count = graph->edge_count = 0;
 	graph->probe_sequence = 0;
+	graph->together = false;
 	graph->tolerance = (struct md_tolerance){0};
 	free(md_steal_ptr(&graph->written));
 	graph->written_count = 0;
@@ -374,6 +375,29 @@ enum md_status md_trace_get_probe(struct md_trace_build *build, uint64_t sequenc
 		return MD_OK;
 	}
 	return note_take(build, &note, err);
+}
+
+void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_TOGETHER, sequence, 1, &p))
+		return;
+	msgpack_pack_uint64(&p, graph);
+	md_trace_record_end(w);
+}
+
+/* A recorder writes it for a graph that is refused for nothing else. */
+enum md_status md_trace_get_together(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				     struct md_error *err)
+{
+	uint64_t id = md_unpack_uint(in), index;
+	(void)sequence, (void)err;
+	if (in->failed || !md_map_get(&build->graphs, id, &index))
+		return MD_OK;
+	struct md_trace_graph *graph = &build->trace->graphs[index];
+	graph->together = true;
+	free(md_steal_ptr(&graph->refused));
+	return MD_OK;
 }
 
 void md_trace_attach_notes(struct md_trace_build *build)

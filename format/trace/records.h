@@ -59,6 +59,8 @@ enum md_trace_record {
 	MD_RECORD_GIVEN = 36,
 	MD_RECORD_LIMITS = 37,
 	MD_RECORD_SCRATCH = 38,
+	MD_RECORD_TOGETHER = 39,
+	MD_RECORD_EVENT_NAME = 40,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -113,6 +115,8 @@ MD_TRACE_GET(refusal);
 MD_TRACE_GET(tolerance);
 MD_TRACE_GET(fact);
 MD_TRACE_GET(event_use);
+MD_TRACE_GET(event_name);
+MD_TRACE_GET(together);
 MD_TRACE_GET(tensor_map);
 MD_TRACE_GET(request); /* sequence.c */
 MD_TRACE_GET(arguments);

@@ -507,6 +507,9 @@ void md_trace_finish(struct md_trace *trace)
 	free(trace->given);
 	free(trace->scratch);
 	free(trace->event_uses);
+	for (uint32_t i = 0; i < trace->event_name_count; i++)
+		free(trace->event_names[i].name);
+	free(trace->event_names);
 	for (uint32_t i = 0; i < trace->value_count; i++) {
 		free(trace->values[i].name);
 		free(trace->values[i].data);

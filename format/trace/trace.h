@@ -126,6 +126,10 @@ void md_trace_put_tolerance(struct md_trace_writer *writer, uint64_t sequence, u
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
 /* The engine uses an event outside of graphs that nodes of a graph record or wait for; call: the function. */
 void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
+/* A communication library has made an event that nodes record: a name of the library and the order, "@nccl.event.3". */
+void md_trace_put_event_name(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *name);
+/* All ranks have replayed the graph together in its poison test: that it communicates refuses it no longer. */
+void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph);
 /* 128 bytes that were encoded as a tensor map. */
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */
@@ -202,6 +206,7 @@ struct md_trace_graph {
 	struct md_edge *edges;
 	uint32_t edge_count;
 	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
+	bool together; /* it communicates, and all ranks have replayed it together */
 	enum md_probe_result probe; /* 0: not tested */
 	uint64_t probe_sequence;    /* of the test's end */
 	char *probe_why;            /* owned */
@@ -231,6 +236,11 @@ struct md_trace_unread {
 struct md_trace_event_use {
 	uint32_t event;
 	char *call; /* owned */
+};
+
+struct md_trace_event_name {
+	uint32_t event;
+	char *name; /* owned */
 };
 
 struct md_trace_variable {
@@ -298,6 +308,8 @@ struct md_trace {
 	uint32_t unread_count;
 	struct md_trace_event_use *event_uses;
 	uint32_t event_use_count;
+	struct md_trace_event_name *event_names;
+	uint32_t event_name_count;
 	struct md_trace_variable *variables; /* variables that were written */
 	struct md_trace_value *values;
 	uint32_t value_count;

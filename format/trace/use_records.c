@@ -35,6 +35,32 @@ enum md_status md_trace_get_event_use(struct md_trace_build *build, uint64_t seq
 	return MD_OK;
 }
 
+void md_trace_put_event_name(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *name)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_EVENT_NAME, sequence, 2, &p))
+		return;
+	msgpack_pack_uint32(&p, event);
+	md_pack_text(&p, name);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_event_name(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				       struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_event_name *named =
+	    md_trace_append(build, &trace->event_names, &trace->event_name_count, sizeof(*named));
+	(void)sequence;
+	if (!named)
+		return md_trace_no_room(build, err);
+	named->event = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	named->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	if (!named->name)
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map)
 {
 	msgpack_packer p;

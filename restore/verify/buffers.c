@@ -12,6 +12,7 @@
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "base/sample.h"
+#include "driver/maker.h"
 #include "restore/restore.h"
 #include "restore/verify/buffers.h"
 #include "restore/verify/device_buffers.h"
@@ -50,8 +51,8 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 				    r->artifact.binding_count);
 	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
-		if (r->binding_of[i] == MD_NONE)
-			continue;
+		if (r->binding_of[i] == MD_NONE || md_maker_is_name(r->artifact.bindings[i].name))
+			continue; /* other ranks write what communication libraries have made */
 		const struct md_bound *bound = &r->bound[r->binding_of[i]];
 		struct md_verify_buffer buffer = {
 		    .name = r->artifact.bindings[i].name,

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/environment.h"
+#include "driver/maker.h"
 #include "restore/restore.h"
 #include "restore/verify/handed_copies.h"
 #include "restore/verify/inputs.h"
@@ -26,7 +27,7 @@ static size_t list_ranges(const struct md_restore *r, const struct md_restore_gr
 	size_t count = 0;
 	for (uint32_t i = 0; i < graph->binding_count; i++) {
 		uint32_t index = r->binding_of[graph->bindings[i]];
-		if (index == MD_NONE || !is_given(&r->bound[index], role))
+		if (index == MD_NONE || md_maker_is_name(r->bound[index].name) || !is_given(&r->bound[index], role))
 			continue;
 		uint64_t size = r->bound[index].size;
 		if (!on_device && size > HOST_MOST)

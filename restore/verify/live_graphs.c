@@ -294,14 +294,14 @@ static unsigned launches_wanted(void)
  * An engine launches few of its graphs in a verify run, but the other graphs have the same inputs. So they are compared
  * with these inputs, too, until each graph was seen on other inputs than at first. This is left out where state is too
  * large to be saved: the launched graph rewrites what its own replays have written there, but nothing would undo the
- * writes of the others.
+ * writes of the others. Nor is a graph that communicates, as the other ranks may not compare it now.
  */
 static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; !launched->sampled && i < table_count; i++) {
 		struct md_live_graph *other = &table[i];
-		if (other == launched || !other->label || other->refused || !other->passed || other->varied ||
-		    other->others == OTHERS_MOST)
+		if (other == launched || other->communicates || !other->label || other->refused || !other->passed ||
+		    other->varied || other->others == OTHERS_MOST)
 			continue;
 		other->others++;
 		other->compared += compare(other, false);

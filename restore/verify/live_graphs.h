@@ -26,6 +26,7 @@ struct md_live_graph {
 	const char *owed;               /* why its comparisons do not count yet, as it was reported; NULL: they do */
 	bool varied;                    /* a later one passed on other inputs */
 	bool unfed;                     /* reported: it is launched before the memory that it reads is written */
+	bool communicates;              /* all ranks compare it together */
 	bool sampled;                   /* the last comparison had state that was too large to be saved */
 };
 

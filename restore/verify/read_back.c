@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "format/attributes.h"
+#include "restore/build.h"
 
 struct number {
 	const char *field;
@@ -270,7 +271,7 @@ static enum md_status cannot_tell(const char *entry, struct md_error *err)
 static enum md_status compare_event(const struct md_restore_graph *graph, const struct md_node *node,
 				    CUgraphNode handle, struct md_error *err)
 {
-	CUevent told = NULL;
+	CUevent told = NULL, made = NULL;
 	if (node->type == MD_NODE_EVENT_RECORD && !md_cuda.cuGraphEventRecordNodeGetEvent)
 		return cannot_tell("cuGraphEventRecordNodeGetEvent", err);
 	if (node->type == MD_NODE_EVENT_WAIT && !md_cuda.cuGraphEventWaitNodeGetEvent)
@@ -279,7 +280,8 @@ static enum md_status compare_event(const struct md_restore_graph *graph, const 
 		MD_FORWARD(md_cuda_call(err, cuGraphEventRecordNodeGetEvent, handle, &told));
 	else
 		MD_FORWARD(md_cuda_call(err, cuGraphEventWaitNodeGetEvent, handle, &told));
-	return told == graph->events[node->event]
+	MD_FORWARD(md_restore_event_of(&md_restore, graph, node, &made, err));
+	return told == made
 		   ? MD_OK
 		   : md_error_set(err, MD_ERR_DRIVER, "event %u: the driver has made another one of it", node->event);
 }

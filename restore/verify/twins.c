@@ -54,19 +54,24 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 	return md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, twin, err);
 }
 
-static enum md_status replay(CUgraphExec exec, struct md_verify_subject *subject, CUstream stream, struct md_error *err)
+/* All ranks launch it, and go on when all have ended. */
+static enum md_status launch(CUgraphExec exec, struct md_verify_subject *subject, const char *kind, CUstream stream,
+			     struct md_error *err)
 {
-	subject->replays++;
-	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
-	MD_FORWARD(md_device_forget_maps(&subject->memory.session.device, stream, err));
-	return md_replay(exec, stream, &subject->usual_ns, err);
+	if (subject->lockstep.rank) /* what was put in place must be there before others write to it */
+		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
+	MD_FORWARD(md_lockstep_replay(&subject->lockstep, kind, err));
+	return md_lockstep_replayed(&subject->lockstep, md_replay(exec, stream, &subject->usual_ns, err), err);
 }
 
 static enum md_status replay_live(CUgraphExec live, struct md_verify_subject *subject, CUstream stream,
 				  struct md_error *err)
 {
 	md_note_phase("live replay");
-	return replay(live, subject, stream, err);
+	subject->replays++;
+	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
+	MD_FORWARD(md_device_forget_maps(&subject->memory.session.device, stream, err));
+	return launch(live, subject, "live", stream, err);
 }
 
 /*
@@ -83,7 +88,7 @@ static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject
 	if (status == MD_OK)
 		status = md_device_forget_maps(&subject->memory.session.device, stream, err);
 	if (status == MD_OK)
-		status = md_replay(exec, stream, &subject->usual_ns, err);
+		status = launch(exec, subject, poison ? "restored, poisoned" : "restored", stream, err);
 	if (md_verify_originals_put_back(&subject->originals, &lost) != MD_OK && status == MD_OK)
 		status = md_error_set(err, lost.status, "%s", lost.message);
 	return status;
@@ -231,7 +236,7 @@ static enum md_status take_again(struct md_restore *r, CUgraphExec exec, struct 
 				 const CUdeviceptr *outputs, bool restored, struct md_error *err)
 {
 	enum md_status status =
-	    restored ? replay_restored(exec, subject, 0, r->stream, err) : replay(exec, subject, r->stream, err);
+	    restored ? replay_restored(exec, subject, 0, r->stream, err) : replay_live(exec, subject, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_doubt_take(&subject->doubt, &subject->memory, outputs, restored, r->stream, err);
 	struct md_error changed = {0};
@@ -336,7 +341,8 @@ static enum md_status look_again(struct md_restore *r, struct md_restore_graph *
 {
 	struct md_verify_doubt *doubt = &subject->doubt;
 	CUdeviceptr *addresses[2] = {NULL, NULL};
-	if (doubt->beyond || !doubt->count || !list_outputs(r, graph->stored, subject, addresses))
+	if (doubt->beyond || !doubt->count || graph->communicates ||
+	    !list_outputs(r, graph->stored, subject, addresses))
 		return err->status;
 	gather(r, graph, live, subject, addresses);
 	free(addresses[0]);
@@ -368,7 +374,8 @@ static enum md_status look_for_effects(struct md_restore *r, const struct md_res
 	MD_FORWARD(md_verify_handed_changed(&subject->handed, subject->outputs.bytes + subject->outputs.declared,
 					    &handed, err));
 	subject->effects |= handed;
-	for (size_t i = 0; i < sizeof(values) && !subject->effects; i++) {
+	/* ranks that differ in this would not make the same replays */
+	for (size_t i = 0; i < sizeof(values) && !subject->effects && !graph->communicates; i++) {
 		struct md_error changed = {0};
 		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
 		if (status == MD_OK)
@@ -401,6 +408,11 @@ static enum md_status prove_words(struct md_restore *r, struct md_restore_graph 
 {
 	struct trial_user user = {r, subject};
 	const struct md_verify_replays replays = {&subject->memory.session.device, compare_trial, &user};
+	/* what one rank tries would change the outputs of the others: such words refuse the graph, and neighbours stay so */
+	if (graph->communicates && graph->stored->doubtful_count)
+		return md_error_set(err, MD_ERR_UNPROVABLE, "it communicates, and has words whose meaning is in doubt");
+	if (graph->communicates)
+		return MD_OK;
 	MD_FORWARD(md_verify_words_prove(r, graph, &replays, err));
 	return md_verify_borders_prove(r, graph, &replays, err);
 }
@@ -418,8 +430,8 @@ static enum md_status suspect_originals(struct md_restore *r, struct md_restore_
 {
 	struct trial_user user = {r, subject};
 	struct md_error lost = {0};
-	if (err->status != MD_ERR_MISMATCH || md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME ||
-	    md_verify_doubt_unsteady(&subject->doubt))
+	if (err->status != MD_ERR_MISMATCH || graph->communicates ||
+	    md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME || md_verify_doubt_unsteady(&subject->doubt))
 		return err->status;
 	md_verify_originals_suspect(&subject->originals, r, graph, compare_both, &user, err);
 	put_back(r, live, subject, MD_ERR_MISMATCH, &lost);

@@ -3,6 +3,7 @@
 #ifndef MD_RESTORE_VERIFY_TWINS_H
 #define MD_RESTORE_VERIFY_TWINS_H
 
+#include "ranks/lockstep.h"
 #include "restore/restore.h"
 #include "restore/verify/buffers.h"
 #include "restore/verify/doubt.h"
@@ -18,9 +19,10 @@ struct md_verify_subject {
 	struct md_verify_outputs outputs;
 	struct md_verify_doubt doubt;
 	struct md_verify_originals originals;
-	uint64_t bytes, usual_ns; /* usual_ns: how long a replay takes; see md_replay */
-	uint32_t replays;         /* of either graph */
-	bool nondeterministic;    /* the graph is nondeterministic, and nothing else is wrong */
+	struct md_lockstep lockstep; /* of a graph that communicates */
+	uint64_t bytes, usual_ns;    /* usual_ns: how long a replay takes; see md_replay */
+	uint32_t replays;            /* of either graph */
+	bool nondeterministic;       /* the graph is nondeterministic, and nothing else is wrong */
 	struct md_verify_inputs inputs;
 	bool effects; /* the live graph writes memory that is compared */
 };

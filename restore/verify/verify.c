@@ -8,6 +8,8 @@
 #include "base/note.h"
 #include "driver/replay_watch.h"
 #include "format/verify_line.h"
+#include "ranks/lockstep.h"
+#include "restore/agree.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
@@ -159,6 +161,42 @@ static bool scatters(const struct md_verify_subject *subject, enum md_verdict ve
 		(verdict == MD_VERDICT_FAIL && md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME));
 }
 
+/* Also of a graph that cannot be compared here: the other ranks are told why, and do not wait. */
+static bool communicates(struct md_restore *r, const struct md_live_graph *live)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	const struct md_restore_graph *graph =
+	    r->phase == MD_PHASE_OPEN ? md_restore_find(r, live->label, live->batch) : NULL;
+	bool does = graph && graph->communicates;
+	pthread_mutex_unlock(&md_restore_lock);
+	return does;
+}
+
+/* What ranks do not compare together fails in each of them: nobody knows what a restored graph would do. */
+static enum md_verdict judge_together(struct md_restore *r, struct md_restore_graph *graph, struct md_live_graph *live,
+				      struct md_verify_subject *subject, struct md_error *err)
+    MD_REQUIRES(md_restore_work) MD_REQUIRES(md_verify_table_lock)
+{
+	const struct md_rank *rank = md_restore_together();
+	struct md_error lost = {0};
+	live->communicates = true;
+	if (!rank)
+		return MD_VERDICT_SKIPPED; /* the graph is refused by that */
+	if (md_lockstep_begin(&subject->lockstep, rank, "the verification", live->label, live->batch, &lost) != MD_OK) {
+		*err = lost;
+		return MD_VERDICT_FAIL;
+	}
+	enum md_verdict verdict = graph ? judge_noted(r, graph, live, subject, err) : MD_VERDICT_FAIL;
+	if (verdict != MD_VERDICT_PASS) {
+		md_lockstep_end(&subject->lockstep, err->status ? err->status : MD_ERR_UNPROVABLE, err);
+		return MD_VERDICT_FAIL;
+	}
+	if (md_lockstep_end(&subject->lockstep, MD_OK, &lost) == MD_OK)
+		return verdict;
+	*err = lost;
+	return MD_VERDICT_FAIL;
+}
+
 static void verify(struct md_restore *r, struct md_live_graph *live, bool own) MD_REQUIRES(md_restore_work)
     MD_REQUIRES(md_verify_table_lock)
 {
@@ -166,7 +204,9 @@ static void verify(struct md_restore *r, struct md_live_graph *live, bool own) M
 	struct md_verify_subject subject = {.doubt.tolerance = *tolerance()};
 	uint64_t started = md_clock_ns();
 	struct md_restore_graph *graph = find_restored(r, live, &err);
-	enum md_verdict verdict = graph ? judge_noted(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
+	enum md_verdict verdict = communicates(r, live) ? judge_together(r, graph, live, &subject, &err)
+				  : graph               ? judge_noted(r, graph, live, &subject, &err)
+							: MD_VERDICT_SKIPPED;
 	if (graph)
 		md_restore_patch_noise(graph, 0);
 	if (!own && scatters(&subject, verdict))
