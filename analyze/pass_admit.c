@@ -42,8 +42,8 @@ static void check_made_word(const struct md_analysis *analysis, struct md_pair *
 	if (!pair->graph[0]->together)
 		md_pair_refuse(pair,
 			       "node %" PRIu32 ": byte %" PRIu32
-			       " points into %s, memory of a communication library: Medusa does not restore graphs "
-			       "that several ranks launch together, so the engine captures this graph live",
+			       " points into %s, memory of a communication library: no rank restores it unless "
+			       "all ranks have replayed it together in a capture, so the engine captures it live",
 			       finding->node, finding->at, name);
 	else if (analysis->captures < 2)
 		md_pair_refuse(

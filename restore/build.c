@@ -7,7 +7,7 @@
 #include "format/attributes.h"
 #include "restore/build.h"
 #include "restore/edges.h"
-#include "restore/made.h"
+#include "restore/library_made.h"
 #include "restore/restore.h"
 #include "restore/verify/read_back.h"
 

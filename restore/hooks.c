@@ -10,7 +10,7 @@
 #include "restore/bindings.h"
 #include "restore/groups.h"
 #include "restore/image_registry.h"
-#include "restore/made.h"
+#include "restore/library_made.h"
 #include "restore/restore.h"
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"

@@ -10,7 +10,7 @@
 #include "restore/agree.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
-#include "restore/made.h"
+#include "restore/library_made.h"
 #include "restore/needs.h"
 #include "restore/plan.h"
 #include "restore/restore.h"

@@ -19,7 +19,7 @@
 #include "restore/constants.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
-#include "restore/made.h"
+#include "restore/library_made.h"
 #include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"

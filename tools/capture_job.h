@@ -58,6 +58,8 @@ struct md_job {
 int md_job_capture(struct md_job *job, unsigned index);
 /* Makes the artifacts; where two captures disagree, after a third one (capture_prove.c). */
 int md_job_analyze(struct md_job *job);
+/* Refuses graphs that communicate in all ranks of a bundle if one of them lacks the graph (capture_agree.c). */
+int md_job_agree(struct md_job *job);
 /* Compares restored graphs with live ones, from files that do not have their final names yet. */
 int md_job_verify(struct md_job *job);
 /* Checks whether the caches that exist so far can be packed (capture_caches.c). */

@@ -231,7 +231,7 @@ static int apply_reports(struct md_job *job, struct md_verify_report *reports)
 		result = apply_report(job, &reports[i]);
 	}
 	job->at = job->bundle ? NULL : job->ranks;
-	return result;
+	return result < 0 ? md_job_agree(job) : result;
 }
 
 static int verify(struct md_job *job)
@@ -260,6 +260,9 @@ static int verify(struct md_job *job)
 int md_job_verify(struct md_job *job)
 {
 	uint32_t graphs = 0;
+	int agreed = md_job_agree(job);
+	if (agreed >= 0)
+		return agreed;
 	for (uint32_t i = 0; i < job->rank_count; i++)
 		graphs += job->ranks[i].artifact.graph_count;
 	if (job->wish->no_verify || job->wish->single || !graphs)

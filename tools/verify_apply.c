@@ -32,8 +32,8 @@ static enum md_status add_refusal(struct md_artifact *artifact, const char *labe
 	return MD_OK;
 }
 
-static enum md_status refuse_graph(struct md_artifact *artifact, uint32_t index, const char *what, const char *reason,
-				   struct md_error *err)
+enum md_status md_verify_refuse_graph(struct md_artifact *artifact, uint32_t index, const char *what,
+				      const char *reason, struct md_error *err)
 {
 	struct md_artifact_graph graph = artifact->graphs[index];
 	MD_FORWARD(add_refusal(artifact, graph.label, graph.batch, what, reason, err));
@@ -139,7 +139,7 @@ static enum md_status apply_each(const struct md_verify_report *report, struct m
 			reason = broken[was];
 		}
 		if (what) {
-			MD_FORWARD(refuse_graph(artifact, i, what, reason, err));
+			MD_FORWARD(md_verify_refuse_graph(artifact, i, what, reason, err));
 			continue;
 		}
 		MD_FORWARD(settle_words(graph, err));

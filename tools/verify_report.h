@@ -72,6 +72,10 @@ enum md_status md_verify_run(const char *artifact_path, uint32_t ranks, char *co
 enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, struct md_verify_report *out,
 			       struct md_error *err);
 
+/* The graph leaves the artifact, and becomes a refusal: "WHAT: REASON". */
+enum md_status md_verify_refuse_graph(struct md_artifact *artifact, uint32_t index, const char *what,
+				      const char *reason, struct md_error *err);
+
 /* NULL: the report does not mention the graph. */
 struct md_verify_graph *md_verify_find(const struct md_verify_report *report, const char *label, uint32_t batch);
 

@@ -385,13 +385,33 @@ static void find_writes(struct md_probe_session *session, struct md_capture_grap
 	md_handed_trial_finish(&trial);
 }
 
+/* What it keeps counts as well: its test does not see a byte that it writes there with the value that is there. */
+static bool may_write(const struct md_capture_graph *graph, const struct md_interest *what) MD_CAPTURE_HELD
+{
+	bool may = !graph->written_known;
+	for (uint32_t i = 0; !may && i < graph->written_count; i++)
+		may = md_handed_overlap(graph->written[i].address, graph->written[i].size, what->address, what->size);
+	for (size_t i = 0; !may && i < interest_count; i++)
+		may = interests[i].graph == graph->id &&
+		      md_handed_overlap(interests[i].address, interests[i].size, what->address, what->size);
+	return may;
+}
+
+static bool writes_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = graph->handed_seen; i < interest_count; i++)
+		if (md_handed_matters(&interests[i], graph) && may_write(graph, &interests[i]))
+			return true;
+	return false;
+}
+
 /* To learn more of what it reads and writes, all ranks would have to replay it again. */
 static void refuse_together(struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	const char *why = "it communicates with other ranks, and may write unbound memory that other graphs read: bind "
 			  "the memory that one graph hands to another";
 	if (graph->tested)
-		md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, why);
+		md_trace_put_together(md_capture.writer, md_capture_next(), graph->id, why);
 	graph->tested = 0;
 }
 
@@ -405,8 +425,11 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 		check_unseen(session, graph);
 	others = reaches_any(graph);
 	known = interest_count;
-	if (others && graph->communicates)
-		refuse_together(graph);
+	if (graph->communicates && graph->tested) {
+		others = others && writes_any(graph);
+		if (others)
+			refuse_together(graph);
+	}
 	if (others && (!graph->tested || !asked))
 		assume_written(graph);
 	else if (others)

@@ -389,8 +389,9 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 	}
 	if (result != MD_PROBE_FAILED && probe->spread)
 		md_trace_put_tolerance(md_capture.writer, md_capture_next(), graph->id, &probe->tolerance);
-	if (result != MD_PROBE_FAILED && graph->communicates && !graph->refused)
-		md_trace_put_together(md_capture.writer, md_capture_next(), graph->id);
+	if (graph->communicates && !graph->refused)
+		md_trace_put_together(md_capture.writer, md_capture_next(), graph->id,
+				      result == MD_PROBE_FAILED ? err->message : NULL);
 	name_sampled(probe, sampled, sizeof(sampled));
 	why = status != MD_OK ? err->message : sampled[0] ? sampled : NULL;
 	md_debug("graph %llu: probe %d after %u replays, %.3f s, %zu parts kept%s%s", (unsigned long long)graph->id,

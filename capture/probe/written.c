@@ -401,4 +401,5 @@ void md_capture_written_put(const struct md_capture_probe *probe, struct md_capt
 	free(graph->written);
 	graph->written = ranges.items;
 	graph->written_count = ranges.count;
+	graph->written_known = true;
 }

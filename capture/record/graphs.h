@@ -42,6 +42,7 @@ struct md_capture_graph {
 	bool stale;                     /* the trace has the graph from before a change */
 	struct md_trace_range *written; /* by its poison test; owned */
 	uint32_t written_count;
+	bool written_known; /* all unbound memory that it writes is listed, but for what it keeps */
 };
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);

@@ -42,6 +42,7 @@ void md_capture_graph_drop(struct md_capture_graph *graph)
 	graph->kept = (struct md_trace_graph){0};
 	free(md_steal_ptr(&graph->written));
 	graph->written_count = 0;
+	graph->written_known = false;
 	free(md_steal_ptr(&graph->handles));
 	free(md_steal_ptr(&graph->off));
 }

@@ -48,8 +48,8 @@ static void note_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) 
 	if (!made || walk->communicates[0])
 		return;
 	snprintf(walk->communicates, sizeof(walk->communicates),
-		 "node at index %u has an address in %s, memory of the communication library %s: Medusa does not "
-		 "restore graphs that several ranks launch together, so the engine captures this graph live",
+		 "node at index %u has an address in %s, memory of the communication library %s: no rank "
+		 "restores it unless all ranks have replayed it together in a capture, so the engine captures it live",
 		 at, made->name, made->soname);
 }
 
@@ -582,11 +582,6 @@ void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUg
 	default:
 		refuse(walk, "%s node at index %u was changed", type_name(params->type), at);
 	}
-}
-
-char *md_capture_walk_reason(struct md_capture_walk *walk)
-{
-	return walk->refused[0] ? walk->refused : walk->communicates[0] ? walk->communicates : NULL;
 }
 
 void md_capture_walk_finish(struct md_capture_walk *walk)

@@ -29,7 +29,10 @@ void md_capture_walk(struct md_capture_walk *walk, CUgraph graph) MD_CAPTURE_HEL
 /* The node gets the parameters that a call gave it, at walk->sequence; its type and attributes stay. */
 void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params) MD_CAPTURE_HELD;
 /* Why the graph is not restored, unless all ranks test it together; NULL: nothing is in the way. */
-char *md_capture_walk_reason(struct md_capture_walk *walk);
+static inline char *md_capture_walk_reason(struct md_capture_walk *walk)
+{
+	return walk->refused[0] ? walk->refused : walk->communicates[0] ? walk->communicates : NULL;
+}
 void md_capture_walk_finish(struct md_capture_walk *walk);
 
 #endif

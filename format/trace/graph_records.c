@@ -377,12 +377,13 @@ enum md_status md_trace_get_probe(struct md_trace_build *build, uint64_t sequenc
 	return note_take(build, &note, err);
 }
 
-void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph)
+void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why)
 {
 	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_TOGETHER, sequence, 1, &p))
+	if (!md_trace_record_begin(w, MD_RECORD_TOGETHER, sequence, 2, &p))
 		return;
 	msgpack_pack_uint64(&p, graph);
+	md_pack_text(&p, why);
 	md_trace_record_end(w);
 }
 
@@ -391,12 +392,16 @@ enum md_status md_trace_get_together(struct md_trace_build *build, uint64_t sequ
 				     struct md_error *err)
 {
 	uint64_t id = md_unpack_uint(in), index;
+	char *why = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	(void)sequence, (void)err;
-	if (in->failed || !md_map_get(&build->graphs, id, &index))
+	if (in->failed || !md_map_get(&build->graphs, id, &index)) {
+		free(why);
 		return MD_OK;
+	}
 	struct md_trace_graph *graph = &build->trace->graphs[index];
-	graph->together = true;
-	free(md_steal_ptr(&graph->refused));
+	free(graph->refused);
+	graph->refused = why;
+	graph->together = !why;
 	return MD_OK;
 }
 

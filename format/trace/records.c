@@ -500,7 +500,7 @@ static const struct record_kind {
     [MD_RECORD_REPLAYED] = {"replayed", 3, md_trace_get_replayed},
     [MD_RECORD_GIVEN] = {"given", 3, md_trace_get_given},
     [MD_RECORD_SCRATCH] = {"scratch", 2, md_trace_get_scratch},
-    [MD_RECORD_TOGETHER] = {"together", 1, md_trace_get_together},
+    [MD_RECORD_TOGETHER] = {"together", 2, md_trace_get_together},
     [MD_RECORD_EVENT_NAME] = {"event name", 2, md_trace_get_event_name},
     [MD_RECORD_LIMITS] = {"limits", MD_LIMITS, get_limits},
 };

@@ -128,8 +128,11 @@ void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char 
 void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
 /* A communication library has made an event that nodes record: a name of the library and the order, "@nccl.event.3". */
 void md_trace_put_event_name(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *name);
-/* All ranks have replayed the graph together in its poison test: that it communicates refuses it no longer. */
-void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph);
+/*
+ * The poison test of a graph that communicates, which its record refuses for that. why NULL: all ranks have replayed it
+ * together, and it is refused no longer; otherwise that is the reason now.
+ */
+void md_trace_put_together(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
 /* 128 bytes that were encoded as a tensor map. */
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */

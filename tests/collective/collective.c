@@ -21,7 +21,8 @@
 _Static_assert(sizeof(struct collective_inbox) <= INBOX_BYTES, "an inbox is smaller than a mapping");
 
 struct collective {
-	CUdeviceptr state, inbox, peer;
+	CUdeviceptr state, inbox, peer, extra;
+	size_t inbox_bytes;
 	bool mapped; /* inbox and peer are mappings of these handles, else allocations */
 	CUmemGenericAllocationHandle own, others;
 	uint32_t *stop; /* page-locked; the kernel looks at it */
@@ -100,13 +101,13 @@ static int exchange_descriptors(int met, int mine)
 
 /* ---- memory that the other rank has, too ---- */
 
-static CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr *out)
+static CUresult map(CUmemGenericAllocationHandle handle, size_t bytes, CUdeviceptr *out)
 {
 	CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CHECK(cuMemAddressReserve(out, INBOX_BYTES, 0, 0, 0));
-	CHECK(cuMemMap(*out, INBOX_BYTES, 0, handle, 0));
-	return cuMemSetAccess(*out, INBOX_BYTES, &access, 1);
+	CHECK(cuMemAddressReserve(out, bytes, 0, 0, 0));
+	CHECK(cuMemMap(*out, bytes, 0, handle, 0));
+	return cuMemSetAccess(*out, bytes, &access, 1);
 }
 
 static CUresult make_inbox(struct collective *with)
@@ -115,9 +116,9 @@ static CUresult make_inbox(struct collective *with)
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	if (!with->mapped)
-		return runtime_alloc(&with->inbox, INBOX_BYTES);
-	CHECK(cuMemCreate(&with->own, INBOX_BYTES, &prop, 0));
-	return map(with->own, &with->inbox);
+		return runtime_alloc(&with->inbox, with->inbox_bytes);
+	CHECK(cuMemCreate(&with->own, with->inbox_bytes, &prop, 0));
+	return map(with->own, with->inbox_bytes, &with->inbox);
 }
 
 static CUresult open_mapped(struct collective *with, int met)
@@ -132,7 +133,7 @@ static CUresult open_mapped(struct collective *with, int met)
 							 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	close(theirs);
 	CHECK(result);
-	return map(with->others, &with->peer);
+	return map(with->others, with->inbox_bytes, &with->peer);
 }
 
 static CUresult open_allocated(struct collective *with, int met)
@@ -154,10 +155,10 @@ static CUresult open_peer(struct collective *with, int met)
 	return CUDA_SUCCESS;
 }
 
-static void close_mapped(CUdeviceptr address, CUmemGenericAllocationHandle handle)
+static void close_mapped(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
 {
-	cuMemUnmap(address, INBOX_BYTES);
-	cuMemAddressFree(address, INBOX_BYTES);
+	cuMemUnmap(address, bytes);
+	cuMemAddressFree(address, bytes);
 	cuMemRelease(handle);
 }
 
@@ -179,6 +180,8 @@ static CUresult make(struct collective *with, const char *socket_path, int rank,
 	struct collective_state state = {.rank = (uint64_t)rank};
 	CHECK(cuModuleLoadData(&with->module, image));
 	CHECK(cuModuleGetFunction(&with->sum, with->module, "collective_sum"));
+	if (getenv("COLLECTIVE_EXTRA"))
+		CHECK(cuMemAlloc(&with->extra, 4096));
 	CHECK(cuMemAlloc(&with->state, sizeof(state)));
 	CHECK(make_inbox(with));
 	CHECK(cuMemsetD8(with->inbox, 0, sizeof(struct collective_inbox)));
@@ -197,8 +200,10 @@ static CUresult make(struct collective *with, const char *socket_path, int rank,
 MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, const void *image)
 {
 	struct collective *with = calloc(1, sizeof(*with));
-	if (with)
+	if (with) {
 		with->mapped = getenv("COLLECTIVE_MAPPED") != NULL;
+		with->inbox_bytes = getenv("COLLECTIVE_LARGE") ? 2 * INBOX_BYTES : INBOX_BYTES;
+	}
 	if (with && make(with, socket_path, rank, image) == CUDA_SUCCESS)
 		return with;
 	free(with);
@@ -229,14 +234,16 @@ MD_EXPORT CUdeviceptr collective_memory(const struct collective *with)
 MD_EXPORT void collective_close(struct collective *with)
 {
 	if (with->mapped) {
-		close_mapped(with->peer, with->others);
-		close_mapped(with->inbox, with->own);
+		close_mapped(with->peer, with->inbox_bytes, with->others);
+		close_mapped(with->inbox, with->inbox_bytes, with->own);
 	} else {
 		cuIpcCloseMemHandle(with->peer);
 		cuMemFree(with->inbox);
 	}
 	cuMemFreeHost(with->stop);
 	cuMemFree(with->state);
+	if (with->extra)
+		cuMemFree(with->extra);
 	cuEventDestroy(with->order);
 	cuModuleUnload(with->module);
 	free(with);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A collective library in small, for two ranks on one host: with memory and an event of its own that its graphs and its
- * live calls both use, and with memory that the other rank writes to.
+ * live calls both use, and with memory that the other rank writes to. Environment: COLLECTIVE_MAPPED (its memory is mapped),
+ * COLLECTIVE_LARGE (the other rank's memory is larger), COLLECTIVE_EXTRA (one more allocation comes first).
  */
 #ifndef TESTS_COLLECTIVE_COLLECTIVE_H
 #define TESTS_COLLECTIVE_COLLECTIVE_H

@@ -12,6 +12,8 @@
  * SUBJECT_HOLE: what lies in a struct's word that no kernel reads, in the graph `holed`: other (an address of the library's
  * memory, elsewhere in each run; in a launch before it a small number), same (at the same place in each run), first (as
  * "other", but no launch comes before it). Without it, zero.
+ * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), or has N ms
+ * to live (N).
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
@@ -30,7 +32,7 @@
 
 enum { N = 64, BYTES = N * 4, REPLAYS = 3 };
 
-static CUdeviceptr in, out, temporary, table, list;
+static CUdeviceptr in, out, temporary, table, list, pool, weights;
 static unsigned rank;
 static CUfunction step, range;
 static CUstream stream;
@@ -50,12 +52,15 @@ static void sum(CUdeviceptr data)
 }
 
 /* What graphs find there is saved with them, though nobody binds it. */
-static void fill_table(void)
+static void fill_tables(void)
 {
 	float values[N];
 	for (unsigned i = 0; i < N; i++)
 		values[i] = (float)(i % 5);
 	TRY(cuMemcpyHtoD_v2, table, values, BYTES);
+	for (unsigned i = 0; i < N; i++)
+		values[i] = (float)((i + 3 * rank) % 7);
+	TRY(cuMemcpyHtoD_v2, weights, values, BYTES);
 }
 
 /* Memory of the graph's own, and no other rank. */
@@ -82,6 +87,18 @@ static void deep(void)
 	add(temporary, in, 2);
 	sum(temporary);
 	add(out, temporary, 1);
+}
+
+/* Memory of the graph's own that all ranks have alike, with contents that must be saved, on both sides of a sum. */
+static void pooled(void)
+{
+	TRY(cuMemsetD32Async, pool, 0, N, stream);
+	add(pool, in, 2);
+	add(pool, weights, 1);
+	sum(pool);
+	add(pool, weights, 4);
+	sum(pool);
+	add(out, pool, 1);
 }
 
 /* The graph's memory leads to the library's. */
@@ -114,7 +131,8 @@ static void holed(void)
 static const struct {
 	const char *name;
 	void (*enqueue)(void);
-} kinds[] = {{"local", local}, {"reduced", reduced}, {"deep", deep}, {"listed", listed}, {"holed", holed}};
+} kinds[] = {{"local", local},   {"reduced", reduced}, {"deep", deep},
+	     {"listed", listed}, {"holed", holed},     {"pooled", pooled}};
 
 static CUgraphExec captured_live(unsigned kind, unsigned batch)
 {
@@ -140,6 +158,21 @@ static CUgraphExec made(unsigned kind, unsigned batch, uint64_t timeout_ns)
 	return captured_live(kind, batch);
 }
 
+static void before_launch(unsigned kind)
+{
+	const char *said = getenv("SUBJECT_LAUNCH"), *name = kinds[kind].name;
+	size_t length = strlen(name);
+	if (!said || strncmp(said, name, length) || said[length] != '=')
+		return;
+	said += length + 1;
+	if (!strcmp(said, "die"))
+		raise(SIGKILL);
+	if (!strcmp(said, "late"))
+		sleep(4);
+	else
+		ualarm((useconds_t)atoi(said) * 1000, 0); /* and nobody handles that signal */
+}
+
 /* Graphs and live calls take turns. */
 static void replay(unsigned kind, unsigned batch, CUgraphExec exec)
 {
@@ -151,6 +184,8 @@ static void replay(unsigned kind, unsigned batch, CUgraphExec exec)
 		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
 		TRY(cuMemsetD8_v2, out, 0, BYTES);
 		TRY(cuCtxSynchronize);
+		if (!turn)
+			before_launch(kind);
 		TRY(cuGraphLaunch, exec, stream);
 		if (ranks)
 			sum(out);
@@ -282,7 +317,9 @@ int main(int argc, char **argv)
 	TRY(cuMemAlloc_v2, &out, BYTES);
 	if (runtime_alloc(&temporary, BYTES) != CUDA_SUCCESS || runtime_alloc(&table, BYTES) != CUDA_SUCCESS)
 		return 1;
-	fill_table();
+	TRY(cuMemAlloc_v2, &pool, BYTES);
+	TRY(cuMemAlloc_v2, &weights, BYTES);
+	fill_tables();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, BYTES, MEDUSA_BIND_STATE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names memory and events of communication libraries in the order in which they are made, as capture/record/made.c does. */
 #define MD_LOG_DOMAIN "restore"
-#include "restore/made.h"
+#include "restore/library_made.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * What communication libraries make in this process: memory is bound by the names that a capture gives it (driver/maker.h), and
  * events are known by their order. Nothing here happens unless the caller lies in such a library.
  */
-#ifndef MD_RESTORE_MADE_H
-#define MD_RESTORE_MADE_H
+#ifndef MD_RESTORE_LIBRARY_MADE_H
+#define MD_RESTORE_LIBRARY_MADE_H
 
 #include "restore/restore.h"
 

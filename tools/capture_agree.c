@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of graphs that communicate, the artifacts of a bundle have the same: a rank cannot launch one without the others. */
+#include <stdio.h>
+#include <string.h>
+
+#include "driver/maker.h"
+#include "tools/capture_job.h"
+#include "tools/verify_report.h"
+
+static bool communicates(const struct md_artifact *artifact, const struct md_artifact_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->pointer_count; i++) {
+		const struct md_artifact_alloc *alloc = &artifact->allocs[graph->pointers[i].alloc];
+		if (alloc->class == MD_CLASS_BOUND && md_maker_is_name(artifact->bindings[alloc->binding].name))
+			return true;
+	}
+	return false;
+}
+
+static bool has_graph(const struct md_artifact *artifact, const struct md_artifact_graph *like)
+{
+	for (uint32_t i = 0; i < artifact->graph_count; i++)
+		if (artifact->graphs[i].batch == like->batch && !strcmp(artifact->graphs[i].label, like->label))
+			return communicates(artifact, &artifact->graphs[i]);
+	return false;
+}
+
+static const char *reason_of(const struct md_artifact *artifact, const struct md_artifact_graph *like)
+{
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
+		if (refusal->label && refusal->batch == like->batch && !strcmp(refusal->label, like->label))
+			return refusal->why;
+	}
+	return "it has captured no such graph that communicates";
+}
+
+/* The first rank that lacks the graph; the number of ranks: all have it. */
+static uint32_t who_lacks(const struct md_job *job, const struct md_artifact_graph *graph)
+{
+	uint32_t rank = 0;
+	while (rank < job->rank_count && has_graph(&job->ranks[rank].artifact, graph))
+		rank++;
+	return rank;
+}
+
+/* Graphs of its group go with it, as they are restored together or not at all. */
+static enum md_status refuse_all_of(struct md_artifact *artifact, uint32_t group, const char *what, const char *reason,
+				    struct md_error *err)
+{
+	for (uint32_t i = 0; group && i < artifact->graph_count;) {
+		if (artifact->graphs[i].group != group)
+			i++;
+		else
+			MD_FORWARD(md_verify_refuse_graph(artifact, i, what, reason, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status take_out(const struct md_job *job, struct md_artifact *artifact, bool *any, struct md_error *err)
+{
+	for (uint32_t i = 0; i < artifact->graph_count;) {
+		struct md_artifact_graph *graph = &artifact->graphs[i];
+		uint32_t lacks = communicates(artifact, graph) ? who_lacks(job, graph) : job->rank_count;
+		uint32_t group = graph->group;
+		char what[64], reason[512];
+		if (lacks == job->rank_count) {
+			i++;
+			continue;
+		}
+		*any = true;
+		snprintf(what, sizeof(what), "it communicates, and rank %u cannot restore it", lacks);
+		snprintf(reason, sizeof(reason), "%s", reason_of(&job->ranks[lacks].artifact, graph));
+		MD_FORWARD(md_verify_refuse_graph(artifact, i, what, reason, err));
+		MD_FORWARD(refuse_all_of(artifact, group, what, reason, err));
+		i = 0;
+	}
+	return MD_OK;
+}
+
+int md_job_agree(struct md_job *job)
+{
+	struct md_error err = {0};
+	bool any = job->bundle;
+	while (any) { /* a group may take a graph along that other ranks have */
+		any = false;
+		for (uint32_t i = 0; i < job->rank_count; i++)
+			if (take_out(job, &job->ranks[i].artifact, &any, &err) != MD_OK)
+				return md_job_fail(job, &err, MD_EXIT_FAILED);
+	}
+	return -1;
+}
