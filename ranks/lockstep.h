@@ -16,8 +16,8 @@
  * course, the test fails in all, and none of them launches anything more for it.
  */
 struct md_lockstep {
-	const struct md_rank
-	    *rank;      /* NULL: the graph does not communicate, and nothing of this takes place; not owned */
+	/* Not owned. NULL: the graph does not communicate, and nothing of this takes place. */
+	const struct md_rank *rank;
 	char what[160]; /* "the poison test of graph reduced/1" */
 	unsigned replays;
 	struct md_error lost; /* why they do not go on */

@@ -20,7 +20,8 @@ struct md_rounds_text { /* whoever has set its word to one of his own writes it,
 	char bytes[MD_ROUNDS_TEXT];
 };
 
-struct md_step_said {  /* what a rank does in one step */
+/* What a rank does in one step. */
+struct md_step_said {
 	uint64_t hash; /* of the whole text */
 	bool yes;
 	char text[MD_ROUNDS_TEXT];
@@ -29,10 +30,9 @@ struct md_step_said {  /* what a rank does in one step */
 struct md_seat {
 	_Atomic uint32_t process; /* 0: nobody has come */
 	_Atomic uint32_t votes;
-	_Atomic uint32_t
-	    steps; /* how many of `said` it has written; the last two are there, by their number's parity */
-	struct md_step_said
-	    said[2]; /* written again when all ranks have read it, which nobody can do before they have come */
+	_Atomic uint32_t steps; /* how many it has said */
+	/* The last two steps, by their number's parity. One is written again only when all ranks have read it. */
+	struct md_step_said said[2];
 };
 
 struct md_round {

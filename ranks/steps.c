@@ -15,10 +15,8 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-enum {
-	TAKEN = 1,
-	GIVEN_UP
-}; /* in the low bits of a decision, with the number of the step, counted from 1, above them */
+/* In the low bits of a decision, with the number of the step, counted from 1, above them. */
+enum { TAKEN = 1, GIVEN_UP };
 
 static uint32_t decision_on(uint32_t number, uint32_t how)
 {
@@ -126,6 +124,6 @@ enum md_status md_rounds_step(struct md_rounds *rounds, uint32_t number, const s
 	if (await(rounds, number, step) == TAKEN)
 		return compare(rounds, number, all_yes, err);
 	if (!md_rounds_ended(rounds, err))
-		md_error_set(err, MD_ERR_TIMEOUT, "the ranks have given up: %s", step->text);
+		md_error_set(err, MD_ERR_NOT_FOUND, "ranks have lost each other at: %s", step->text);
 	return err->status;
 }

@@ -19,8 +19,9 @@ struct md_step {
 
 /*
  * Says what this rank does in step number (0, 1, 2 ...), and waits until all ranks have. MD_OK: all have said the same, and
- * all get MD_OK; *all_yes is whether each of them has answered yes. MD_ERR_MISMATCH and not md_rounds_ended: they have said different things, none gets MD_OK, and the next
- * step may follow. Otherwise nothing more is done together, and the error names the rank that is gone or late.
+ * all get MD_OK; *all_yes is whether each of them has answered yes. MD_ERR_MISMATCH and not md_rounds_ended: they have said
+ * different things, none gets MD_OK, and the next step may follow. Otherwise nothing more is done together, and the error
+ * names the rank that is gone or late.
  */
 enum md_status md_rounds_step(struct md_rounds *rounds, uint32_t number, const struct md_step *step, bool *all_yes,
 			      struct md_error *err);

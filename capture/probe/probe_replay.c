@@ -97,16 +97,30 @@ static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, 
 	return md_capture_probe_place(probe, 0, 0, err);
 }
 
-/* What ranks no longer do together is left out; all else is put back in any case. */
+/* What ranks end together. */
+static enum md_status end_together(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	MD_FORWARD(md_lockstep_any(&probe->lockstep, "writes to other places", &probe->strayed, err));
+	return probe->sampled_count ? replay_clean(probe, equal, err) : MD_OK;
+}
+
+/* What ranks no longer do together is left out; memory is put back in any case. */
 static enum md_status put_back(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
+	struct md_error lost = {0};
+	enum md_status status = MD_OK;
+	probe->broken = true; /* unless all is back in place */
 	MD_FORWARD(md_capture_probe_place(probe, 0, 0, err));
 	MD_FORWARD(md_capture_probe_check_outputs(probe, err));
 	if (!probe->lockstep.lost.status)
-		MD_FORWARD(md_lockstep_any(&probe->lockstep, "writes to other places", &probe->strayed, err));
-	if (probe->sampled_count && !probe->lockstep.lost.status)
-		MD_FORWARD(replay_clean(probe, equal, err));
-	return md_cuda_call(err, cuCtxSynchronize);
+		status = end_together(probe, equal, err);
+	if (status != MD_OK && !probe->lockstep.lost.status)
+		return status;
+	if (status != MD_OK) /* of a replay that others have not ended, perhaps */
+		MD_FORWARD(md_capture_probe_place(probe, 0, 0, &lost));
+	MD_FORWARD(md_cuda_call(status == MD_OK ? err : &lost, cuCtxSynchronize));
+	probe->broken = false;
+	return status;
 }
 
 enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_status status, struct md_error *err)
@@ -118,7 +132,6 @@ enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_s
 	if (!probe->replays)
 		return status;
 	if (put_back(probe, &equal, &second) != MD_OK) {
-		probe->broken = !probe->lockstep.lost.status || md_cuda.cuCtxSynchronize() != CUDA_SUCCESS;
 		if (status == MD_OK)
 			*err = second;
 		return err->status;

@@ -26,10 +26,11 @@ struct collective {
 	bool mapped; /* inbox and peer are mappings of these handles, else allocations */
 	CUmemGenericAllocationHandle own, others;
 	uint32_t *stop; /* page-locked; the kernel looks at it */
-	CUmodule module;
-	CUfunction sum;
-	CUevent order; /* recorded behind each operation, and waited for by live ones */
+	CUevent order;  /* recorded behind each operation, and waited for by live ones */
 };
+
+static CUmodule module; /* of all communicators; it stays when they are closed */
+static CUfunction sum;
 
 static CUresult failed(const char *what, CUresult result)
 {
@@ -178,8 +179,9 @@ static CUresult meet(struct collective *with, const char *socket_path, int rank)
 static CUresult make(struct collective *with, const char *socket_path, int rank, const void *image)
 {
 	struct collective_state state = {.rank = (uint64_t)rank};
-	CHECK(cuModuleLoadData(&with->module, image));
-	CHECK(cuModuleGetFunction(&with->sum, with->module, "collective_sum"));
+	if (!module)
+		CHECK(cuModuleLoadData(&module, image));
+	CHECK(cuModuleGetFunction(&sum, module, "collective_sum"));
 	if (getenv("COLLECTIVE_EXTRA"))
 		CHECK(cuMemAlloc(&with->extra, 4096));
 	CHECK(cuMemAlloc(&with->state, sizeof(state)));
@@ -220,7 +222,7 @@ MD_EXPORT CUresult collective_sum(struct collective *with, CUdeviceptr data, int
 	CHECK(cuStreamIsCapturing(stream, &status));
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		CHECK(cuStreamWaitEvent(stream, with->order, 0));
-	CHECK(cuLaunchKernel(with->sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+	CHECK(cuLaunchKernel(sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		return cuEventRecord(with->order, stream);
 	return cuEventRecordWithFlags(with->order, stream, CU_EVENT_RECORD_EXTERNAL);
@@ -245,6 +247,5 @@ MD_EXPORT void collective_close(struct collective *with)
 	if (with->extra)
 		cuMemFree(with->extra);
 	cuEventDestroy(with->order);
-	cuModuleUnload(with->module);
 	free(with);
 }

@@ -16,7 +16,7 @@ struct collective_inbox {
 struct collective_state {
 	uint64_t operations, rank;
 	struct collective_inbox *own, *peer;
-	const volatile uint32_t *stop; /* in host memory; not 0: waiting is in vain */
+	volatile uint32_t *stop; /* in host memory; not 0: waiting is in vain */
 };
 
 #endif

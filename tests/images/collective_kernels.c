@@ -6,7 +6,7 @@
 #include "hostcuda/kernel.h"
 #include "tests/collective/collective_state.h"
 
-#define PATIENCE_SECONDS 10 /* a rank that waits in vain leaves NaN */
+#define PATIENCE_SECONDS 10 /* a rank that waits in vain leaves NaN, and does not wait again */
 
 struct collective_sum {
 	struct collective_state *state;
@@ -19,8 +19,9 @@ static int has_arrived(const struct collective_state *state, const uint64_t *fla
 	time_t started = time(NULL);
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != operation) {
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
-		if (*state->stop || time(NULL) - started > PATIENCE_SECONDS)
+		if (*state->stop)
 			return 0;
+		*state->stop = time(NULL) - started > PATIENCE_SECONDS;
 	}
 	return 1;
 }

@@ -14,6 +14,7 @@
  * "other", but no launch comes before it). Without it, zero.
  * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), or has N ms
  * to live (N).
+ * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), again (one is made and closed before the one that is used).
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
@@ -36,7 +37,7 @@ static CUdeviceptr in, out, temporary, table, list, pool, weights;
 static unsigned rank;
 static CUfunction step, range;
 static CUstream stream;
-static struct collective *ranks;
+static struct collective *ranks, *second;
 
 static void add(CUdeviceptr to, CUdeviceptr from, float factor)
 {
@@ -45,10 +46,15 @@ static void add(CUdeviceptr to, CUdeviceptr from, float factor)
 	TRY(cuLaunchKernel, step, 4, 1, 1, 32, 1, 1, 0, stream, params, NULL);
 }
 
+static void sum_by(struct collective *by, CUdeviceptr data)
+{
+	if (collective_sum(by, data, N, stream) != CUDA_SUCCESS)
+		exit(1);
+}
+
 static void sum(CUdeviceptr data)
 {
-	if (collective_sum(ranks, data, N, stream) != CUDA_SUCCESS)
-		exit(1);
+	sum_by(ranks, data);
 }
 
 /* What graphs find there is saved with them, though nobody binds it. */
@@ -97,7 +103,7 @@ static void pooled(void)
 	add(pool, weights, 1);
 	sum(pool);
 	add(pool, weights, 4);
-	sum(pool);
+	sum_by(second ? second : ranks, pool);
 	add(out, pool, 1);
 }
 
@@ -123,8 +129,8 @@ static void add_range(uint64_t hole)
 static void holed(void)
 {
 	const char *how = getenv("SUBJECT_HOLE");
-	bool second = getenv("MEDUSA_SHIFT") != NULL, third = medusa_mode() == MEDUSA_MODE_VERIFY;
-	uint64_t place = !how || !strcmp(how, "same") ? 8 : second ? 16 : third ? 24 : 32;
+	bool shifted = getenv("MEDUSA_SHIFT") != NULL, third = medusa_mode() == MEDUSA_MODE_VERIFY;
+	uint64_t place = !how || !strcmp(how, "same") ? 8 : shifted ? 16 : third ? 24 : 32;
 	add_range(how ? collective_memory(ranks) + place : 0);
 }
 
@@ -262,11 +268,24 @@ static void run_apart(void)
 	arrive(1);
 }
 
+static struct collective *opened(const char *socket_path, const void *image)
+{
+	struct collective *with = collective_open(socket_path, (int)rank, image);
+	if (!with)
+		exit(1);
+	return with;
+}
+
 static void run_together(const char *socket_path, const void *image)
 {
-	ranks = collective_open(socket_path, (int)rank, image);
-	if (!ranks)
-		exit(1);
+	const char *communicators = getenv("SUBJECT_COMMUNICATORS");
+	ranks = opened(socket_path, image);
+	if (communicators && !strcmp(communicators, "again"))
+		collective_close(ranks);
+	if (communicators)
+		second = opened(socket_path, image);
+	if (communicators && !strcmp(communicators, "again"))
+		ranks = second;
 	CUdeviceptr leads_to = collective_memory(ranks);
 	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
 	TRY(cuMemsetD8_v2, list, 0, BYTES);
@@ -277,6 +296,8 @@ static void run_together(const char *socket_path, const void *image)
 	}
 	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
 		replay(kind, 1, made(kind, 1, UINT64_MAX));
+	if (second && second != ranks)
+		collective_close(second);
 	collective_close(ranks);
 }
 
