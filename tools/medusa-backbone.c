@@ -74,7 +74,9 @@ static enum md_status make_folder(const char *path, struct md_error *err)
 	const char *folder = dirname(above);
 	snprintf(top, sizeof(top), "%s", folder);
 	mkdir(dirname(top), 0700); /* as /tmp/medusa-UID; what is wrong with it shows below */
-	if (mkdir(folder, 0700) && errno != EEXIST)
+	if (!mkdir(folder, 0700))
+		md_options_say(&command, "made the folder %s for its socket", folder);
+	else if (errno != EEXIST)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", folder, strerror(errno));
 	if (lstat(folder, &info))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", folder, strerror(errno));

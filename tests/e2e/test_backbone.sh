@@ -70,6 +70,15 @@ assert_contains "$work/file.err" "--listen-fd 7: not a Unix socket that listens"
 run ended bash -c 'exec medusa-backbone run --device host --socket "$0" --end-fd 7 7< <(:)' "$work/ended.sock"
 assert_exit ended 0
 
+section "the folder of its socket"
+for turn in made there; do
+	run "$turn" bash -c 'exec medusa-backbone run --device host --socket "$0" --end-fd 7 7< <(:)' "$work/above/below/b.sock"
+	assert_exit "$turn" 0
+done
+assert_contains "$work/made.err" "made the folder $work/above/below for its socket"
+assert_equal "whose folders these are" "700 700" "$(stat -c %a "$work/above" "$work/above/below" | paste -sd' ')"
+assert_lacks "$work/there.err" "made the folder"
+
 section "each call of the driver fails once: an engine that shares ends with the error, or has weights of its own"
 medusa-backbone run --device host 2>"$work/faulty.err" &
 broker=$!

@@ -170,6 +170,7 @@ d = Daemon(f"{folder}/again", config(ledger))
 ask(d, "plain", "a", tokens=[1, 2])
 check("a row more", expected[("a", PLAIN)][0] + 1, bill(d)[("a", PLAIN)]["requests"])
 d.stop()
+check("the file is for its user alone", 0o600, os.stat(ledger).st_mode & 0o777)
 sums = sqlite3.connect(ledger).execute("SELECT sum(requests), sum(prompt_tokens) FROM usage").fetchone()
 check("what is in the file", (sum(row[0] for row in expected.values()) + 1, sum(row[2] for row in expected.values()) + 1), sums)
 
@@ -198,6 +199,7 @@ for _ in range(3):
     check("it serves", 200, ask(full, "plain", "b").status)
 until("the loss is counted", lambda: metric(full, "medusa_worker_accounting_lost_requests_total") == 3)
 check("said once", 1, full.stderr().count("lost until that works"))
+check("with the path once", 1, next(line for line in full.stderr().splitlines() if "lost until that works" in line).count("full.sqlite"))
 check("the exit code", 0, full.stop())
 
 # Without medusa.state nothing is kept.

@@ -118,12 +118,14 @@ for question, wrong in ((b"{\n", "invalid"), (b"[1]\n", "invalid"), ({"version":
     line.send(question)
     answer = line.hear()
     check(f"refused: {question}", (False, True), (answer["ok"], wrong in answer["status"]))
-try:
-    line.send(b"x" * 200000)
-    ended = line.hear() is None
-except OSError:
-    ended = True
-check("a line without an end", True, ended)
+line.send(b"x" * 200000)
+answer = line.hear()
+check("a line without an end", (False, True, "too large"), (answer["ok"], "at most 65535 bytes" in answer["message"], answer["status"]))
+line.send(b"y" * 1000000 + b"\n")
+line.send({"version": 1, "verb": "status"})
+check("it is passed over, and the next one is heard", True, line.hear()["ok"])
+line.send({"version": 1, "verb": "status", "more": "z" * 65400})
+check("the longest lines are heard", True, line.hear()["ok"])
 if not os.geteuid():
     # Another user who may open the socket is not answered.
     place = tempfile.mkdtemp(prefix="medusa-control.")
@@ -236,6 +238,10 @@ connection.close()
 d = Daemon(f"{folder}/one", config)
 other = Daemon(f"{folder}/two", config, "--control", d.control)
 check("a socket that another daemon has", (True, True), (other.process.wait(PATIENCE) != 0, "another daemon has its engines beside it" in other.stderr()))
+other = Daemon(f"{folder}/one", config, "--control", f"{folder}/elsewhere")
+check("a folder that another daemon has", (4, True), (other.process.wait(PATIENCE), f"{folder}/one/state: the daemon of process {d.process.pid} has this folder" in other.stderr()))
+check("which still serves", d.process.pid, d.tell("status")["pid"])
+check("the lock is for its user alone", 0o600, os.stat(f"{folder}/one/state/lock").st_mode & 0o777)
 env = {"XDG_RUNTIME_DIR": f"{folder}/runtime"}
 os.mkdir(f"{folder}/runtime", 0o700)
 daemons = [subprocess.Popen(["medusa-worker", "--config", f"{folder}/one/config.yaml", "--listen", "127.0.0.1:0", "--state", f"{folder}/default{i}"],

@@ -147,14 +147,17 @@ static void write_rows(struct md_ledger *ledger, struct md_ledger_rows *rows)
 	struct md_error err = {0};
 	int64_t now = time(NULL);
 	enum md_status status = has_rows(rows) ? open_file(ledger, &err) : MD_OK;
-	if (status == MD_OK && has_rows(rows))
+	if (status == MD_OK && has_rows(rows)) {
 		status = md_ledger_file_add(ledger->file, rows, now * US - ledger->keep_us, &err);
+		if (status != MD_OK)
+			md_error_prefix(&err, "%.200s", ledger->path);
+	}
 	if (status != MD_OK) {
 		md_ledger_file_close(ledger->file);
 		ledger->file = NULL;
 		if (!ledger->said)
-			md_error_log("medusa.state: what is used is not written, and lost until that works: %.200s: %s",
-				     ledger->path, err.message);
+			md_error_log("medusa.state: what is used is not written, and lost until that works: %s",
+				     err.message);
 		lose(ledger, requests_of(rows)); /* whoever sees the number finds the reason */
 	} else if (has_rows(rows) && ledger->said) {
 		md_warn("medusa.state: what is used is written again: %.200s", ledger->path);

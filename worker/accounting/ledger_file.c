@@ -4,6 +4,9 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 #define VERSION "1" /* user_version of the file */
 #define PATIENCE_MS 2000
@@ -69,6 +72,10 @@ enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **fil
 	struct md_ledger_file *made = calloc(1, sizeof(*made));
 	if (!made)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the ledger %.200s", path);
+	struct md_error none;
+	int fd = -1;
+	if (md_file_create(path, 0600, &fd, &none) == MD_OK) /* else it is there, or SQLite says why not */
+		close(fd);
 	bool opened = !sqlite3_open_v2(path, &made->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) &&
 		      !sqlite3_busy_timeout(made->db, PATIENCE_MS) && check_version(made->db) &&
 		      !sqlite3_exec(made->db, making, NULL, NULL, NULL) &&

@@ -1,18 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* URLs of engines and peers. */
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "worker/config/parts.h"
 
+static bool has_blanks(const char *url)
+{
+	for (; *url; url++)
+		if ((unsigned char)*url <= ' ' || *url == 0x7f)
+			return true;
+	return false;
+}
+
+/* Whether a v6 address, and nothing else, is in brackets, and a colon outside of them is the only one. */
+static bool is_host(const char *host, size_t length)
+{
+	const char *at = memchr(host, '@', length), *end = host + length;
+	struct in6_addr address;
+	char text[INET6_ADDRSTRLEN];
+	host = at ? at + 1 : host; /* a user's name and password may have colons */
+	const char *close = memchr(host, ']', (size_t)(end - host));
+	const char *colon = memchr(host, ':', (size_t)(end - host));
+	if (*host != '[')
+		return !close && (!colon || !memchr(colon + 1, ':', (size_t)(end - colon - 1)));
+	if (!close || (size_t)(close - host) > sizeof(text) || (close + 1 < end && close[1] != ':'))
+		return false;
+	snprintf(text, sizeof(text), "%.*s", (int)(close - host - 1), host + 1);
+	return inet_pton(AF_INET6, text, &address) == 1;
+}
+
 enum md_status md_config_check_url(const struct md_config_build *build, const struct md_tree *node, const char *url)
 {
 	size_t scheme = !strncasecmp(url, "http://", 7) ? 7 : !strncasecmp(url, "https://", 8) ? 8 : 0;
 	const char *host = url + scheme;
 	size_t length = strcspn(host, "/?#");
-	if (!scheme || !length || *host == ':' || strpbrk(url, " \t\r\n\"<>"))
+	if (!scheme || !length || *host == ':' || has_blanks(url) || strpbrk(url, "\"<>"))
 		return md_tree_refuse(node, build->err, "a URL is wanted, such as http://localhost:8080");
+	if (!is_host(host, length))
+		return md_tree_refuse(node, build->err, "an IPv6 address stands in brackets: http://[::1]:8080");
 	return MD_OK;
 }
 

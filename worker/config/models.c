@@ -183,10 +183,16 @@ static enum md_status clean_env(struct md_config_build *build, const struct md_t
 }
 
 /* "none" means that there is nothing to ask; other words are paths, with or without the slash. */
-static enum md_status read_check(struct md_config_build *build, const char *text, const char **check)
+static enum md_status read_check(struct md_config_build *build, const struct md_tree *node, const char *text,
+				 const char **check)
 {
 	size_t length = strlen(text);
 	char *path;
+	for (const char *at = text; *at; at++)
+		if ((unsigned char)*at <= ' ' || *at == 0x7f)
+			return md_tree_refuse(
+			    node, build->err,
+			    "a path is wanted, without blanks and line breaks (%%20 is a blank), or none");
 	*check = strcmp(text, "none") ? text : NULL;
 	if (!*check || *text == '/')
 		return MD_OK;
@@ -248,7 +254,7 @@ static enum md_status fill_model(struct md_config_build *build, const struct md_
 	model->concurrency = source->concurrency > 0 ? (uint32_t)source->concurrency : MD_CONFIG_CONCURRENCY;
 	if (source->concurrency < 0)
 		MD_FORWARD(md_config_note(build, place_of(node, "concurrencyLimit"), "less than 0, so it is 10"));
-	MD_FORWARD(read_check(build, source->check, &model->check));
+	MD_FORWARD(read_check(build, place_of(node, "checkEndpoint"), source->check, &model->check));
 	MD_FORWARD(clean_env(build, md_tree_find(node, "env"), &model->env));
 	MD_FORWARD(md_config_read_filters(build, source->filters, true, &model->filters));
 	MD_FORWARD(md_config_read_timeouts(build, source->timeouts, false, &model->timeouts));

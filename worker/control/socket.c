@@ -26,7 +26,8 @@ struct md_control_call {
 	struct md_control *control;
 	struct md_control_call *next;
 	struct bufferevent *wire;
-	bool open; /* a question has no answer yet */
+	bool open;  /* a question has no answer yet */
+	bool skips; /* the rest of a line that was too long */
 	void (*gone)(void *context);
 	void *context;
 };
@@ -127,17 +128,38 @@ static void take_line(struct md_control_call *call, const char *line)
 	json_decref(question); /* not before: a verb may read it after it has answered */
 }
 
+/* Closing would take the answer from the asker, who is still sending. */
+static void refuse_long(struct md_control_call *call)
+{
+	call->open = call->skips = true;
+	md_control_refuse(call, MD_ERR_TOO_LARGE, "a question has at most %u bytes, and this line has more",
+			  MD_CONTROL_LINE_MAX - 1);
+}
+
+/* False: it has not ended yet. */
+static bool skip_line(struct md_control_call *call, struct evbuffer *input)
+{
+	struct evbuffer_ptr end = evbuffer_search_eol(input, NULL, NULL, EVBUFFER_EOL_LF);
+	call->skips = end.pos < 0;
+	evbuffer_drain(input, call->skips ? evbuffer_get_length(input) : (size_t)end.pos + 1);
+	return !call->skips;
+}
+
 static void on_read(struct bufferevent *wire, void *context)
 {
 	struct md_control_call *call = context;
 	struct evbuffer *input = bufferevent_get_input(wire);
 	if (call->open)
 		return;
+	if (call->skips && !skip_line(call, input)) {
+		md_http_wire_watch(call->wire, EV_READ);
+		return;
+	}
 	char *line = evbuffer_readln(input, NULL, EVBUFFER_EOL_LF);
 	if (line)
 		take_line(call, line);
 	else if (evbuffer_get_length(input) >= MD_CONTROL_LINE_MAX)
-		close_connection(call);
+		refuse_long(call);
 	else /* reading begins again by itself when input was taken */
 		md_http_wire_watch(call->wire, EV_READ);
 	free(line);

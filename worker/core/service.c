@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "worker/accounting/ledger.h"
 #include "worker/control/control_place.h"
@@ -20,6 +21,7 @@
 #include "worker/core/gpu_memory.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/notify.h"
+#include "worker/core/state_lock.h"
 #include "worker/core/templates.h"
 #include "worker/core/worker.h"
 #include "worker/engine/cgroup.h"
@@ -42,6 +44,7 @@ struct service {
 	struct md_worker worker;
 	struct event *hangup, *tick;
 	struct event *ends[sizeof(ending_signals) / sizeof(*ending_signals)];
+	int state;                  /* its lock; -1: none */
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
 	unsigned ticks;
@@ -178,6 +181,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	struct md_http_limits limits;
 	struct timeval tick = {.tv_sec = TICK_S};
 	char place[PATH_MAX];
+	MD_FORWARD(md_state_lock(options->state, &service->state, err));
 	bool has_place = find_place(control_path(service, options), place);
 	worker->base = event_base_new();
 	worker->processes = worker->base ? md_engine_processes_create(worker->base, has_place ? place : NULL) : NULL;
@@ -271,12 +275,14 @@ static void end(struct service *service)
 	md_log_writer_destroy(worker->log_writer);
 	if (worker->base)
 		event_base_free(worker->base);
+	if (service->state >= 0)
+		close(service->state);
 }
 
 enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
 			      struct md_error *err)
 {
-	struct service service = {.worker = {.config = config, .pool = {.fds = {-1, -1}}}};
+	struct service service = {.worker = {.config = config, .pool = {.fds = {-1, -1}}}, .state = -1};
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing */
 	enum md_status status = begin(&service, options, err);
