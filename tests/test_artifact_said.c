@@ -216,6 +216,29 @@ Test(artifact_said, places_keep_older_readers_out, .init = setup, .fini = teardo
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of them would make events that nobody waits for. */
+Test(artifact_said, library_events_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	sample_artifact(&artifact);
+	struct md_artifact_graph *graph = &artifact.graphs[0];
+	struct md_node *node = &graph->nodes[graph->node_count - 1];
+	*node = (struct md_node){.type = MD_NODE_EVENT_RECORD, .kernel = MD_NONE, .event = graph->node_count - 1};
+	cr_assert_eq(write_and_get_required(&artifact), 7, "an event of the graph's own");
+	node->event = graph->node_count + 65535;
+	cr_assert_eq(write_and_get_required(&artifact), 16391, "the library's");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert_eq(read.graphs[0].nodes[graph->node_count - 1].event, graph->node_count + 65535);
+	md_artifact_finish(&read);
+	node->event++;
+	should_fail_to_write(&artifact, "event 65542, of a graph of 6 nodes");
+	node->event = graph->node_count;
+	node->type = MD_NODE_EVENT_WAIT;
+	should_fail_to_write(&artifact, "event 6, of a graph of 6 nodes");
+	md_artifact_finish(&artifact);
+}
+
 /* Who did not know of limits would hand out graphs whose kernels fault. */
 Test(artifact_said, limits_keep_older_readers_out, .init = setup, .fini = teardown)
 {

@@ -37,6 +37,35 @@ Test(maker, names_of_makers_are_told_from_others)
 		cr_assert(!md_maker_is_name(others[i]), "%s", others[i]);
 }
 
+Test(maker, names_of_events_and_of_what_captures_make)
+{
+	struct md_maker maker = {.name = "nccl"};
+	char name[MD_MAKER_NAME_BYTES];
+	uint32_t event = 7;
+	cr_assert_eq(md_maker_next_event(&maker), 0);
+	md_maker_name_event(&maker, md_maker_next_event(&maker), name);
+	cr_assert_str_eq(name, "@nccl.event.1");
+	cr_assert(md_maker_event_of(name, &event) && event == 1, "%s", name);
+	cr_assert(md_maker_event_of("@nccl.event.4294967295", &event) && event == UINT32_MAX);
+	static const char *const others[] = {"@nccl.1",
+					     "nccl.event.1",
+					     "@nccl.event.",
+					     "@nccl.event.1x",
+					     "@nccl.events.1",
+					     "@nccl.event.4294967296",
+					     "@",
+					     ""};
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		cr_assert(!md_maker_event_of(others[i], &event), "%s", others[i]);
+	md_maker_name_captured(&maker, name);
+	cr_assert_str_eq(name, "@nccl.captured");
+	cr_assert(md_maker_is_captured(name) && !md_maker_is_name(name) && !md_maker_is_captured("@nccl.1"));
+	cr_assert(!md_maker_is_captured("@.captured") && !md_maker_is_captured("nccl.captured"));
+	cr_assert(md_maker_same_library("@nccl.1", "@nccl.event.2") &&
+		  md_maker_same_library("@nccl.captured", "@nccl.3"));
+	cr_assert(!md_maker_same_library("@nccl.1", "@nccl_x.1") && !md_maker_same_library("nccl.1", "nccl.1"));
+}
+
 /* The C library is called by this name in the test, so that calls that come from it have a maker. */
 Test(maker, a_call_is_attributed_to_the_object_that_it_returns_to)
 {

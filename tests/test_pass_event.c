@@ -80,6 +80,41 @@ Test(pass_event, what_is_anyone_elses_is_refused)
 		assert_case(&cases[i]);
 }
 
+static void name_event(struct builder *b, uint32_t event, const char *name)
+{
+	struct md_trace_event_name *named =
+	    builder_grow(&b->trace.event_names, &b->trace.event_name_count, sizeof(*named));
+	*named = (struct md_trace_event_name){event, builder_text(name)};
+}
+
+/* A graph that all ranks have replayed together, with one of a library's events. */
+Test(pass_event, a_librarys_event_goes_with_its_memory)
+{
+	static const struct {
+		const char *steps, *why;
+	} made[] = {
+	    {"r0",
+	     "node 0: records @nccl.event.3, an event of a communication library whose memory the graph does not use"},
+	    {"w0", "node 0: waits for @nccl.event.3, an event of a communication library"},
+	};
+	for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+		struct builder b[2];
+		struct md_artifact artifact;
+		struct md_error err;
+		for (unsigned k = 0; k < 2; k++) {
+			builder_init(&b[k]);
+			add_graph(&b[k], "decode", made[i].steps, 5);
+			b[k].trace.graphs[0].together = true;
+			name_event(&b[k], 5, "@nccl.event.3");
+		}
+		cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
+		cr_assert_str_eq(refusal_of(&artifact, "decode", 1), made[i].why);
+		md_artifact_finish(&artifact);
+		builder_finish(&b[0]);
+		builder_finish(&b[1]);
+	}
+}
+
 /* ---- child graphs ---- */
 
 static struct md_node child(uint32_t nodes)

@@ -431,3 +431,39 @@ Test(said_records, which_memory_only_graphs_use, .fini = teardown)
 	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT);
 	cr_assert(strstr(err.message, "scratch record"), "%s", err.message);
 }
+
+Test(said_records, what_ranks_have_replayed_together, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	for (uint64_t id = 1; id <= 4; id++)
+		md_trace_put_graph(w, id, &(struct md_trace_graph){.id = id, .refused = "it communicates"});
+	md_trace_put_together(w, 10, 1, NULL);
+	md_trace_put_together(w, 11, 2, "rank 1 is gone");
+	md_trace_put_together(w, 12, 9, NULL); /* of no graph */
+	md_trace_put_together(w, 13, 4, NULL);
+	md_trace_put_graph(w, 14, &(struct md_trace_graph){.id = 4, .refused = "changed"});
+	md_trace_put_event_name(w, 15, 300, "@nccl.event.2");
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.graphs[0].together && !trace.graphs[0].refused, "all have replayed it");
+	cr_assert(!trace.graphs[1].together, "they have not");
+	cr_assert_str_eq(trace.graphs[1].refused, "rank 1 is gone");
+	cr_assert(!trace.graphs[2].together, "nothing is said");
+	cr_assert_str_eq(trace.graphs[2].refused, "it communicates");
+	cr_assert(!trace.graphs[3].together, "not as it is now");
+	cr_assert_str_eq(trace.graphs[3].refused, "changed");
+	cr_assert(trace.event_name_count == 1 && trace.event_names[0].event == 300, "an event");
+	cr_assert_str_eq(trace.event_names[0].name, "@nccl.event.2");
+	md_trace_finish(&trace);
+}
+
+Test(said_records, should_fail_an_event_without_a_name, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_event_name(w, 15, 300, NULL);
+	cr_assert(finish(w, &trace, &err) == MD_ERR_CORRUPT, "%s", err.message);
+	cr_assert(strstr(err.message, "event name"), "%s", err.message);
+}
