@@ -57,13 +57,18 @@ def parse():
     parser.add_argument("--in-process", action="store_true", help="the engine core in this process")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=32, help="of each answer")
+    parser.add_argument("--logprobs", action="store_true", help="keep the log-probability of each token of the answers: a comparison "
+                        "that sees differences which change no token; not with --serve")
     parser.add_argument("--longest", type=int, default=2000, help="tokens of the longest prompt; the shortest one has 8")
     parser.add_argument("--batch", type=int, default=64, help="prompts that are asked at once, at most")
     parser.add_argument("--wait", type=float, default=0, help="seconds, at most, to wait after the first token until the compiled model "
                         "has taken over from eager prefills")
     parser.add_argument("--dummy-weights", action="store_true", help="vLLM's, instead of those in a file that small shapes have")
     parser.add_argument("--extra", default="{}", help="more arguments of LLM(), as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.logprobs and options.serve:
+        parser.error("--logprobs is for LLM(), not for --serve")
+    return options
 
 
 def environment(options):
@@ -289,6 +294,7 @@ class Engine:
         import vllm
 
         self._vllm, self._adapters = vllm, {}
+        self.logprobs = [] if options.logprobs else None  # of the answers so far
         if options.lora:
             from vllm.lora.request import LoRARequest
 
@@ -298,7 +304,8 @@ class Engine:
 
     def ask(self, prompts, tokens, together=False):
         """together: no prompt is begun before all of them have come, so that each start of the engine makes the same batches."""
-        sampling = self._vllm.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+        sampling = self._vllm.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False,
+                                             logprobs=None if self.logprobs is None else 0)
         lora = [self._adapters.get(number) for _, number in prompts] if self._adapters else None
         texts = [{"prompt_token_ids": ids} for ids, _ in prompts]
         if not together:
@@ -308,6 +315,9 @@ class Engine:
             self._llm.enqueue(texts, sampling, lora_request=lora, use_tqdm=False)
             self._llm.wake_up(tags=["scheduling"])
             answers = self._llm.wait_for_completion(use_tqdm=False)
+        if self.logprobs is not None:
+            self.logprobs += [[found[token].logprob for token, found in zip(one.token_ids, one.logprobs)]
+                              for one in (answer.outputs[0] for answer in answers)]
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
     def close(self):
@@ -450,8 +460,11 @@ def main():
     if options.wait:
         wait_for_takeover(options.wait)
     groups = make_prompts(options)
+    if options.logprobs:
+        engine.logprobs.clear()
     tokens, took = timed(lambda: [answer for group in groups for answer in engine.ask(group, options.tokens, together=True)])
     seconds["all_answers"] = round(took, 3)
+    logprobs = list(engine.logprobs) if options.logprobs else None
     rates = speed(engine)
     stages, medusa = read_stages()
     engine.close()
@@ -461,11 +474,11 @@ def main():
     report = {"shape": options.shape, "runner": options.runner or "default", "lora": options.lora, "serve": options.serve,
               "in_process": options.in_process, "weights": "file" if in_file else "dummy", "extra": json.loads(options.extra), "seconds": {**seconds, **stages},
               "rates": rates, "first": first[0], "medusa": medusa,
-              "answers": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16], "tokens": tokens}
+              "answers": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16], "tokens": tokens, "logprobs": logprobs}
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(report, file)
-    print(json.dumps({key: value for key, value in report.items() if key != "tokens"}), flush=True)
+    print(json.dumps({key: value for key, value in report.items() if key not in ("tokens", "logprobs")}), flush=True)
 
 
 if __name__ == "__mp_main__" and TIMES in os.environ:  # an engine core that was spawned: this file is its main module, too

@@ -61,6 +61,11 @@ def compare(folder, name, report, live, varies):
     got, of = restored(folder, name)
     graphs = "" if name == AGAIN else f"{got} of {of} graphs restored; "
     print(f"{name}: {graphs}{same} of {len(pairs)} answers as live, {alike} of {everything} tokens before the first difference")
+    if live.get("logprobs") and report.get("logprobs"):
+        numbers = [pair for one, other in zip(live["logprobs"], report["logprobs"]) for pair in zip(one, other)]
+        firsts = [(one[0], other[0]) for one, other in zip(live["logprobs"], report["logprobs"])]
+        print(f"{name}: {sum(a == b for a, b in numbers)} of {len(numbers)} log-probabilities as live, "
+              f"{sum(a == b for a, b in firsts)} of {len(firsts)} first ones")
     if name == AGAIN:
         return False
     # With compiled prefills the same kernels run, so the answers must be the same.
