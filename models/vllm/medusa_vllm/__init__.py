@@ -34,10 +34,11 @@ def register() -> None:
         if nothing_restored:
             after_import(WORKER, sleeping.hook_worker, log.name)
             return
-        from . import hooks
+        from . import hooks, tuning
 
         # The API server never imports a worker, so it is not changed.
-        for name, hook in ((WORKER, hooks.hook_worker), (GRAPHS, hooks.hook_graphs), (FIRST, hooks.hook_first)):
+        for name, hook in ((WORKER, hooks.hook_worker), (GRAPHS, hooks.hook_graphs), (FIRST, hooks.hook_first),
+                           (tuning.TUNERS, tuning.hook_tuners)):
             after_import(name, hook, log.name)
     except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
         log.exception("medusa: the plug-in could not be registered: vLLM is left as it is")

@@ -11,8 +11,9 @@ sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
 
 import medusa_vllm  # noqa: E402
 from medusa import _api, _imports  # noqa: E402
+from medusa_vllm import tuning  # noqa: E402
 
-NAMES = [medusa_vllm.WORKER, medusa_vllm.GRAPHS, medusa_vllm.FIRST]
+NAMES = [medusa_vllm.WORKER, medusa_vllm.GRAPHS, medusa_vllm.FIRST, tuning.TUNERS]
 
 
 class Register(unittest.TestCase):
@@ -25,6 +26,7 @@ class Register(unittest.TestCase):
                       mock.patch.object(sys, "meta_path", list(sys.meta_path)), mock.patch.dict(os.environ)):
             patch.start()
             self.addCleanup(patch.stop)
+        sys.modules.pop(tuning.TUNERS, None)  # an imported module is waited for no longer
         for name in ("MEDUSA_VLLM", "MEDUSA_VLLM_SLEEP", "MEDUSA_SWAP_CONTROL"):
             os.environ.pop(name, None)
 
