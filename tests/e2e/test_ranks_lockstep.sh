@@ -90,6 +90,15 @@ assert_contains "$work/unproven.err" "refused: (reduced, 1): node at index 1 has
 ranked single medusa-capture --single -o "$work/single.medusa" --
 assert_contains "$work/single.err" "refused: (reduced, 1): node 1: byte 0 points into @mdcollective.0, memory of a communication library, which one capture alone does not prove"
 
+section "a graph that the analysis refuses in one rank"
+capture unsteady LAUNCHER_AT_1=SUBJECT_UNSTEADY=1
+assert_contains "$work/unsteady.err" "rank 0: refused: (pooled, 1): it communicates, and rank 1 cannot restore it: node "
+assert_count "$work/unsteady.err" "refused: (pooled, 1): " 2
+assert_count "$work/unsteady.err" "verification: 3 passed, 0 failed, 0 not compared" 2
+restore unsteady2 "$work/unsteady.medusa"
+assert_right unsteady2
+assert_restored unsteady2 holed local reduced
+
 section "ranks that are not told where to meet"
 run apart env "$(preload restore)" MEDUSA_ARTIFACT="$bundle" $launcher 2 "$subject" "${images[@]}" RANK "$work/meet.apart"
 assert_exit apart 0

@@ -14,6 +14,7 @@
  * "other", but no launch comes before it). Without it, zero.
  * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), or has N ms
  * to live (N).
+ * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
  * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), again (one is made and closed before the one that is used).
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
@@ -99,7 +100,7 @@ static void deep(void)
 static void pooled(void)
 {
 	TRY(cuMemsetD32Async, pool, 0, N, stream);
-	add(pool, in, 2);
+	add(pool, in, getenv("SUBJECT_UNSTEADY") && getenv("MEDUSA_SHIFT") ? 3 : 2);
 	add(pool, weights, 1);
 	sum(pool);
 	add(pool, weights, 4);
