@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "driver/interpose.h"
+#include "driver/maker.h"
 #include "restore/background.h"
 #include "restore/graphs_read.h"
 #include "restore/resolve.h"
@@ -35,10 +36,19 @@ static void *reader_main(void *argument)
 	return NULL;
 }
 
+/* Which kernels take no stored image is known from the graphs. */
+static bool communicates(const struct md_artifact *artifact)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < artifact->binding_count; i++)
+		any |= md_maker_is_name(artifact->bindings[i].name);
+	return any;
+}
+
 /* The next kernel whose image a loader has loaded. Nothing else is known to be wanted while the graphs are read. */
 static uint32_t next_early(struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
-	if (!md_restore_limits_fit(r))
+	if (!md_restore_limits_fit(r) || communicates(&r->artifact))
 		return MD_NONE;
 	for (uint32_t i = 0; i < r->artifact.kernel_count; i++) {
 		uint32_t image = r->artifact.kernels[i].image;
