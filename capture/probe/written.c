@@ -110,7 +110,7 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 
 struct look { /* a piece that is read; where its bytes lie in the session's staging memory */
 	struct piece piece;
-	size_t now, expected; /* expected: of a kept piece whose copy is on the device */
+	size_t now, expected; /* expected: of a kept piece, whose copy is on the device */
 };
 
 struct batch {
@@ -125,11 +125,6 @@ struct batch {
 
 /* ---- pieces that are read ---- */
 
-static bool is_copied_back(const struct piece *piece)
-{
-	return !piece->poisoned && piece->region->copy->device;
-}
-
 static void look_at(struct md_capture_probe *probe, const struct look *look)
 {
 	const struct piece *piece = &look->piece;
@@ -139,8 +134,6 @@ static void look_at(struct md_capture_probe *probe, const struct look *look)
 	if (piece->poisoned) {
 		md_capture_probe_expect(probe, piece->region, piece->offset, piece->size, probe->expected);
 		expected = probe->expected;
-	} else if (!is_copied_back(piece)) {
-		expected = piece->region->copy->host + piece->offset;
 	}
 	mark(piece->region->written, piece->offset, now + look->now, expected, piece->size);
 }
@@ -156,7 +149,7 @@ static enum md_status look_at_all(struct md_capture_probe *probe, struct batch *
 		const struct piece *piece = &look->piece;
 		MD_FORWARD(
 		    md_device_batch_read(device, look->now, piece->region->address + piece->offset, piece->size, err));
-		if (is_copied_back(piece))
+		if (!piece->poisoned)
 			MD_FORWARD(md_device_batch_read(device, look->expected,
 							piece->region->copy->device + piece->offset, piece->size, err));
 	}
@@ -170,7 +163,7 @@ static enum md_status look_at_all(struct md_capture_probe *probe, struct batch *
 static enum md_status add_look(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
 			       struct md_error *err)
 {
-	uint64_t size = is_copied_back(piece) ? 2 * piece->size : piece->size;
+	uint64_t size = piece->poisoned ? piece->size : 2 * piece->size;
 	if (size > MD_PROBE_CHUNK_BYTES)
 		return look_on_host(probe, piece, err);
 	if (batch->look_count == MOST_PIECES || batch->staged + size > MD_PROBE_CHUNK_BYTES)

@@ -15,13 +15,14 @@
 #include "tests/subjects/image_file.h"
 
 /*
- * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many] [far].
+ * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many] [far]
+ * [beside].
  * kill: SIGKILL after the first graph; update, host: what makes a graph refused; full: the disk is full once memory is
  * allocated. large: 1 MiB of state that the first graph writes idempotently; growing: it counts in it, too; scatter: it
  * writes there by a private index. outputs: what graphs write is private, and declared; unbound: so is all they read;
  * gone: an output's memory is freed before the test; wrong: asks for what must be refused.
  * many: graphs that share a pool of 64 MiB and 16 MiB of state, and nothing else. far: the list of addresses lies at the
- * end of a megabyte of private memory.
+ * end of a megabyte of private memory; beside: the graph counts beside the content that it needs.
  */
 
 enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7, FAR = (1 << 20) - 8 };
@@ -37,7 +38,7 @@ enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, K
 
 static struct {
 	CUdeviceptr in, out, state, table, temp, list, aux, weights;
-	CUdeviceptr kv, slot; /* 0 unless asked for */
+	CUdeviceptr kv, slot, beside; /* 0 unless asked for */
 	bool growing;
 	CUlibrary library;
 	CUmodule module;
@@ -228,6 +229,8 @@ static CUgraphExec capture(bool with_host_node)
 		launch_count(it.stream, it.kv);
 	if (it.slot)
 		launch_scatter();
+	if (it.beside)
+		launch_count(it.stream, it.beside);
 	CALL(cuStreamEndCapture, it.stream, &graph);
 	CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
 	CALL(cuGraphDestroy, graph);
@@ -464,6 +467,7 @@ int main(int argc, char *argv[])
 		launch_scatter();
 	launch_count(it.stream, it.state);
 	CALL(cuStreamSynchronize, it.stream);
+	it.beside = has(argc, argv, "beside") ? it.table + 4 * TABLE_INDEX + 8 : 0;
 	first = capture(has(argc, argv, "host"));
 	if (has(argc, argv, "outputs") || has(argc, argv, "unbound"))
 		say_outputs();
