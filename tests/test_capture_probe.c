@@ -55,7 +55,7 @@ static uint64_t written_of(const struct md_trace_graph *graph, uint64_t address,
 /* The graph computes in "temp", which the products of some of its floats leave zero bytes in, and reads the others. */
 static void assert_written_found(const struct run *run, const struct md_trace *trace, const char *word)
 {
-	static const struct {
+	const struct {
 		const char *name;
 		uint64_t size, written;
 	} places[] = {{"temp", 512, 512},
