@@ -250,8 +250,9 @@ def ask(question, descriptors=(0, 1, 2), then=None):
         return json.loads(answer)
 
 
+os.mkfifo(f"{folder}/pipe")
 for what, question, descriptors, why in (
-        ("no JSON", b"{\n", (0, 1, 2), "not JSON"), ("deep JSON", b"[" * 100000 + b"\n", (0, 1, 2), "not JSON"), ("no object", b"[]\n", (0, 1, 2), "version 1"),
+        ("a pipe", {**good, "argv": [f"{folder}/pipe"]}, (0, 1, 2), "is no file"), ("no JSON", b"{\n", (0, 1, 2), "not JSON"), ("deep JSON", b"[" * 100000 + b"\n", (0, 1, 2), "not JSON"), ("no object", b"[]\n", (0, 1, 2), "version 1"),
         ("another version", {**good, "version": 2}, (0, 1, 2), "version 1"), ("no argv", {**good, "argv": []}, (0, 1, 2), "argv"),
         ("a NUL", {**good, "argv": ["a\0b"]}, (0, 1, 2), "argv"), ("env", {**good, "env": {"A=B": "c"}}, (0, 1, 2), "env"),
         ("cwd", {**good, "cwd": "here"}, (0, 1, 2), "cwd"), ("no descriptors", good, (), "0 descriptors"), ("too many", good, (0, 1, 2, 2), "too large"),

@@ -287,7 +287,10 @@ class Template:
         told, tells = os.pipe()
         middle = fork()
         if middle == 0:
-            engine = os.fork()
+            try:
+                engine = os.fork()
+            except OSError:
+                os._exit(1)  # the template, which waits for a number, refuses
             if engine == 0:
                 os.close(told)
                 os.close(tells)

@@ -68,6 +68,8 @@ def is_this_python(path: str) -> bool:
 
 
 def interpreter_of(path: str, environment: Dict[str, str], folder: str) -> str:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise ValueError(f"{path} is no file")
     with open(path, "rb") as file:
         first = file.readline(4096)
     words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []

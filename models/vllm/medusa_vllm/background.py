@@ -194,7 +194,8 @@ class Background:
         if loaded is None:
             self._compile()
         else:
-            self._use(loaded)
+            with turns.whole():
+                self._use(loaded)
         interim.spare_imports()  # loaded objects stay, too
         turns.give("the first forward")
 
@@ -253,9 +254,10 @@ class Background:
             if free < LEAST_FREE:
                 log.warning("medusa: only %d MiB of device memory are free, so no further piecewise graphs are captured", free >> 20)
                 break
-            made += capturing.count(functools.partial(takeover.make_piece, desc))
-            torch.cuda.synchronize()
-            takeover.publish_piece(desc)
+            with turns.whole():
+                made += capturing.count(functools.partial(takeover.make_piece, desc))
+                torch.cuda.synchronize()
+                takeover.publish_piece(desc)
             turns.give(f"the pieces of {told(size_of(desc))}")
         return made
 

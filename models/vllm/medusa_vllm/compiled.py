@@ -7,6 +7,7 @@ import copy
 import importlib
 import inspect
 import sys
+import threading
 from typing import Any, Callable, Iterator, List, Tuple
 from unittest import mock
 
@@ -47,8 +48,12 @@ def load(module: Any, point: Callable[[Any], None]) -> Any:
         raise Missing(f"{DECORATORS} has no {LOAD}({', '.join(PARAMETERS)})")
 
     def load_alone(model: Any, path: str) -> Any:
-        raise _Loaded(original(model, path))
+        function = original(model, path)
+        if threading.get_ident() != thread:  # a step runs in between
+            return function
+        raise _Loaded(function)
 
+    thread = threading.get_ident()
     twin = copy.copy(module)  # shares everything, and is compiled
     twin.do_not_compile = False
     vars(twin).pop("forward", None)  # set for restored pieces; vLLM makes its key of the compiled model from the class's forward
@@ -106,11 +111,19 @@ def may_pause(frame: Any) -> bool:
 
 @contextlib.contextmanager
 def _nothing_compiled() -> Iterator[None]:
-    def refuse(*_: Any, **_more: Any) -> None:
+    """In this thread: steps, which run in between, compile what they need."""
+    owner, last = _find(*COMPILE)
+    if owner is None:
+        yield
+        return
+    original, thread = getattr(owner, last), threading.get_ident()
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        if threading.get_ident() != thread:
+            return original(*arguments, **options)
         raise _Incomplete
 
-    owner, last = _find(*COMPILE)
-    with mock.patch.object(owner, last, refuse) if owner is not None else contextlib.nullcontext():
+    with mock.patch.object(owner, last, refuse):
         yield
 
 

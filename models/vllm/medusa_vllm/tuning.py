@@ -11,6 +11,7 @@ import functools
 import json
 import logging
 import os
+import stat
 from typing import Any, Dict, Iterator, Optional
 
 log = logging.getLogger("vllm.medusa")
@@ -60,13 +61,18 @@ def _choices(tuner: Any) -> Iterator[Dict[str, Any]]:
     now = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     places = [path] + ([os.path.join(now, *path.split(os.sep)[-2:])] if now else [])
     for place in dict.fromkeys(places):
-        try:
-            with open(place, encoding="utf-8") as file:
-                choice = json.loads(file.read(MOST_BYTES))
-        except (OSError, ValueError):
-            continue
+        choice = _read(place)
         if isinstance(choice, dict):
             yield choice
+
+
+def _read(path: str) -> Any:
+    """None if it is no file, or no JSON. Nothing is waited for, whatever lies there."""
+    try:
+        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            return json.loads(file.read(MOST_BYTES)) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _is(config: Any, choice: Dict[str, Any]) -> bool:

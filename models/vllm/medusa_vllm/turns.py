@@ -6,11 +6,12 @@ idle, or, if the engine is never idle, now and then between two steps.
 """
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 log = logging.getLogger("vllm.medusa")
 
@@ -18,7 +19,7 @@ LATE_S = 10.0  # the work begins so long after the start if no step comes at all
 IDLE_S = 0.1  # the engine counts as idle so long after a step
 PATIENCE_S = 10.0  # if the engine is never idle, the work waits so long until it goes on between steps
 SHARE = 0.2  # at most this part of the time do steps wait for the work
-LIMIT_S = 20.0  # a step waits so long, and then goes on whatever the work does
+LIMIT_S = 20.0  # a step waits so long, and then goes on whatever the work does, unless the work uses the engine's own buffers
 STUCK_S = 2.0  # a step that runs for so long may wait for something that the interrupted work holds: the work goes on beside it
 FREE_S = 0.5  # how long the work goes on beside such a step
 
@@ -33,6 +34,7 @@ class Turns:
     def __init__(self, limit: Optional[float] = LIMIT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit, self._change = clock, limit, threading.Condition()
         self._stepping = self._working = self._work_waits = self._stopped = self._asleep = False
+        self._whole = False  # the work uses the engine's own buffers
         self.abandoned = False  # a step has not waited for the work, which may still be running
         self.engine_waits = False  # read without the lock, because a later point also serves
         self._may_interrupt = self._granted = False  # granted: the engine lets the work go first, once
@@ -63,6 +65,10 @@ class Turns:
         self.engine_waits = True
         self._change.notify_all()
         in_time = self._change.wait_for(lambda: not self._working and not self._granted, self._limit)
+        if not in_time and self._whole:
+            log.error("medusa: a step has waited for the take-over for %.0f s, and waits on: the take-over uses the buffers of steps", self._clock() - began)
+            self._change.wait_for(lambda: not self._whole or not self._working and not self._granted)
+            in_time = self._change.wait_for(lambda: not self._working and not self._granted, self._limit)
         self.engine_waits = False
         took = self._clock() - began
         self.waits, self.longest_wait, self.waited = self.waits + 1, max(self.longest_wait, took), self.waited + took
@@ -116,6 +122,20 @@ class Turns:
                 raise Stopped
             finally:
                 self._work_waits = self._granted = False
+                self._change.notify_all()
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """A part of the work that uses the engine's own buffers: no step runs beside it, however long it takes."""
+        with self._change:
+            if self._stopped:
+                raise Stopped
+            self._whole = True
+        try:
+            yield
+        finally:
+            with self._change:
+                self._whole = False
                 self._change.notify_all()
 
     def give(self, name: Any = "its end") -> None:

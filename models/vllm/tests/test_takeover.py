@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -423,6 +424,37 @@ class TurnTaking(unittest.TestCase):
         thread.join(5)
         self.assertFalse(thread.is_alive())
 
+    def test_a_step_waits_for_work_on_its_own_buffers_however_long_it_takes(self):
+        turn, order, inside = turns.Turns(limit=0.1), [], threading.Event()
+        turn.enter()
+        turn.leave()
+
+        def work():
+            turn.take()
+            with turn.whole():
+                inside.set()
+                threading.Event().wait(0.5)
+                order.append("work")
+            turn.give()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.assertTrue(inside.wait(30))
+        with self.assertLogs("vllm.medusa", "ERROR") as said:
+            turn.enter()
+        order.append("step")
+        turn.leave()
+        thread.join()
+        self.assertEqual(order, ["work", "step"])
+        self.assertFalse(turn.abandoned)
+        self.assertIn("waits on: the take-over uses the buffers of steps", said.output[0])
+
+    def test_given_up_work_touches_no_buffers(self):
+        turn = turns.Turns()
+        turn.stop()
+        with self.assertRaises(turns.Stopped), turn.whole():
+            self.fail("the work goes on")
+
     def test_a_step_goes_on_without_work_that_hangs(self):
         turn, end = turns.Turns(limit=0.1), threading.Event()
 
@@ -537,6 +569,18 @@ class Sleeping(Beside):
 
 
 class Loading(unittest.TestCase):
+    def test_steps_compile_what_they_need_while_the_work_may_not(self):
+        owner = types.SimpleNamespace(fx_codegen_and_compile=lambda graph: f"compiled {graph}")
+        answers = []
+        with mock.patch.dict(sys.modules, {compiled.COMPILE[0]: owner}), compiled._nothing_compiled():
+            with self.assertRaises(compiled._Incomplete):
+                owner.fx_codegen_and_compile("a piece")
+            step = threading.Thread(target=lambda: answers.append(owner.fx_codegen_and_compile("a sampler")))
+            step.start()
+            step.join()
+        self.assertEqual(answers, ["compiled a sampler"])
+        self.assertEqual(owner.fx_codegen_and_compile("a piece"), "compiled a piece")
+
     def test_while_it_pauses_no_call_is_watched_and_then_all_are_again(self):
         seen = []
 

@@ -421,7 +421,8 @@ class Hostile(Templates):
             (self.whole(version=2), "version"), (self.whole(start={}), "start"), (self.whole(environment={"a": 1}), "environment"),
             (self.whole(environment={"a=b": "1"}), "environment"), (self.whole(environment={"a": "\0"}), "environment"),
             (self.whole(settings={}), "settings"), (self.whole(fixed=[]), "fixed"), (self.whole(standard=[0]), "descriptors"),
-            (self.whole(standard=[7]), "standard"), (self.whole(standard=[1, 0]), "standard"), (self.whole(fixed={"Uid": "1"}), "client's"),
+            (self.whole(standard=[7]), "standard"), (self.whole(standard=[1, 0]), "standard"), (self.whole(standard=[[0]]), "standard"), (self.whole(standard=[0, "a"]), "standard"),
+            (self.whole(standard={}), "standard"), (self.whole(fixed={"Uid": "1"}), "client's"),
             (self.whole(**limits), "ValueError"), (self.whole(settings={**limits["settings"], "limits": {}, "folder": "/no/such"}), "FileNotFoundError"),
             (b"x" * (5 << 20), "too large"),
         ):

@@ -85,6 +85,12 @@ class Tuning(unittest.TestCase):
                 file.flush()
                 self.assertEqual(self.chosen(4096, 2048), 2048)
 
+    def test_a_pipe_is_not_waited_for(self):
+        os.mkfifo(self.path)
+        tuner = self.tuner(self.path, 4096, 2048)
+        tuner.save_cache_hook.__self__.save = None  # writing would wait for a reader
+        self.assertIsNone(tuning._chosen_before(tuner))  # pylint: disable=protected-access
+
     def test_two_variants_that_the_choice_fits_are_measured(self):
         self.chosen(2048, 4096)
         self.assertEqual(self.chosen(4096, 4096, 2048), 2048)
