@@ -1,25 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches of copies, comparisons and fills: what one launch does is what single calls would, and a wrong kernel is not used. */
 #include "driver/device_pieces.h"
-#include "tests/hostcuda_fixture.h"
+#include "tests/device_session_fixture.h"
 
 #define PARTS 300u
 #define PART 3001u /* bytes; an odd number, so that most parts are not aligned */
 #define LARGE (5u << 20)
-
-static struct md_device_session session;
-static struct md_error err;
-
-static void open_with(const char *image)
-{
-	char path[4096];
-	const char *build = getenv("MEDUSA_BUILD");
-	device_open();
-	snprintf(path, sizeof(path), "%s/tests/images/%s_kernels.host.so", build ? build : "build", image);
-	if (on_hostcuda())
-		setenv("MEDUSA_PROBE_KERNEL", path, 1);
-	cr_assert_eq(md_device_session_open(&session, UINT64_MAX, &err), MD_OK, "%s", err.message);
-}
 
 static void open_right(void)
 {
@@ -27,17 +13,7 @@ static void open_right(void)
 	cr_assert(session.pieces, "the kernel passes its own test");
 }
 
-static void finish(void)
-{
-	md_device_session_close(&session);
-}
-
 TestSuite(device_pieces, .init = open_right, .fini = finish, .timeout = 120);
-
-static void done(enum md_status status)
-{
-	cr_assert_eq(status, MD_OK, "%s", err.message);
-}
 
 static uint8_t *pattern(size_t size, uint32_t seed)
 {

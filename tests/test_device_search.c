@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A search of device memory finds what a search on the host does, and a wrong kernel is not used. */
 #include "driver/device_search.h"
-#include "tests/hostcuda_fixture.h"
+#include "tests/device_session_fixture.h"
 
 #define LARGE (3u << 20)
 #define GRAINS (LARGE / MD_DEVICE_GRAIN)
-
-static struct md_device_session session;
-static struct md_error err;
-
-static void open_with(const char *image)
-{
-	char path[4096];
-	const char *build = getenv("MEDUSA_BUILD");
-	device_open();
-	snprintf(path, sizeof(path), "%s/tests/images/%s_kernels.host.so", build ? build : "build", image);
-	if (on_hostcuda())
-		setenv("MEDUSA_PROBE_KERNEL", path, 1);
-	cr_assert_eq(md_device_session_open(&session, UINT64_MAX, &err), MD_OK, "%s", err.message);
-}
 
 static void open_right(void)
 {
@@ -26,17 +12,7 @@ static void open_right(void)
 	cr_assert(session.search, "the kernel passes its own test");
 }
 
-static void finish(void)
-{
-	md_device_session_close(&session);
-}
-
 TestSuite(device_search, .init = open_right, .fini = finish, .timeout = 120);
-
-static void done(enum md_status status)
-{
-	cr_assert_eq(status, MD_OK, "%s", err.message);
-}
 
 /* About one word of 500 lies in the range that is looked for. */
 static uint64_t *words(void)
