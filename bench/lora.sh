@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What slots for adapters cost in a decode step: median replays of the same graphs without slots, with empty ones, and with an adapter in each row.
+# What slots for adapters cost in a decode step: median replays of the same graphs without slots, with empty ones, and with an adapter in each row,
+# each in a slot of its own. SLOTS: how many there are, by default as many as rows of the largest batch.
 #
 #	RECIPES="qwen1.5-0.5b llama2-7b" RANKS="16 64" BATCHES=1,4,8 bench/lora.sh      # on a GPU; hostcuda: RECIPES=tiny
 set -eu
@@ -10,7 +11,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/medusa-lora.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 batches=${BATCHES:-1,4,8}
 rounds=${ROUNDS:-200}
-slots=$(tr , '\n' <<<"$batches" | tail -n 1)
+rows=$(tr , '\n' <<<"$batches" | tail -n 1)
+slots=${SLOTS:-$rows}
 
 replay() { # name, arguments...: medians, a batch a line
 	local name=$1
@@ -25,7 +27,7 @@ for name in ${RECIPES:-qwen1.5-0.5b}; do
 	for rank in ${RANKS:-16}; do
 		adapters=()
 		python3 tests/llama/make_adapter.py --model "$recipe" --rank "$rank" --alpha "$rank" --seed 1 --type bf16 --peft "$work/adapter$rank"
-		for slot in $(seq "$slots"); do # the same values, in a slot of their own
+		for slot in $(seq "$rows"); do # the same values, in a slot of their own
 			ln -sfn "adapter$rank" "$work/adapter$rank.$slot"
 			adapters+=(--adapter "$work/adapter$rank.$slot" --prompt x)
 		done

@@ -427,9 +427,11 @@ static const struct lora_case {
 } lora_cases[] = {
     {3, 16, 64, {64, 32, 32}, {{16, 8, 4}, {1, 0, 16}, {8, 8, 8}}},
     {1, 64, 577, {577}, {{64}, {1}, {33}}},
+    {3, 64, 640, {640, 128, 128}, {{64, 64, 64}, {64, 0, 1}, {8, 64, 40}}},
     {2, 9, 40, {300, 300}, {{9, 1}, {3, 0}, {8, 9}}},
     {3, 1, 7, {5, 3, 1}, {{1, 1, 1}, {0, 0, 0}, {1, 0, 1}}},
     {2, 16, 4096, {1030, 1030}, {{16, 16}, {5, 0}, {0, 12}}},
+    {1, 16, 6912, {20000}, {{16}, {8}, {9}}},
 };
 
 static void make_entries(const struct lora_case *c, struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS])
@@ -447,81 +449,82 @@ static double *widened(const float *values, size_t n)
 	return wide;
 }
 
-static void check_shrink(const struct lora_case *c)
+static size_t a_elements(const struct lora_case *c)
 {
-	const size_t slot = (size_t)c->parts * (size_t)c->max_rank * (size_t)c->inputs + 8;
-	const size_t n = (size_t)(LORA_TOKENS * c->parts * c->max_rank);
-	struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS];
-	float *x = random_floats(LORA_TOKENS * (size_t)c->inputs, 31, 2), *hidden = random_floats(n, 32, 9);
-	uint16_t *a = random_halves(LORA_SLOTS * slot, 33, 1);
-	double *want = widened(hidden, n);
-	struct llama_lora_shrink host = {hidden,        x,          a,        entries[0],  lora_rows,
-					 (int64_t)slot, LORA_PARTS, c->parts, c->max_rank, c->inputs};
-	struct llama_lora_shrink p = host;
-	make_entries(c, entries);
-	p.hidden = uploaded(hidden, n * sizeof(float));
-	p.x = uploaded(x, LORA_TOKENS * (size_t)c->inputs * sizeof(float));
-	p.a = uploaded(a, LORA_SLOTS * slot * sizeof(*a));
-	p.entries = uploaded(entries, sizeof(entries));
-	p.adapters = uploaded(lora_rows, sizeof(lora_rows));
-	launch("llama_lora_shrink", LORA_TOKENS, (unsigned)(c->parts * ((c->max_rank + 7) / 8)), 256, 0,
-	       (void *[]){&p.hidden, &p.x, &p.a, &p.entries, &p.adapters, &p.slot_elements, &p.slot_entries, &p.parts,
-			  &p.max_rank, &p.inputs});
-	llama_reference_lora_shrink(want, &host, LORA_TOKENS);
-	assert_output(p.hidden, want, n, "lora_shrink");
-	free(x), free(hidden), free(a), free(want);
+	return (size_t)c->parts * (size_t)c->max_rank * (size_t)c->inputs;
 }
 
-Test(llama_kernels, lora_shrink_takes_each_tokens_adapter)
+/* A slot has a and then b, and eight elements between it and the next one. */
+static size_t slot_elements(const struct lora_case *c)
 {
-	for (size_t i = 0; i < COUNT(lora_cases); i++)
-		check_shrink(&lora_cases[i]);
+	return a_elements(c) + (size_t)(c->columns[0] + c->columns[1] + c->columns[2]) * (size_t)c->max_rank + 8;
 }
 
-static void check_expand(const struct lora_case *c)
+/* The tokens of `rows`, on the device; `out` begins and ends as what the projections have made, and with adapters. */
+static void add_adapters(const struct lora_case *c, const struct llama_lora *host, int tokens, float *out)
 {
-	const int32_t width = c->columns[0] + c->columns[1] + c->columns[2];
-	const size_t slot = (size_t)width * (size_t)c->max_rank + 8, n = LORA_TOKENS * (size_t)width;
-	const size_t deep = (size_t)(LORA_TOKENS * c->parts * c->max_rank);
-	struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS];
-	float *out = random_floats(n, 34, 3), *hidden = random_floats(deep, 35, 2), *device;
-	uint16_t *b = random_halves(LORA_SLOTS * slot, 36, 1);
-	double *want = widened(out, n);
-	unsigned blocks = 0;
-	struct llama_lora_expand host = {.hidden = hidden,
-					 .b = b,
-					 .entries = entries[0],
-					 .adapters = lora_rows,
-					 .slot_elements = (int64_t)slot,
-					 .slot_entries = LORA_PARTS,
-					 .parts = c->parts,
-					 .max_rank = c->max_rank,
-					 .stride = width,
-					 .columns0 = c->columns[0],
-					 .columns1 = c->columns[1],
-					 .columns2 = c->columns[2]};
-	struct llama_lora_expand p = host;
-	make_entries(c, entries);
-	p.out0 = device = uploaded(out, n * sizeof(float));
+	const size_t n = (size_t)tokens * (size_t)host->stride;
+	const size_t slots = LORA_SLOTS * slot_elements(c) * sizeof(*host->a);
+	struct llama_lora p = *host;
+	p.out0 = uploaded(out, n * sizeof(float));
 	p.out1 = p.out0 + c->columns[0];
 	p.out2 = p.out1 + c->columns[1];
-	p.hidden = uploaded(hidden, deep * sizeof(float));
-	p.b = uploaded(b, LORA_SLOTS * slot * sizeof(*b));
-	p.entries = uploaded(entries, sizeof(entries));
-	p.adapters = uploaded(lora_rows, sizeof(lora_rows));
-	for (int part = 0; part < LORA_PARTS; part++)
-		blocks += ((unsigned)c->columns[part] + 255) / 256;
-	launch("llama_lora_expand", LORA_TOKENS, blocks, 256, 0,
-	       (void *[]){&p.out0, &p.out1, &p.out2, &p.hidden, &p.b, &p.entries, &p.adapters, &p.slot_elements,
-			  &p.slot_entries, &p.parts, &p.max_rank, &p.stride, &p.columns0, &p.columns1, &p.columns2});
-	llama_reference_lora_expand((double *[]){want, want + c->columns[0], want + c->columns[0] + c->columns[1]},
-				    &host, LORA_TOKENS);
-	assert_output(device, want, n, "lora_expand");
-	free(out), free(hidden), free(b), free(want);
+	p.x = uploaded(host->x, (size_t)tokens * (size_t)c->inputs * sizeof(float));
+	p.a = uploaded(host->a, slots);
+	p.b = p.a + a_elements(c);
+	p.entries = uploaded(host->entries, LORA_SLOTS * LORA_PARTS * sizeof(*host->entries));
+	p.adapters = uploaded(host->adapters, (size_t)tokens * sizeof(*host->adapters));
+	launch("llama_lora", (unsigned)tokens, LLAMA_LORA_BLOCKS, 256, 4 * (unsigned)LLAMA_LORA_SLICE(c->inputs),
+	       (void *[]){&p.out0, &p.out1, &p.out2, &p.x, &p.a, &p.b, &p.entries, &p.adapters, &p.slot_elements,
+			  &p.slot_entries, &p.parts, &p.max_rank, &p.inputs, &p.stride, &p.columns0, &p.columns1,
+			  &p.columns2});
+	float *got = downloaded(p.out0, n * sizeof(float));
+	memcpy(out, got, n * sizeof(float));
+	free(got);
 }
 
-Test(llama_kernels, lora_expand_adds_to_each_part)
+/* Against double precision; and a token alone has the bits that it has beside others. */
+static void check_lora(const struct lora_case *c)
+{
+	const int32_t width = c->columns[0] + c->columns[1] + c->columns[2];
+	const size_t slot = slot_elements(c), n = LORA_TOKENS * (size_t)width;
+	struct llama_lora_entry entries[LORA_SLOTS][LORA_PARTS];
+	float *x = random_floats(LORA_TOKENS * (size_t)c->inputs, 31, 2), *out = random_floats(n, 34, 3);
+	float *got = random_floats(n, 34, 3), *alone = random_floats(n, 34, 3);
+	uint16_t *weights = random_halves(LORA_SLOTS * slot, 33, 1);
+	double *want = widened(out, n);
+	struct llama_lora host = {.x = x,
+				  .a = weights,
+				  .b = weights + a_elements(c),
+				  .entries = entries[0],
+				  .adapters = lora_rows,
+				  .slot_elements = (int64_t)slot,
+				  .slot_entries = LORA_PARTS,
+				  .parts = c->parts,
+				  .max_rank = c->max_rank,
+				  .inputs = c->inputs,
+				  .stride = width,
+				  .columns0 = c->columns[0],
+				  .columns1 = c->columns[1],
+				  .columns2 = c->columns[2]};
+	make_entries(c, entries);
+	add_adapters(c, &host, LORA_TOKENS, got);
+	llama_reference_lora((double *[]){want, want + c->columns[0], want + c->columns[0] + c->columns[1]}, &host,
+			     LORA_TOKENS);
+	assert_near(got, want, n, BOUND, "lora");
+	for (int t = 0; t < LORA_TOKENS; t++) {
+		host.x = x + (size_t)t * (size_t)c->inputs;
+		host.adapters = &lora_rows[t];
+		add_adapters(c, &host, 1, alone + (size_t)t * (size_t)width);
+	}
+	cr_assert(memcmp(alone, got, n * sizeof(float)) == 0, "tokens alone have other bits than together");
+	for (size_t i = (size_t)width; i < 2 * (size_t)width; i++)
+		cr_assert(got[i] == out[i], "a token without an adapter was changed");
+	free(x), free(out), free(got), free(alone), free(weights), free(want);
+}
+
+Test(llama_kernels, lora_adds_each_tokens_adapter_to_each_part)
 {
 	for (size_t i = 0; i < COUNT(lora_cases); i++)
-		check_expand(&lora_cases[i]);
+		check_lora(&lora_cases[i]);
 }

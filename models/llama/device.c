@@ -15,17 +15,10 @@
 #define MAX_KERNELS 256
 
 static const char *const kernel_names[LLAMA_KERNEL_COUNT] = {
-    [LLAMA_EMBED] = "llama_embed",
-    [LLAMA_RMS_NORM] = "llama_rms_norm",
-    [LLAMA_ROPE_STORE] = "llama_rope_store",
-    [LLAMA_ATTENTION] = "llama_attention",
-    [LLAMA_SILU_MUL] = "llama_silu_mul",
-    [LLAMA_ADD] = "llama_add",
-    [LLAMA_SAMPLE] = "llama_sample",
-    [LLAMA_FILL] = "llama_fill",
-    [LLAMA_GATHER] = "llama_gather",
-    [LLAMA_LORA_SHRINK] = "llama_lora_shrink",
-    [LLAMA_LORA_EXPAND] = "llama_lora_expand",
+    [LLAMA_EMBED] = "llama_embed",         [LLAMA_RMS_NORM] = "llama_rms_norm", [LLAMA_ROPE_STORE] = "llama_rope_store",
+    [LLAMA_ATTENTION] = "llama_attention", [LLAMA_SILU_MUL] = "llama_silu_mul", [LLAMA_ADD] = "llama_add",
+    [LLAMA_SAMPLE] = "llama_sample",       [LLAMA_FILL] = "llama_fill",         [LLAMA_GATHER] = "llama_gather",
+    [LLAMA_LORA] = "llama_lora",
 };
 
 /* The image lies beside the program. It is read, not mapped, so that its bytes lie in anonymous memory. */
@@ -85,13 +78,25 @@ static enum md_status open_context(struct llama_device *device, int ordinal, str
 	return md_cuda_call(err, cuCtxSetCurrent, device->context);
 }
 
+/* PTX of before sm_90, compiled by a newer driver, has no waits: its kernels must not begin early. */
+static enum md_status look_at_code(struct llama_device *device, struct md_error *err)
+{
+	int version = 0;
+	if (!device->on_host)
+		MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &version, CU_FUNC_ATTRIBUTE_PTX_VERSION,
+					device->kernels[LLAMA_LORA]));
+	device->programmatic = device->on_host || version >= 90;
+	return MD_OK;
+}
+
 enum md_status llama_device_open(struct llama_device *device, int ordinal, struct md_error *err)
 {
 	memset(device, 0, sizeof(*device));
 	MD_FORWARD(open_context(device, ordinal, err));
 	MD_FORWARD(read_image(device, err));
 	MD_FORWARD(md_cuda_call(err, cuLibraryLoadData, &device->library, device->image, NULL, NULL, 0, NULL, NULL, 0));
-	return find_kernels(device, err);
+	MD_FORWARD(find_kernels(device, err));
+	return look_at_code(device, err);
 }
 
 void llama_device_close(struct llama_device *device)
@@ -112,11 +117,9 @@ enum md_status llama_launch(const struct llama_device *device, enum llama_kernel
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", kernel_names[kernel]);
 }
 
-enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel,
-				     struct llama_grid grid, CUstream stream, int priority, void **parameters,
-				     struct md_error *err)
+static enum md_status launch_with(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
+				  CUstream stream, CUlaunchAttribute attribute, void **parameters, struct md_error *err)
 {
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = {.priority = priority}};
 	CUlaunchConfig config = {
 	    .gridDimX = grid.x,
 	    .gridDimY = grid.y,
@@ -131,6 +134,24 @@ enum md_status llama_launch_priority(const struct llama_device *device, enum lla
 	};
 	enum md_status status = md_cuda_call(err, cuLaunchKernelEx, &config, device->kernels[kernel], parameters, NULL);
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", kernel_names[kernel]);
+}
+
+enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel,
+				     struct llama_grid grid, CUstream stream, int priority, void **parameters,
+				     struct md_error *err)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = {.priority = priority}};
+	return launch_with(device, kernel, grid, stream, attribute, parameters, err);
+}
+
+enum md_status llama_launch_early(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
+				  CUstream stream, void **parameters, struct md_error *err)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+				       .value = {.programmaticStreamSerializationAllowed = 1}};
+	if (!device->programmatic)
+		return llama_launch(device, kernel, grid, stream, parameters, err);
+	return launch_with(device, kernel, grid, stream, attribute, parameters, err);
 }
 
 enum md_status llama_device_allow_shared(const struct llama_device *device, enum llama_kernel kernel, size_t bytes,

@@ -18,8 +18,7 @@ enum llama_kernel {
 	LLAMA_SAMPLE,
 	LLAMA_FILL,
 	LLAMA_GATHER,
-	LLAMA_LORA_SHRINK,
-	LLAMA_LORA_EXPAND,
+	LLAMA_LORA,
 	LLAMA_KERNEL_COUNT
 };
 
@@ -32,8 +31,9 @@ struct llama_device {
 	CUdevice device;
 	CUcontext context;
 	char name[256];
-	bool on_host; /* hostcuda: images are for the processor */
-	void *image;  /* malloc'd, lies in no file: like a kernel that a JIT compiler made */
+	bool on_host;      /* hostcuda: images are for the processor */
+	bool programmatic; /* kernels wait for those before them by themselves */
+	void *image;       /* malloc'd, lies in no file: like a kernel that a JIT compiler made */
 	CUlibrary library;
 	CUfunction kernels[LLAMA_KERNEL_COUNT];
 };
@@ -54,6 +54,13 @@ enum md_status llama_launch(const struct llama_device *device, enum llama_kernel
 enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel,
 				     struct llama_grid grid, CUstream stream, int priority, void **parameters,
 				     struct md_error *err);
+
+/*
+ * The same as a programmatic dependent launch, where the kernels were compiled for it: the kernel begins when all blocks
+ * of the one before have begun, and waits for its end by itself.
+ */
+enum md_status llama_launch_early(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
+				  CUstream stream, void **parameters, struct md_error *err);
 
 /* Lets a kernel use so much dynamic shared memory; needed beyond 48 KiB. */
 enum md_status llama_device_allow_shared(const struct llama_device *device, enum llama_kernel kernel, size_t bytes,

@@ -60,17 +60,15 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 	MD_FORWARD(take(&out->attention, tokens * (size_t)shape->heads * head, 4, err));
 	MD_FORWARD(take(&out->gate, tokens * inner, 4, err));
 	MD_FORWARD(take(&out->up, tokens * inner, 4, err));
-	if (engine->lora.slots)
-		MD_FORWARD(take(&out->lora_hidden, tokens * 3 * (size_t)engine->lora.max_rank, 4, err));
 	MD_FORWARD(take(&out->last, rows * hidden, 4, err));
 	return take(&out->last_normed, rows * hidden, 4, err);
 }
 
 static void drop_activations(struct llama_activations *activations)
 {
-	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,      &activations->qkv,
-				      &activations->attention, &activations->gate,        &activations->up,
-				      &activations->last,      &activations->last_normed, &activations->lora_hidden};
+	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,     &activations->qkv,
+				      &activations->attention, &activations->gate,       &activations->up,
+				      &activations->last,      &activations->last_normed};
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
 		drop(slots[i]);
 	if (activations->gemm)

@@ -16,7 +16,6 @@
  */
 struct llama_activations {
 	CUdeviceptr x, normed, qkv, attention, gate, up, last, last_normed;
-	CUdeviceptr lora_hidden;             /* [tokens][3][max_rank]; 0: the engine has no slots for adapters */
 	struct llama_gemm *gemm, *side_gemm; /* one each: a workspace serves one stream */
 	bool present;
 };

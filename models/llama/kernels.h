@@ -120,35 +120,30 @@ struct llama_lora_entry {
 };
 
 /*
- * LoRA: out[t] += scale * b (a x[t]) with the adapter in slot adapters[t] of the pool; a token whose adapters[t] is
- * negative is left as it is. `parts` (1 to 3) projections share x. a and b are those of slot 0; other slots lie multiples
- * of slot_elements further on, and the part's entries multiples of slot_entries behind `entries`.
+ * LoRA: out<part>[t * stride + i] += scale * (b[part] a[part] x[t])[i], i < columns<part>, with the adapter in slot
+ * adapters[t] of the pool; a token whose adapters[t] is negative is left as it is. `parts` (1 to 3) projections share x;
+ * the columns of a part that is not there are 0. a and b are those of slot 0; other slots lie multiples of slot_elements
+ * further on, and the part's entries multiples of slot_entries behind `entries`.
  *
- * Shrink: hidden[t][part][r] = scale * (a[part][r] . x[t]), r < rank. a: [parts][max_rank][inputs], of each part the
- * first `rank` rows are used. Grid: (T, parts * ceil(max_rank / 8)), block: 256.
+ * a: [parts][max_rank][inputs], of each part the first `rank` rows are used. b: for each part room for
+ * [columns][max_rank], of which [columns][rank] is used. max_rank is at most LLAMA_LORA_MAX_RANK.
+ *
+ * Grid: (T, LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(inputs). The blocks of a token
+ * divide the inputs among them, meet, and divide the columns. On hostcuda the first block of a token does it all.
  */
-struct llama_lora_shrink {
-	float *hidden; /* [T][parts][max_rank] */
-	const float *x;
-	const llama_bf16 *a;
-	const struct llama_lora_entry *entries;
-	const int32_t *adapters;
-	int64_t slot_elements;
-	int32_t slot_entries, parts, max_rank, inputs;
-};
+#define LLAMA_LORA_PARTS 3
+#define LLAMA_LORA_MAX_RANK 64
+#define LLAMA_LORA_BLOCKS 8
+#define LLAMA_LORA_SLICE(inputs) (((inputs) + 8 * LLAMA_LORA_BLOCKS - 1) / (8 * LLAMA_LORA_BLOCKS) * 8)
 
-/*
- * Expand: out<part>[t * stride + i] += sum over r of hidden[t][part][r] * b[part][i][r], i < columns<part>. b: for each
- * part room for [columns][max_rank], of which [columns][rank] is used. Grid: (T, sum of ceil(columns / 256)), block: 256.
- */
-struct llama_lora_expand {
+struct llama_lora {
 	float *out0, *out1, *out2;
-	const float *hidden;
-	const llama_bf16 *b;
+	const float *x;
+	const llama_bf16 *a, *b;
 	const struct llama_lora_entry *entries;
 	const int32_t *adapters;
 	int64_t slot_elements;
-	int32_t slot_entries, parts, max_rank, stride, columns0, columns1, columns2;
+	int32_t slot_entries, parts, max_rank, inputs, stride, columns0, columns1, columns2;
 };
 
 #endif

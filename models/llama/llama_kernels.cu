@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder's kernels for CUDA; kernels.h says what each of them computes and how it is launched. */
 #include <stdint.h>
+#include <cooperative_groups.h>
 
 #include "models/llama/dependency.cuh"
+#include "models/llama/kernels.h"
 #include "models/llama/random.h"
 
 #define WARP 32
@@ -301,23 +303,50 @@ extern "C" __global__ void llama_gather(float *out, const float *x, const int32_
 
 /* ---- adapters -------------------- */
 
-#define SHRINK_RANKS 8 /* of one block: a warp each */
-#define VECTOR 8       /* bfloat16 numbers of one load */
+#define VECTOR 8          /* bfloat16 numbers of one load */
+#define ROWS_AT_ONCE 4    /* of a, for a warp */
+#define COLUMNS_AT_ONCE 4 /* of the outputs, for a thread */
+#define LORA_THREADS 256
+#define LORA_WARPS (LORA_THREADS / WARP)
+#define LORA_ROWS (LLAMA_LORA_PARTS * LLAMA_LORA_MAX_RANK)
+#if __CUDA_ARCH__ >= 900
+#define IN_CLUSTERS __cluster_dims__(1, LLAMA_LORA_BLOCKS, 1)
+#else
+#define IN_CLUSTERS
+#endif
 
-struct lora_entry {
-	int32_t rank;
-	float scale;
+/* What the blocks of a token make of its adapter. */
+struct lora_sums {
+	float slices[LLAMA_LORA_BLOCKS][LORA_ROWS];                        /* a x over a slice of the inputs */
+	__align__(16) float hidden[LLAMA_LORA_PARTS][LLAMA_LORA_MAX_RANK]; /* scale * a x */
 };
+
+/* Of each part, and together. */
+struct lora_ranks {
+	int first, second, third, all;
+};
+
+/* Values of the parts; in registers, where an array with a variable index is not. */
+static __device__ __forceinline__ int of_part(int part, int first, int second, int third)
+{
+	return part == 0 ? first : part == 1 ? second : third;
+}
+
+static __device__ __forceinline__ int part_of(const lora_ranks &ranks, int &row)
+{
+	const int part = (row >= ranks.first) + (row >= ranks.first + ranks.second);
+	row -= of_part(part, 0, ranks.first, ranks.first + ranks.second);
+	return part;
+}
 
 static __device__ __forceinline__ bool is_aligned(const void *address)
 {
 	return ((size_t)address & 15) == 0;
 }
 
-/* Eight products; w and x are aligned to 16 bytes. */
-static __device__ __forceinline__ float dot_vector(const uint16_t *w, const float *x)
+/* Eight products; x is aligned to 16 bytes. */
+static __device__ __forceinline__ float dot_vector(const uint4 &words, const float *x)
 {
-	const uint4 words = *(const uint4 *)w;
 	const float4 low = *(const float4 *)x, high = *(const float4 *)(x + 4);
 	return __uint_as_float(words.x << 16) * low.x + __uint_as_float(words.x & 0xffff0000u) * low.y +
 	       __uint_as_float(words.y << 16) * low.z + __uint_as_float(words.y & 0xffff0000u) * low.w +
@@ -325,63 +354,198 @@ static __device__ __forceinline__ float dot_vector(const uint16_t *w, const floa
 	       __uint_as_float(words.w << 16) * high.z + __uint_as_float(words.w & 0xffff0000u) * high.w;
 }
 
-/* The part of w . x that the elements begin, begin + step, ... (in vectors, where these are aligned) make. */
-static __device__ __forceinline__ float dot_strided(const uint16_t *w, const float *x, int n, int begin, int step)
+/* The used rows of all parts are counted through; a row that is not there is NULL. */
+static __device__ __forceinline__ const uint16_t *lora_row(const struct llama_lora &p, const uint16_t *a,
+							   const lora_ranks &ranks, int row)
 {
-	float sum = 0;
-	if (n % VECTOR == 0 && is_aligned(w) && is_aligned(x)) {
-		for (int i = begin * VECTOR; i < n; i += step * VECTOR)
-			sum += dot_vector(w + i, x + i);
+	if (row >= ranks.all)
+		return NULL;
+	const int part = part_of(ranks, row);
+	return a + ((size_t)part * p.max_rank + row) * p.inputs;
+}
+
+/* sums[i] = rows[i] . x; of `n` elements, in shared memory, each lane takes its own. */
+static __device__ __forceinline__ void dot_rows(float (&sums)[ROWS_AT_ONCE],
+						const uint16_t *const (&rows)[ROWS_AT_ONCE], const float *x, int n,
+						bool aligned)
+{
+	const int lane = threadIdx.x % WARP;
+	for (int i = 0; i < ROWS_AT_ONCE; i++)
+		sums[i] = 0;
+	if (aligned) {
+#pragma unroll 2
+		for (int at = lane * VECTOR; at < n; at += WARP * VECTOR)
+#pragma unroll
+			for (int i = 0; i < ROWS_AT_ONCE; i++)
+				if (rows[i])
+					sums[i] += dot_vector(__ldg((const uint4 *)(rows[i] + at)), x + at);
 	} else {
-		for (int i = begin; i < n; i += step)
-			sum += bf16_value(w[i]) * x[i];
+		for (int at = lane; at < n; at += WARP)
+			for (int i = 0; i < ROWS_AT_ONCE; i++)
+				if (rows[i])
+					sums[i] += bf16_value(rows[i][at]) * x[at];
 	}
-	return sum;
+	for (int i = 0; i < ROWS_AT_ONCE; i++)
+		for (int distance = WARP / 2; distance; distance /= 2)
+			sums[i] += __shfl_xor_sync(ALL_LANES, sums[i], distance);
 }
 
-extern "C" __global__ void llama_lora_shrink(float *hidden, const float *x, const uint16_t *a,
-					     const struct lora_entry *entries, const int32_t *adapters,
-					     int64_t slot_elements, int32_t slot_entries, int32_t parts,
-					     int32_t max_rank, int32_t inputs)
+/*
+ * Every used row of a against one slice of the inputs. In a cluster each block has a slice, and gives its sums to all
+ * blocks; elsewhere each block goes through all slices.
+ */
+static __device__ void shrink_slice(const struct llama_lora &p, lora_sums &sums, float *x, const uint16_t *a,
+				    const lora_ranks &ranks, int slice)
 {
-	wait_for_inputs();
-	const int groups = (max_rank + SHRINK_RANKS - 1) / SHRINK_RANKS, lane = threadIdx.x % WARP;
-	const int part = blockIdx.y / groups, rank = blockIdx.y % groups * SHRINK_RANKS + threadIdx.x / WARP;
-	const size_t token = blockIdx.x;
-	const int32_t slot = adapters[token];
-	if (slot < 0)
-		return;
-	const struct lora_entry entry = entries[(size_t)slot * slot_entries + part];
-	if (rank >= entry.rank)
-		return;
-
-	float sum = dot_strided(a + slot * slot_elements + ((size_t)part * max_rank + rank) * inputs,
-				x + token * inputs, inputs, lane, WARP);
-
-	for (int distance = WARP / 2; distance; distance /= 2)
-		sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-	if (lane == 0)
-		hidden[(token * parts + part) * max_rank + rank] = entry.scale * sum;
+	const int length = LLAMA_LORA_SLICE(p.inputs), begin = min(slice * length, p.inputs);
+	const int n = min(length, p.inputs - begin), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+	const bool aligned = p.inputs % VECTOR == 0 && is_aligned(a);
+	for (int i = threadIdx.x; i < n; i += LORA_THREADS)
+		x[i] = __ldcg(p.x + (size_t)blockIdx.x * p.inputs + begin + i);
+#if __CUDA_ARCH__ >= 900
+	cooperative_groups::this_cluster().sync(); /* also: all blocks have begun, and can be written to */
+#else
+	__syncthreads();
+#endif
+	for (int first = warp; first < ranks.all; first += LORA_WARPS * ROWS_AT_ONCE) {
+		const uint16_t *rows[ROWS_AT_ONCE];
+		float parts[ROWS_AT_ONCE];
+#pragma unroll
+		for (int i = 0; i < ROWS_AT_ONCE; i++) {
+			rows[i] = lora_row(p, a, ranks, first + i * LORA_WARPS);
+			rows[i] += rows[i] ? begin : 0;
+		}
+		dot_rows(parts, rows, x, n, aligned);
+#pragma unroll
+		for (int i = 0; i < ROWS_AT_ONCE; i++) {
+			float *to = &sums.slices[slice][first + i * LORA_WARPS];
+#if __CUDA_ARCH__ >= 900
+			if (rows[i] && lane < LLAMA_LORA_BLOCKS)
+				*cooperative_groups::this_cluster().map_shared_rank(to, lane) = parts[i];
+#else
+			if (rows[i] && lane == 0)
+				*to = parts[i];
+#endif
+		}
+	}
 }
 
-extern "C" __global__ void llama_lora_expand(float *out0, float *out1, float *out2, const float *hidden,
-					     const uint16_t *b, const struct lora_entry *entries,
-					     const int32_t *adapters, int64_t slot_elements, int32_t slot_entries,
-					     int32_t parts, int32_t max_rank, int32_t stride, int32_t columns0,
-					     int32_t columns1, int32_t columns2)
+static __device__ void shrink(const struct llama_lora &p, lora_sums &sums, float *x, const uint16_t *a,
+			      const struct llama_lora_entry *entries, const lora_ranks &ranks)
 {
+#if __CUDA_ARCH__ >= 900
+	shrink_slice(p, sums, x, a, ranks, blockIdx.y);
+	cooperative_groups::this_cluster().sync();
+#else
+	for (int slice = 0; slice < LLAMA_LORA_BLOCKS; slice++) {
+		shrink_slice(p, sums, x, a, ranks, slice);
+		__syncthreads();
+	}
+#endif
+	int row = threadIdx.x;
+	if (row < ranks.all) {
+		float sum = 0;
+		for (int slice = 0; slice < LLAMA_LORA_BLOCKS; slice++)
+			sum += sums.slices[slice][row];
+		const int part = part_of(ranks, row);
+		sums.hidden[part][row] = entries[part].scale * sum;
+	}
+	__syncthreads();
+}
+
+/* One column of the outputs: what is added to it, and where. */
+struct lora_column {
+	float *out;
+	const uint16_t *b; /* [rank] */
+	const float *hidden;
+	int rank; /* 0: nothing is added */
+};
+
+static __device__ __forceinline__ lora_column find_column(const struct llama_lora &p, const lora_sums &sums,
+							  const uint16_t *b, const lora_ranks &ranks, int index)
+{
+	const int second = p.columns0, third = p.columns0 + p.columns1;
+	if (index >= third + p.columns2)
+		return {NULL, b, sums.hidden[0], 0};
+	const int part = (index >= second) + (index >= third), before = of_part(part, 0, second, third);
+	const int rank = of_part(part, ranks.first, ranks.second, ranks.third);
+	float *out = part == 0 ? p.out0 : part == 1 ? p.out1 : p.out2;
+	return {out + (size_t)blockIdx.x * p.stride + (index - before),
+		b + (size_t)before * p.max_rank + (size_t)(index - before) * rank, sums.hidden[part], rank};
+}
+
+static __device__ __forceinline__ void dot_columns(float (&deltas)[COLUMNS_AT_ONCE],
+						   const lora_column (&columns)[COLUMNS_AT_ONCE])
+{
+	int widest = 0;
+	bool aligned = true;
+#pragma unroll
+	for (int i = 0; i < COLUMNS_AT_ONCE; i++) {
+		deltas[i] = 0;
+		widest = max(widest, columns[i].rank);
+		aligned = aligned && columns[i].rank % VECTOR == 0 && is_aligned(columns[i].b);
+	}
+	if (aligned) {
+		for (int r = 0; r < widest; r += VECTOR)
+#pragma unroll
+			for (int i = 0; i < COLUMNS_AT_ONCE; i++)
+				if (r < columns[i].rank)
+					deltas[i] +=
+					    dot_vector(__ldg((const uint4 *)(columns[i].b + r)), columns[i].hidden + r);
+	} else {
+		for (int r = 0; r < widest; r++)
+#pragma unroll
+			for (int i = 0; i < COLUMNS_AT_ONCE; i++)
+				if (r < columns[i].rank)
+					deltas[i] += bf16_value(columns[i].b[r]) * columns[i].hidden[r];
+	}
+}
+
+/* The outputs are not touched before the projections that make them are complete. */
+static __device__ void expand(const struct llama_lora &p, const lora_sums &sums, const uint16_t *b,
+			      const lora_ranks &ranks)
+{
+	const int all = p.columns0 + p.columns1 + p.columns2, step = LLAMA_LORA_BLOCKS * LORA_THREADS;
+	for (int first = blockIdx.y * LORA_THREADS + threadIdx.x; first < all; first += step * COLUMNS_AT_ONCE) {
+		lora_column columns[COLUMNS_AT_ONCE];
+		float deltas[COLUMNS_AT_ONCE];
+#pragma unroll
+		for (int i = 0; i < COLUMNS_AT_ONCE; i++)
+			columns[i] = find_column(p, sums, b, ranks, first + i * step);
+		dot_columns(deltas, columns);
+		wait_for_inputs();
+#pragma unroll
+		for (int i = 0; i < COLUMNS_AT_ONCE; i++)
+			if (columns[i].rank)
+				*columns[i].out += deltas[i];
+	}
+}
+
+/*
+ * Launched programmatically behind the projections, whose blocks have all begun by then: what is computed from x and from
+ * the adapter overlaps with them. They began when x was complete, and it is read from the second-level cache, past what
+ * the first one may hold of older values. Every thread waits before it ends, as the kernel behind waits for this one alone.
+ */
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(LORA_THREADS)
+    llama_lora(float *out0, float *out1, float *out2, const float *x, const uint16_t *a, const uint16_t *b,
+	       const struct llama_lora_entry *entries, const int32_t *adapters, int64_t slot_elements,
+	       int32_t slot_entries, int32_t parts, int32_t max_rank, int32_t inputs, int32_t stride, int32_t columns0,
+	       int32_t columns1, int32_t columns2)
+{
+	extern __shared__ __align__(16) float slice[]; /* [LLAMA_LORA_SLICE(inputs)] */
+	__shared__ lora_sums sums;
+	const int32_t slot = adapters[blockIdx.x];
+	if (slot >= 0) {
+		const struct llama_lora p = {out0,     out1,          out2,         x,     a,        b,      entries,
+					     adapters, slot_elements, slot_entries, parts, max_rank, inputs, stride,
+					     columns0, columns1,      columns2};
+		const struct llama_lora_entry *entry = entries + (size_t)slot * slot_entries;
+		lora_ranks ranks = {entry[0].rank, parts > 1 ? entry[1].rank : 0, parts > 2 ? entry[2].rank : 0, 0};
+		ranks.all = ranks.first + ranks.second + ranks.third;
+		if (ranks.all) {
+			shrink(p, sums, slice, a + slot * slot_elements, entry, ranks);
+			expand(p, sums, b + slot * slot_elements, ranks);
+		}
+	}
 	wait_for_inputs();
-	const int blocks0 = (columns0 + blockDim.x - 1) / blockDim.x, blocks1 = (columns1 + blockDim.x - 1) / blockDim.x;
-	const int index = blockIdx.y, part = (index >= blocks0) + (index >= blocks0 + blocks1);
-	const int column = (index - (part > 0 ? blocks0 : 0) - (part > 1 ? blocks1 : 0)) * blockDim.x + threadIdx.x;
-	const size_t token = blockIdx.x, before = (part > 0 ? columns0 : 0) + (part > 1 ? columns1 : 0);
-	const int32_t slot = adapters[token];
-	if (slot < 0 || column >= (part == 0 ? columns0 : part == 1 ? columns1 : columns2))
-		return;
-	const int32_t rank = entries[(size_t)slot * slot_entries + part].rank;
-	if (!rank)
-		return;
-	float *out = (part == 0 ? out0 : part == 1 ? out1 : out2) + token * stride + column;
-	*out += dot_strided(b + slot * slot_elements + before * max_rank + (size_t)column * rank,
-			    hidden + (token * parts + part) * max_rank, rank, 0, 1);
 }

@@ -250,68 +250,43 @@ HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_g
 
 /* ---- adapters -------------------- */
 
-#define SHRINK_RANKS 8 /* of one block */
-
-HOSTCUDA_KERNEL(llama_lora_shrink, struct llama_lora_shrink, HOSTCUDA_PARAM(struct llama_lora_shrink, hidden),
-		HOSTCUDA_PARAM(struct llama_lora_shrink, x), HOSTCUDA_PARAM(struct llama_lora_shrink, a),
-		HOSTCUDA_PARAM(struct llama_lora_shrink, entries), HOSTCUDA_PARAM(struct llama_lora_shrink, adapters),
-		HOSTCUDA_PARAM(struct llama_lora_shrink, slot_elements),
-		HOSTCUDA_PARAM(struct llama_lora_shrink, slot_entries), HOSTCUDA_PARAM(struct llama_lora_shrink, parts),
-		HOSTCUDA_PARAM(struct llama_lora_shrink, max_rank), HOSTCUDA_PARAM(struct llama_lora_shrink, inputs))
+static void shrink(float *hidden, const struct llama_lora *p, const llama_bf16 *a, const struct llama_lora_entry *entry,
+		   const float *x)
 {
-	const size_t token = block->block_idx[0];
-	const int32_t groups = (p->max_rank + SHRINK_RANKS - 1) / SHRINK_RANKS, slot = p->adapters[token];
-	const int32_t part = (int32_t)block->block_idx[1] / groups,
-		      begin = (int32_t)block->block_idx[1] % groups * SHRINK_RANKS;
-	if (slot < 0)
-		return;
-	const struct llama_lora_entry *entry = &p->entries[(size_t)slot * p->slot_entries + part];
-	const llama_bf16 *a = p->a + slot * p->slot_elements + (size_t)part * p->max_rank * p->inputs;
-	float *hidden = p->hidden + (token * p->parts + part) * p->max_rank;
-	for (int32_t r = begin; r < begin + SHRINK_RANKS && r < entry->rank; r++)
-		hidden[r] = entry->scale * dot_half(a + (size_t)r * p->inputs, p->x + token * p->inputs, p->inputs);
+	for (int32_t r = 0; r < entry->rank; r++)
+		hidden[r] = entry->scale * dot_half(a + (size_t)r * p->inputs, x, p->inputs);
 }
 
-/* The columns that a block of an expansion works on: 256 of one part. */
-struct expansion {
-	float *out;
-	int32_t part, begin, end;
-	size_t before; /* columns of the parts before */
-};
-
-static struct expansion find_expansion(const struct llama_lora_expand *p, int32_t index, int32_t width)
+static void expand(float *out, const float *hidden, const llama_bf16 *b, int32_t rank, int32_t columns)
 {
+	for (int32_t i = 0; i < columns; i++)
+		out[i] += dot_half(b + (size_t)i * rank, hidden, rank);
+}
+
+HOSTCUDA_KERNEL(llama_lora, struct llama_lora, HOSTCUDA_PARAM(struct llama_lora, out0),
+		HOSTCUDA_PARAM(struct llama_lora, out1), HOSTCUDA_PARAM(struct llama_lora, out2),
+		HOSTCUDA_PARAM(struct llama_lora, x), HOSTCUDA_PARAM(struct llama_lora, a),
+		HOSTCUDA_PARAM(struct llama_lora, b), HOSTCUDA_PARAM(struct llama_lora, entries),
+		HOSTCUDA_PARAM(struct llama_lora, adapters), HOSTCUDA_PARAM(struct llama_lora, slot_elements),
+		HOSTCUDA_PARAM(struct llama_lora, slot_entries), HOSTCUDA_PARAM(struct llama_lora, parts),
+		HOSTCUDA_PARAM(struct llama_lora, max_rank), HOSTCUDA_PARAM(struct llama_lora, inputs),
+		HOSTCUDA_PARAM(struct llama_lora, stride), HOSTCUDA_PARAM(struct llama_lora, columns0),
+		HOSTCUDA_PARAM(struct llama_lora, columns1), HOSTCUDA_PARAM(struct llama_lora, columns2))
+{
+	const size_t token = block->block_idx[0];
+	const int32_t slot = p->adapters[token], columns[] = {p->columns0, p->columns1, p->columns2};
 	float *const outs[] = {p->out0, p->out1, p->out2};
-	const int32_t columns[] = {p->columns0, p->columns1, p->columns2};
-	struct expansion e = {0};
-	for (int32_t blocks; index >= (blocks = (columns[e.part] + width - 1) / width); e.part++) {
-		index -= blocks;
-		e.before += columns[e.part];
-	}
-	e.out = outs[e.part];
-	e.begin = index * width;
-	e.end = smaller((int64_t)e.begin + width, columns[e.part]);
-	return e;
-}
-
-HOSTCUDA_KERNEL(llama_lora_expand, struct llama_lora_expand, HOSTCUDA_PARAM(struct llama_lora_expand, out0),
-		HOSTCUDA_PARAM(struct llama_lora_expand, out1), HOSTCUDA_PARAM(struct llama_lora_expand, out2),
-		HOSTCUDA_PARAM(struct llama_lora_expand, hidden), HOSTCUDA_PARAM(struct llama_lora_expand, b),
-		HOSTCUDA_PARAM(struct llama_lora_expand, entries), HOSTCUDA_PARAM(struct llama_lora_expand, adapters),
-		HOSTCUDA_PARAM(struct llama_lora_expand, slot_elements),
-		HOSTCUDA_PARAM(struct llama_lora_expand, slot_entries), HOSTCUDA_PARAM(struct llama_lora_expand, parts),
-		HOSTCUDA_PARAM(struct llama_lora_expand, max_rank), HOSTCUDA_PARAM(struct llama_lora_expand, stride),
-		HOSTCUDA_PARAM(struct llama_lora_expand, columns0), HOSTCUDA_PARAM(struct llama_lora_expand, columns1),
-		HOSTCUDA_PARAM(struct llama_lora_expand, columns2))
-{
-	const size_t token = block->block_idx[0];
-	const int32_t slot = p->adapters[token];
-	const struct expansion e = find_expansion(p, (int32_t)block->block_idx[1], (int32_t)block->block_dim[0]);
-	if (slot < 0)
+	float hidden[LLAMA_LORA_MAX_RANK];
+	if (slot < 0 || block->block_idx[1] != 0)
 		return;
-	const int32_t rank = p->entries[(size_t)slot * p->slot_entries + e.part].rank;
-	const llama_bf16 *b = p->b + slot * p->slot_elements + e.before * p->max_rank;
-	const float *hidden = p->hidden + (token * p->parts + e.part) * p->max_rank;
-	for (int32_t i = e.begin; rank && i < e.end; i++)
-		e.out[token * p->stride + i] += dot_half(b + (size_t)i * rank, hidden, rank);
+	const struct llama_lora_entry *entry = p->entries + (size_t)slot * p->slot_entries;
+	const llama_bf16 *a = p->a + slot * p->slot_elements, *b = p->b + slot * p->slot_elements;
+	for (int32_t part = 0; part < p->parts; part++, entry++) {
+		if (entry->rank) {
+			shrink(hidden, p, a, entry, p->x + token * p->inputs);
+			expand(outs[part] + token * p->stride, hidden, b, entry->rank, columns[part]);
+		}
+		a += (size_t)p->max_rank * p->inputs;
+		b += (size_t)p->max_rank * columns[part];
+	}
 }

@@ -152,36 +152,30 @@ void llama_reference_gather(double *out, const struct llama_gather *p, int token
 			out[(size_t)t * p->width + i] = p->x[(size_t)p->rows[t] * p->width + i];
 }
 
-void llama_reference_lora_shrink(double *hidden, const struct llama_lora_shrink *p, int tokens)
+/* What the adapter's part adds to a token's outputs. */
+static void lora_part(double *out, const struct llama_lora *p, const float *x, const struct llama_lora_entry *entry,
+		      const llama_bf16 *a, const llama_bf16 *b, int columns)
 {
-	for (int t = 0; t < tokens; t++)
-		for (int part = 0; part < p->parts && p->adapters[t] >= 0; part++) {
-			const struct llama_lora_entry *entry = &p->entries[p->adapters[t] * p->slot_entries + part];
-			const llama_bf16 *a =
-			    p->a + p->adapters[t] * p->slot_elements + (size_t)part * p->max_rank * p->inputs;
-			for (int r = 0; r < entry->rank; r++) {
-				double sum = 0;
-				for (int i = 0; i < p->inputs; i++)
-					sum += (double)p->x[(size_t)t * p->inputs + i] *
-					       bf16_value(a[(size_t)r * p->inputs + i]);
-				hidden[((size_t)t * p->parts + part) * p->max_rank + r] = entry->scale * sum;
-			}
-		}
+	for (int r = 0; r < entry->rank; r++) {
+		double sum = 0;
+		for (int i = 0; i < p->inputs; i++)
+			sum += (double)x[i] * bf16_value(a[(size_t)r * p->inputs + i]);
+		for (int i = 0; i < columns; i++)
+			out[i] += entry->scale * sum * bf16_value(b[(size_t)i * entry->rank + r]);
+	}
 }
 
-void llama_reference_lora_expand(double *const outs[3], const struct llama_lora_expand *p, int tokens)
+void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int tokens)
 {
 	const int columns[3] = {p->columns0, p->columns1, p->columns2};
 	for (int t = 0; t < tokens; t++) {
+		const llama_bf16 *a = p->a + p->adapters[t] * p->slot_elements;
 		const llama_bf16 *b = p->b + p->adapters[t] * p->slot_elements;
 		for (int part = 0; part < p->parts && p->adapters[t] >= 0; part++) {
-			const int rank = p->entries[p->adapters[t] * p->slot_entries + part].rank;
-			const float *hidden = p->hidden + ((size_t)t * p->parts + part) * p->max_rank;
-			for (int i = 0; i < columns[part]; i++)
-				for (int r = 0; r < rank; r++)
-					outs[part][(size_t)t * p->stride + i] +=
-					    (double)hidden[r] * bf16_value(b[(size_t)i * rank + r]);
-			b += (size_t)columns[part] * p->max_rank;
+			lora_part(outs[part] + (size_t)t * p->stride, p, p->x + (size_t)t * p->inputs,
+				  &p->entries[p->adapters[t] * p->slot_entries + part], a, b, columns[part]);
+			a += (size_t)p->max_rank * p->inputs;
+			b += (size_t)p->max_rank * columns[part];
 		}
 	}
 }

@@ -26,9 +26,8 @@ int llama_reference_sample(const struct llama_sample *p, int row);
 double llama_reference_fill(const struct llama_fill *p, uint64_t i);
 void llama_reference_gather(double *out, const struct llama_gather *p, int tokens);
 
-/* hidden begins as a copy of p->hidden, outs as copies of p->out0 and so on; only what the kernel would write is changed. */
-void llama_reference_lora_shrink(double *hidden, const struct llama_lora_shrink *p, int tokens);
-void llama_reference_lora_expand(double *const outs[3], const struct llama_lora_expand *p, int tokens);
+/* outs begin as copies of p->out0 and so on; only what the kernel would write is changed. */
+void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int tokens);
 
 /* y[rows][n] = x[rows][k] * w[n][k]^T, plus `before` [rows][n] unless it is NULL. */
 void llama_reference_gemm(double *y, const float *x, const llama_bf16 *w, const float *before, int rows, int n, int k);

@@ -81,41 +81,25 @@ static enum md_status attention(struct frame *f, CUdeviceptr kv)
 	return llama_launch_priority(f->device, LLAMA_ATTENTION, grid, e->stream, e->low_priority, parameters, f->err);
 }
 
-/* ---- adapters: the shrink runs beside the projections, the expand adds to what they made ---- */
+/* ---- adapters: added to what a product has made ---- */
 
-static struct lora_call lora_call(const struct frame *f, enum lora_group group, int layer, CUdeviceptr x)
+/* x: what the product was computed from. */
+static enum md_status add_adapters(struct frame *f, enum lora_group group, int layer, CUdeviceptr x, int stride,
+				   const CUdeviceptr outs[3])
 {
-	return (struct lora_call){
-	    .pool = &f->engine->lora,
+	struct llama_engine *e = f->engine;
+	struct lora_call call = {
+	    .pool = &e->lora,
 	    .device = f->device,
 	    .group = group,
 	    .layer = layer,
 	    .tokens = f->step->tokens,
-	    .hidden = f->act->lora_hidden,
 	    .x = x,
+	    .outs = {outs[0], outs[1], outs[2]},
+	    .stride = stride,
 	};
-}
-
-/* x is what has been computed last on the main stream. */
-static enum md_status lora_begin(struct frame *f, const struct lora_call *call)
-{
-	struct llama_engine *e = f->engine;
-	if (!e->lora.slots)
-		return MD_OK;
-	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->fork, e->stream));
-	return lora_pool_shrink(call, e->fork, f->err);
-}
-
-static enum md_status lora_end(struct frame *f, struct lora_call *call, int stride, CUdeviceptr out0, CUdeviceptr out1,
-			       CUdeviceptr out2)
-{
-	if (!f->engine->lora.slots)
-		return MD_OK;
-	call->stride = stride;
-	call->outs[0] = out0;
-	call->outs[1] = out1;
-	call->outs[2] = out2;
-	return lora_pool_expand(call, f->engine->stream, f->err);
+	/* behind gate and up it stands behind two streams */
+	return e->lora.slots ? lora_pool_apply(&call, e->stream, group != LORA_FEED_IN, f->err) : MD_OK;
 }
 
 /* ---- the layer ---- */
@@ -125,11 +109,10 @@ static enum md_status project_qkv(struct frame *f, int number)
 	const struct llama_shape *s = f->shape;
 	const struct llama_activations *a = f->act;
 	int query = s->heads * s->head_dim, key = s->kv_heads * s->head_dim, width = query + 2 * key;
-	struct lora_call call = lora_call(f, LORA_ATTENTION_IN, number, a->normed);
-	MD_FORWARD(lora_begin(f, &call));
+	CUdeviceptr outs[] = {a->qkv, a->qkv + 4 * (size_t)query, a->qkv + 4 * (size_t)(query + key)};
 	MD_FORWARD(multiply(f, a->qkv, a->normed, f->engine->model->layers[number].qkv, f->step->tokens, width,
 			    s->hidden_size, 0, 0));
-	return lora_end(f, &call, width, a->qkv, a->qkv + 4 * (size_t)query, a->qkv + 4 * (size_t)(query + key));
+	return add_adapters(f, LORA_ATTENTION_IN, number, a->normed, width, outs);
 }
 
 /* x += w * from; from is what has been computed last. */
@@ -137,10 +120,8 @@ static enum md_status project_back(struct frame *f, int number, enum lora_group 
 				   int inputs)
 {
 	int hidden = f->shape->hidden_size;
-	struct lora_call call = lora_call(f, group, number, from);
-	MD_FORWARD(lora_begin(f, &call));
 	MD_FORWARD(multiply(f, f->act->x, from, w, f->step->tokens, hidden, inputs, 1, 1));
-	return lora_end(f, &call, hidden, f->act->x, 0, 0);
+	return add_adapters(f, group, number, from, hidden, (CUdeviceptr[]){f->act->x, 0, 0});
 }
 
 /* The up projection accumulates into memory zeroed by a memset, beside the gate projection on the main stream. */
@@ -161,17 +142,15 @@ static enum md_status gate_and_up(struct frame *f, int number)
 	struct llama_engine *e = f->engine;
 	const struct llama_layer *layer = &e->model->layers[number];
 	int inner = f->shape->intermediate_size;
-	struct lora_call call = lora_call(f, LORA_FEED_IN, number, f->act->normed);
 	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->fork, e->stream));
 	MD_FORWARD(md_cuda_call(f->err, cuStreamWaitEvent, e->side_stream, e->fork, 0));
-	if (e->lora.slots)
-		MD_FORWARD(lora_pool_shrink(&call, e->fork, f->err));
 	MD_FORWARD(project_up(f, layer->up));
 	MD_FORWARD(multiply(f, f->act->gate, f->act->normed, layer->gate, f->step->tokens, inner, f->shape->hidden_size,
 			    0, 0));
 	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->join, e->side_stream));
 	MD_FORWARD(md_cuda_call(f->err, cuStreamWaitEvent, e->stream, e->join, 0));
-	return lora_end(f, &call, inner, f->act->gate, f->act->up, 0);
+	return add_adapters(f, LORA_FEED_IN, number, f->act->normed, inner,
+			    (CUdeviceptr[]){f->act->gate, f->act->up, 0});
 }
 
 static enum md_status silu_mul(struct frame *f)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool's layout, copies into it, and the two launches of a group of projections. */
+/* The pool's layout, copies into it, and the launch of a group of projections. */
 #include "models/llama/lora/pool.h"
 
 #include <stdlib.h>
@@ -8,10 +8,11 @@
 #include "base/cleanup.h"
 #include "models/llama/kernels.h"
 
-#define ALIGNMENT 128u  /* elements: 256 bytes */
-#define SHRINK_RANKS 8u /* of one block, as in the kernels */
-#define EXPAND_BLOCK 256u
+#define ALIGNMENT 128u /* elements: 256 bytes */
+#define BLOCK 256u     /* threads of the kernel */
 #define FILL_SCALE 0.02f
+
+_Static_assert(LLAMA_LORA_MAX_RANK == LORA_MAX_RANK, "the kernel has room for every rank");
 
 static const struct {
 	enum lora_projection first;
@@ -93,8 +94,6 @@ enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_shape *
 	if (!slots)
 		return MD_OK;
 	lay_out(pool);
-	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &pool->stream, CU_STREAM_NON_BLOCKING));
-	MD_FORWARD(md_cuda_call(err, cuEventCreate, &pool->shrunk, CU_EVENT_DISABLE_TIMING));
 	if (take_memory(pool, tokens, err) == MD_OK)
 		return MD_OK;
 	return md_error_prefix(err, "%d slots for adapters of rank %d take %zu bytes", slots, max_rank,
@@ -112,10 +111,6 @@ void lora_pool_finish(struct lora_pool *pool)
 	drop(&pool->weights);
 	drop(&pool->entries);
 	drop(&pool->adapters);
-	if (pool->shrunk)
-		md_cuda_call(NULL, cuEventDestroy_v2, pool->shrunk);
-	if (pool->stream)
-		md_cuda_call(NULL, cuStreamDestroy_v2, pool->stream);
 	memset(pool, 0, sizeof(*pool));
 }
 
@@ -209,64 +204,39 @@ enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, 
 	return lora_pool_put_entries(pool, stream, slot, adapter, err);
 }
 
-/* ---- launches ---- */
+/* ---- the launch ---- */
 
-/* What both kernels are told, with addresses of slot 0. */
-struct operands {
-	CUdeviceptr a, b, entries, adapters;
-	int64_t slot_elements;
-	int32_t slot_entries, parts, max_rank, inputs, columns[3];
-};
-
-static struct operands operands_of(const struct lora_call *call)
+enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bool early, struct md_error *err)
 {
 	const struct lora_pool *pool = call->pool;
-	CUdeviceptr layer = layer_of(pool, 0, call->layer);
-	size_t entry = (size_t)call->layer * LORA_PROJECTIONS + groups[call->group].first;
-	struct operands o = {
-	    .a = layer + 2 * pool->places[call->group].a,
-	    .b = layer + 2 * pool->places[call->group].b,
-	    .entries = pool->entries.address + entry * sizeof(struct llama_lora_entry),
-	    .adapters = pool->adapters.address,
-	    .slot_elements = (int64_t)pool->slot_elements,
-	    .slot_entries = (int32_t)slot_entries(pool),
-	    .parts = groups[call->group].parts,
-	    .max_rank = pool->max_rank,
-	    .inputs = group_inputs(pool, call->group),
-	};
-	for (int part = 0; part < 3; part++)
-		o.columns[part] = part_outputs(pool, call->group, part);
-	return o;
-}
-
-enum md_status lora_pool_shrink(const struct lora_call *call, CUevent fork, struct md_error *err)
-{
-	CUstream stream = call->pool->stream;
-	struct operands o = operands_of(call);
-	CUdeviceptr hidden = call->hidden, x = call->x;
-	unsigned blocks = ((unsigned)o.max_rank + SHRINK_RANKS - 1) / SHRINK_RANKS * (unsigned)o.parts;
-	void *parameters[] = {&hidden,         &x,       &o.a,        &o.entries, &o.adapters, &o.slot_elements,
-			      &o.slot_entries, &o.parts, &o.max_rank, &o.inputs};
-	MD_FORWARD(md_cuda_call(err, cuStreamWaitEvent, stream, fork, 0));
-	MD_FORWARD(llama_launch(call->device, LLAMA_LORA_SHRINK,
-				(struct llama_grid){(unsigned)call->tokens, blocks, 32 * SHRINK_RANKS, 0}, stream,
-				parameters, err));
-	return md_cuda_call(err, cuEventRecord, call->pool->shrunk, stream);
-}
-
-enum md_status lora_pool_expand(const struct lora_call *call, CUstream stream, struct md_error *err)
-{
-	struct operands o = operands_of(call);
-	CUdeviceptr outs[3] = {call->outs[0], call->outs[1], call->outs[2]}, hidden = call->hidden;
-	int32_t stride = call->stride;
-	unsigned blocks = 0;
-	for (int part = 0; part < 3; part++)
-		blocks += ((unsigned)o.columns[part] + EXPAND_BLOCK - 1) / EXPAND_BLOCK;
-	void *parameters[] = {&outs[0],    &outs[1],    &outs[2],         &hidden,         &o.b,
-			      &o.entries,  &o.adapters, &o.slot_elements, &o.slot_entries, &o.parts,
-			      &o.max_rank, &stride,     &o.columns[0],    &o.columns[1],   &o.columns[2]};
-	MD_FORWARD(md_cuda_call(err, cuStreamWaitEvent, stream, call->pool->shrunk, 0));
-	return llama_launch(call->device, LLAMA_LORA_EXPAND,
-			    (struct llama_grid){(unsigned)call->tokens, blocks, EXPAND_BLOCK, 0}, stream, parameters,
-			    err);
+	enum lora_group group = call->group;
+	CUdeviceptr layer = layer_of(pool, 0, call->layer), x = call->x;
+	CUdeviceptr outs[3] = {call->outs[0], call->outs[1], call->outs[2]};
+	CUdeviceptr a = layer + 2 * pool->places[group].a, b = layer + 2 * pool->places[group].b;
+	size_t first = (size_t)call->layer * LORA_PROJECTIONS + groups[group].first;
+	CUdeviceptr entries = pool->entries.address + first * sizeof(struct llama_lora_entry);
+	int64_t slot_elements = (int64_t)pool->slot_elements;
+	int32_t entries_of_slot = (int32_t)slot_entries(pool), parts = groups[group].parts, max_rank = pool->max_rank;
+	int32_t inputs = group_inputs(pool, group), stride = call->stride;
+	int32_t columns[3] = {part_outputs(pool, group, 0), part_outputs(pool, group, 1), part_outputs(pool, group, 2)};
+	void *parameters[] = {&outs[0],
+			      &outs[1],
+			      &outs[2],
+			      &x,
+			      &a,
+			      &b,
+			      &entries,
+			      (void *)&pool->adapters.address,
+			      &slot_elements,
+			      &entries_of_slot,
+			      &parts,
+			      &max_rank,
+			      &inputs,
+			      &stride,
+			      &columns[0],
+			      &columns[1],
+			      &columns[2]};
+	struct llama_grid grid = {(unsigned)call->tokens, LLAMA_LORA_BLOCKS, BLOCK,
+				  4 * (unsigned)LLAMA_LORA_SLICE(inputs)};
+	return (early ? llama_launch_early : llama_launch)(call->device, LLAMA_LORA, grid, stream, parameters, err);
 }

@@ -6,7 +6,7 @@
 #include "models/llama/adapters/adapter.h"
 #include "models/llama/device.h"
 
-/* Projections that share their input: one shrink and one expand for all of them. */
+/* Projections that share their input: one launch for all of them. */
 enum lora_group { LORA_ATTENTION_IN, LORA_ATTENTION_OUT, LORA_FEED_IN, LORA_FEED_OUT, LORA_GROUPS };
 
 /*
@@ -24,8 +24,6 @@ struct lora_pool {
 	struct lora_place {
 		size_t a, b; /* elements behind the layer's beginning */
 	} places[LORA_GROUPS];
-	CUstream stream; /* of the shrinks, which run beside the projections */
-	CUevent shrunk;
 };
 
 /* slots 0: takes nothing. tokens: of a step at most. */
@@ -55,16 +53,15 @@ struct lora_call {
 	const struct llama_device *device;
 	enum lora_group group;
 	int layer, tokens;
-	CUdeviceptr hidden, x;
+	CUdeviceptr x;
 	CUdeviceptr outs[3]; /* of the group's projections */
 	int stride;          /* floats from one token's outputs to the next one's */
 };
 
 /*
- * fork was recorded where x is ready: the shrink runs on the pool's stream from there on. The expand waits for it, on
- * the stream on which the projections themselves were computed.
+ * Adds the adapters' part to the projections, whose product is what the stream computes last. early: that product is the
+ * only thing that the launch stands behind, so it may begin beside it; x was complete when the product began.
  */
-enum md_status lora_pool_shrink(const struct lora_call *call, CUevent fork, struct md_error *err);
-enum md_status lora_pool_expand(const struct lora_call *call, CUstream stream, struct md_error *err);
+enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bool early, struct md_error *err);
 
 #endif
