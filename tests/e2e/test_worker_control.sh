@@ -12,6 +12,10 @@ section 'what /health says'
 run health python3 tests/worker/health_page.py "$work"
 assert_exit health 0
 grep -A3 FAIL "$work/health.out"
+section 'what /metrics says'
+run metrics python3 tests/worker/metrics_page.py "$work"
+assert_exit metrics 0
+grep -A3 FAIL "$work/metrics.out"
 section 'reload'
 run reload python3 tests/worker/reload.py "$work"
 assert_exit reload 0

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Prometheus collects (text format 0.0.4). */
+/* What is counted of requests and engines. */
 #ifndef MD_WORKER_CORE_METRICS_H
 #define MD_WORKER_CORE_METRICS_H
 
 #include <stdint.h>
 
-struct md_http_exchange;
-struct md_worker;
-
 #define MD_METRICS_BUCKETS 14u
+
+extern const double md_metrics_bounds[MD_METRICS_BUCKETS]; /* seconds */
 
 /* Counts of durations by upper bound, not cumulated; the last one has no bound. */
 struct md_metrics_histogram {
@@ -36,6 +35,5 @@ uint64_t md_metrics_failed(const struct md_metrics_requests *requests);
 uint64_t md_metrics_cancelled(const struct md_metrics_requests *requests); /* by its client */
 
 void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns);
-void md_metrics_answer(struct md_worker *worker, struct md_http_exchange *exchange);
 
 #endif

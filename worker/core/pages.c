@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "worker/core/health_page.h"
+#include "worker/core/metrics_page.h"
 #include "worker/core/reply.h"
 #include "worker/page/page_orders.h"
 #include "worker/page/status_page.h"
@@ -168,7 +169,7 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 	else if (!strcmp(path, "/health") || !strcmp(path, "/wol-health"))
 		md_health_page_answer(worker, exchange);
 	else if (!strcmp(path, "/metrics"))
-		md_metrics_answer(worker, exchange);
+		md_metrics_page_answer(worker->metrics, exchange);
 	else if (!strcmp(path, "/unload") && !strcmp(method, "GET")) /* HEAD only asks */
 		md_page_orders_unload(worker, exchange, NULL, false);
 	else if (!strncmp(path, "/logs/", 6))

@@ -19,6 +19,7 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
 #include "worker/core/gpu_memory.h"
+#include "worker/core/metrics_page.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/notify.h"
 #include "worker/core/state_lock.h"
@@ -203,8 +204,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	}
 	worker->look = event_new(worker->base, -1, 0, on_look, worker);
 	worker->reload = md_reload_create(worker, options->config_file, options->config_folder);
+	worker->metrics = md_metrics_page_create(worker);
 	service->verbs = md_verbs_create(worker);
-	if (!worker->drain || !worker->notify || !worker->look || !worker->reload || !service->verbs)
+	if (!worker->drain || !worker->notify || !worker->look || !worker->reload || !worker->metrics ||
+	    !service->verbs)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
 	worker->directory = options->state;
@@ -253,6 +256,7 @@ static void end(struct service *service)
 	struct md_worker *worker = &service->worker;
 	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
+	md_metrics_page_destroy(worker->metrics);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
 	md_adopt_end(worker);

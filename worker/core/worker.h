@@ -197,6 +197,7 @@ struct md_worker {
 	struct md_model *relearned; /* see md_learned_tell */
 	struct event *look;         /* at retired models, in this turn of the loop */
 	struct md_reload *reload;
+	struct md_metrics_page *metrics;
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;
