@@ -13,6 +13,7 @@
 #include "worker/engine/cgroup_folder.h"
 #include "worker/engine/health.h"
 #include "worker/engine/port_owner.h"
+#include "worker/engine/port_search.h"
 #include "worker/engine/process_facts.h"
 #include "worker/engine/stop_words.h"
 #include "worker/engine/swap_sockets.h"
@@ -49,13 +50,19 @@ void md_engine_set_deadline(struct md_engine *engine, uint64_t ms)
 	event_add(engine->deadline, &wait);
 }
 
+static void stop_health(struct md_engine *engine)
+{
+	md_port_search_forget(engine->search);
+	md_engine_health_stop(engine->health);
+	engine->search = NULL;
+	engine->health = NULL;
+}
+
 void md_engine_enter(struct md_engine *engine, enum md_engine_state state)
 {
 	engine->state = state;
-	if (state != MD_ENGINE_STARTING) {
-		md_engine_health_stop(engine->health);
-		engine->health = NULL;
-	}
+	if (state != MD_ENGINE_STARTING)
+		stop_health(engine);
 	event_del(engine->deadline);
 	engine->events->changed(engine->context);
 }
@@ -173,21 +180,42 @@ void md_engine_stop(struct md_engine *engine)
 
 /* ---- starting ---- */
 
-/* False: another process has answered, and this one may not have found out yet that its port is taken. */
+static void be_ready(struct md_engine *engine)
+{
+	engine->listened = md_port_use(&engine->settings->address) == MD_PORT_LISTENED;
+	md_engine_settle(engine, MD_ENGINE_READY);
+}
+
+/* Another process may have answered, and this one not have found out yet that its port is taken. */
+static void on_owner(void *context, pid_t owner)
+{
+	struct md_engine *engine = context;
+	char why[200];
+	engine->search = NULL;
+	if (!owner) {
+		be_ready(engine);
+		return;
+	}
+	snprintf(why, sizeof(why), "process %d, which is not this engine, serves at %.150s", (int)owner,
+		 engine->settings->host);
+	md_engine_health_doubt(engine->health, why);
+}
+
 static bool on_healthy(void *context, char *why, size_t size)
 {
 	struct md_engine *engine = context;
 	const struct md_engine_settings *settings = engine->settings;
-	pid_t owner = settings->mark ? md_port_foreign_owner(&settings->address, md_engine_process_id(engine->process),
-							     settings->mark)
-				     : 0;
-	if (owner) {
-		snprintf(why, size, "process %d, which is not this engine, serves at %s", (int)owner, settings->host);
-		return false;
+	uint64_t inode = settings->mark ? md_port_socket(&settings->address) : 0;
+	if (!inode) {
+		be_ready(engine);
+		return true;
 	}
-	engine->listened = md_port_use(&settings->address) == MD_PORT_LISTENED;
-	md_engine_settle(engine, MD_ENGINE_READY);
-	return true;
+	engine->search = md_port_search_begin(engine->base, inode, md_engine_process_id(engine->process),
+					      settings->mark, on_owner, engine);
+	if (engine->search)
+		return true;
+	snprintf(why, size, "out of memory for finding out whose process serves at %.150s", settings->host);
+	return false;
 }
 
 /* The engine could not be started, after it was said to be starting. */
@@ -450,7 +478,7 @@ void md_engine_destroy(struct md_engine *engine)
 {
 	if (!engine)
 		return;
-	md_engine_health_stop(engine->health);
+	stop_health(engine);
 	md_template_fork_cancel(engine->fork);
 	if (engine->process) {
 		md_engine_process_kill(engine->process);

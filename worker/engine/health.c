@@ -154,6 +154,12 @@ struct md_engine_health *md_engine_health_start(struct event_base *base, const s
 	return health;
 }
 
+void md_engine_health_doubt(struct md_engine_health *health, const char *why)
+{
+	snprintf(health->last, sizeof(health->last), "%s", why);
+	ask_later(health);
+}
+
 const char *md_engine_health_last(const struct md_engine_health *health)
 {
 	return health->last;

@@ -19,6 +19,8 @@ struct md_engine_health;
 struct md_engine_health *md_engine_health_start(struct event_base *base, const struct md_http_address *address,
 						const char *host, const char *target,
 						bool (*healthy)(void *context, char *why, size_t size), void *context);
+/* After `healthy` has answered true: somebody else has answered, as `why` says, and the question is asked again. */
+void md_engine_health_doubt(struct md_engine_health *health, const char *why);
 /* What the last question got, as a sentence without its end; "was not asked yet". */
 const char *md_engine_health_last(const struct md_engine_health *health);
 void md_engine_health_stop(struct md_engine_health *health); /* also after `healthy`, to free it; NULL is fine */

@@ -69,11 +69,15 @@ static pid_t find_holder(uint64_t inode, pid_t group)
 	return found;
 }
 
-pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, const char *mark)
+uint64_t md_port_socket(const struct md_http_address *address)
 {
-	uint64_t inode = md_port_is_loopback(address) ? md_port_listener(address) : 0;
+	return md_port_is_loopback(address) ? md_port_listener(address) : 0;
+}
+
+pid_t md_port_foreign_owner(uint64_t inode, pid_t group, const char *mark)
+{
 	char other[64];
-	if (!inode || find_holder(inode, group))
+	if (find_holder(inode, group))
 		return 0;
 	pid_t owner = find_holder(inode, -1);
 	if (!owner)

@@ -21,10 +21,13 @@ enum md_port_use {
 };
 /* MD_PORT_FREE for addresses that are not the loopback's, and if it is unknown. */
 enum md_port_use md_port_use(const struct md_http_address *address);
+/* The inode of the socket that listens there. 0: none does, it is no address of the loopback, or it is unknown. */
+uint64_t md_port_socket(const struct md_http_address *address);
 /*
- * The process that listens there although it can't be this engine: it is in another process group and has another mark, or
- * none and began before the engine. 0: there is none, or it is not known who listens (another user's process).
+ * The process that has this socket although it can't be this engine: it is in another process group and has another mark, or
+ * none and began before the engine. 0: there is none, or it is not known who has it (another user's process). This looks into all
+ * processes of the machine, so it is for other threads than the loop's (port_search.h).
  */
-pid_t md_port_foreign_owner(const struct md_http_address *address, pid_t group, const char *mark);
+pid_t md_port_foreign_owner(uint64_t inode, pid_t group, const char *mark);
 
 #endif
