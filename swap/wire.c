@@ -149,6 +149,12 @@ bool md_swap_message_is_text(const struct md_swap_message *message, const char *
 	return field && field->kind == MD_JSON_TEXT;
 }
 
+bool md_swap_message_is_number(const struct md_swap_message *message, const char *key)
+{
+	const struct md_json_field *field = find(message, key);
+	return field && field->kind != MD_JSON_TEXT;
+}
+
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key)
 {
 	const struct md_json_field *field = find(message, key);

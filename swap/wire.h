@@ -57,6 +57,8 @@ const char *md_swap_message_text(const struct md_swap_message *message, const ch
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key);
 /* Whether it is there as a text, where a number or a truth is wanted. */
 bool md_swap_message_is_text(const struct md_swap_message *message, const char *key);
+/* Whether it is there as a number or a truth, where a text is wanted. */
+bool md_swap_message_is_number(const struct md_swap_message *message, const char *key);
 
 /* ---- writing: begin, fields by md_json_*, send ---- */
 

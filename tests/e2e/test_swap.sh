@@ -349,14 +349,16 @@ send(b'{"medusa_swap": 2, "role": "command", "do": {"a": 1}}\n')
 for number in 1 << 32, 1 << 40, '"77"':
     send(b'{"medusa_swap": 2, "role": "command", "do": "out", "process": %s}\n' % str(number).encode())
 send(b'{"medusa_swap": 2, "role": "command", "do": "out", "full": "yes"}\n')
+send(b'{"medusa_swap": 2, "role": "command", "do": "in", "gpu": 1}\n')
 send(b"x" * 5000)
 send(b'{"medusa_swap": 2', True)
 send(b"\0" * 10 + b"\n")
 send(os.urandom(4000) + b"\n")
 END
-assert_count "$work/hostile.out" '"ok": false' 13
+assert_count "$work/hostile.out" '"ok": false' 14
 assert_count "$work/hostile.out" 'there is no process ' 2
 assert_contains "$work/hostile.out" 'full is a text: a number or a truth is wanted'
+assert_contains "$work/hostile.out" 'gpu is a number or a truth: a text is wanted'
 assert_count "$work/hostile.out" '(closed)' 1
 assert_contains "$work/hostile.out" 'medusa_swap is 1, but this medusa-swap speaks version 2 of the protocol'
 assert_contains "$work/hostile.out" 'not out, in, status or release'
