@@ -73,6 +73,34 @@ Test(worker_adopt_adapters, another_process_of_that_number_has_none)
 	assert_taken(6, "");
 }
 
+static void drop(uint64_t began, const char *name)
+{
+	struct md_error err = {0};
+	cr_assert_eq(md_adopt_adapters_drop(folder, PID, began, name, &err), MD_OK, "%s", err.message);
+}
+
+Test(worker_adopt_adapters, what_was_dropped_is_not_read)
+{
+	drop(5, "a");
+	add(5, "a", "/a");
+	add(5, "b \"q\"\n", "/b\xff");
+	add(5, "a", "/other");
+	add(5, "c", "/c");
+	drop(5, "nobody");
+	assert_taken(5, "a=/a;b \"q\"\n=/b\xff;a=/other;c=/c;");
+	drop(5, "a");
+	assert_taken(5, "b \"q\"\n=/b\xff;c=/c;");
+	struct stat is;
+	cr_assert(!stat(file, &is) && (is.st_mode & 07777) == 0600);
+	add(5, "a", "/a");
+	assert_taken(5, "b \"q\"\n=/b\xff;c=/c;a=/a;");
+	drop(5, "a");
+	drop(5, "c");
+	drop(5, "b \"q\"\n");
+	cr_assert(stat(file, &is), "an empty file is none");
+	assert_taken(5, "");
+}
+
 Test(worker_adopt_adapters, what_is_no_line_is_passed_over)
 {
 	write_file("\n{}\nnothing\n{\"began\":5,\"name\":\"a\"}\n{\"began\":5,\"name\":1,\"path\":\"/a\"}\n"
@@ -94,8 +122,13 @@ Test(worker_adopt_adapters, a_file_of_others_is_refused)
 	add(5, "a", "/a");
 	cr_assert_eq(chmod(file, 0622), 0);
 	assert_refused("not a file that only user");
-	unlink(file);
-	cr_assert_eq(symlink("/dev/null", file), 0);
+	char other[80];
+	snprintf(other, sizeof(other), "%s.other", file);
+	cr_assert(!chmod(file, 0600) && !rename(file, other) && !symlink(other, file));
+	assert_refused("not a file that only user");
+	cr_assert(!unlink(other) && !unlink(file) && !mkdir(file, 0700));
+	assert_refused("not a file that only user");
+	cr_assert(!rmdir(file) && !symlink("/dev/null", file));
 	assert_refused("not a file that only user");
 	struct md_error err = {0};
 	cr_assert_neq(md_adopt_adapters_add(folder, PID, 5, "a", "/a", &err), MD_OK, "it is no file");

@@ -9,17 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "worker/engine/adopt_file.h"
 
 #define BYTES_MAX (4u << 20)
 #define FIELDS_MAX 4u
-
-static void make_path(const char *folder, pid_t pid, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s/engine-%d.adapters", folder, (int)pid);
-}
+#define SUFFIX ".adapters"
 
 static char *make_line(uint64_t began, const char *name, const char *path, size_t *size)
 {
@@ -50,7 +48,7 @@ enum md_status md_adopt_adapters_add(const char *folder, pid_t pid, uint64_t beg
 	MD_AUTO_FREE char *line = make_line(began, name, path, &size);
 	if (!line)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the adapters of engine %d", (int)pid);
-	make_path(folder, pid, file);
+	md_adopt_file_path(folder, pid, SUFFIX, file);
 	MD_AUTO_FD int fd = md_file_open_append(file, true);
 	if (fd < 0 || fstat(fd, &is) || fchmod(fd, 0600))
 		return md_error_set(err, MD_ERR_OUTPUT, "%.300s: %s", file, strerror(errno));
@@ -88,24 +86,61 @@ enum md_status md_adopt_adapters_read(const char *folder, pid_t pid, uint64_t be
 				      struct md_error *err)
 {
 	char file[PATH_MAX], *rest;
-	struct stat is;
+	struct md_error why = {0};
 	struct md_file_bytes bytes = {0};
-	make_path(folder, pid, file);
-	if (lstat(file, &is))
-		return errno == ENOENT ? MD_OK : md_error_set(err, MD_ERR_IO, "%.300s: %s", file, strerror(errno));
-	if (!S_ISREG(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & 022))
-		return md_error_set(err, MD_ERR_INVALID, "%.300s: not a file that only user %u can write to", file,
-				    geteuid());
-	MD_FORWARD(md_file_read(file, BYTES_MAX, &bytes, err));
+	md_adopt_file_path(folder, pid, SUFFIX, file);
+	enum md_status status = md_adopt_file_read(file, BYTES_MAX, &bytes, &why);
+	if (status == MD_ERR_NOT_FOUND)
+		return MD_OK;
+	if (status != MD_OK)
+		return md_error_set(err, status, "%s", why.message);
 	for (char *line = strtok_r((char *)bytes.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
 		take_line(line, began, take, context);
 	md_file_release(&bytes);
 	return MD_OK;
 }
 
+/* What stays in the file. */
+struct rest {
+	const char *without;
+	uint64_t began;
+	struct md_buf text;
+	bool dropped, failed;
+};
+
+static void keep(void *context, const char *name, const char *path)
+{
+	struct rest *rest = context;
+	size_t size = 0;
+	if (!strcmp(name, rest->without)) {
+		rest->dropped = true;
+		return;
+	}
+	MD_AUTO_FREE char *line = make_line(rest->began, name, path, &size);
+	rest->failed |= !line;
+	if (line)
+		md_buf_put(&rest->text, line, size);
+}
+
+enum md_status md_adopt_adapters_drop(const char *folder, pid_t pid, uint64_t began, const char *name,
+				      struct md_error *err)
+{
+	struct rest rest = {.without = name, .began = began};
+	md_buf_init(&rest.text);
+	enum md_status status = md_adopt_adapters_read(folder, pid, began, keep, &rest, err);
+	if (status == MD_OK && (rest.failed || rest.text.failed))
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the adapters of engine %d", (int)pid);
+	if (status == MD_OK && rest.dropped && !rest.text.size)
+		md_adopt_adapters_remove(folder, pid);
+	else if (status == MD_OK && rest.dropped)
+		status = md_adopt_file_write(folder, pid, SUFFIX, (const char *)rest.text.data, rest.text.size, err);
+	md_buf_finish(&rest.text);
+	return status;
+}
+
 void md_adopt_adapters_remove(const char *folder, pid_t pid)
 {
 	char file[PATH_MAX];
-	make_path(folder, pid, file);
+	md_adopt_file_path(folder, pid, SUFFIX, file);
 	unlink(file);
 }

@@ -18,6 +18,9 @@ enum md_status md_adopt_adapters_add(const char *folder, pid_t pid, uint64_t beg
 enum md_status md_adopt_adapters_read(const char *folder, pid_t pid, uint64_t began,
 				      void (*take)(void *context, const char *name, const char *path), void *context,
 				      struct md_error *err);
+/* The engine has none of this name any more. On failure the file is as it was. */
+enum md_status md_adopt_adapters_drop(const char *folder, pid_t pid, uint64_t began, const char *name,
+				      struct md_error *err);
 void md_adopt_adapters_remove(const char *folder, pid_t pid);
 
 #endif

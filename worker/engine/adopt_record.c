@@ -7,13 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "worker/engine/adopt_adapters.h"
+#include "worker/engine/adopt_file.h"
 #include "worker/engine/port_owner.h"
 #include "worker/engine/process_facts.h"
 #include "worker/engine/template.h"
@@ -21,7 +20,7 @@
 #define VERSION 1u
 #define BYTES_MAX 16384u
 #define FIELDS_MAX 16u
-#define PREFIX "engine-"
+#define PREFIX MD_ADOPT_FILE_PREFIX
 #define SUFFIX ".json"
 
 /* ---- fields ---- */
@@ -97,11 +96,6 @@ static enum md_status take_field(const struct md_json_field *given, struct md_ad
 
 /* ---- files ---- */
 
-static void make_path(const char *folder, pid_t pid, const char *suffix, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s/" PREFIX "%d%s", folder, (int)pid, suffix);
-}
-
 bool md_adopt_record_is_name(const char *name)
 {
 	size_t size = strlen(name);
@@ -134,33 +128,21 @@ static char *make_line(const struct md_adopt_record *record, size_t *size)
 	return NULL;
 }
 
-/* The file need not survive the machine: its processes do not either. */
 enum md_status md_adopt_record_write(const char *folder, const struct md_adopt_record *record, struct md_error *err)
 {
-	char path[PATH_MAX], new[PATH_MAX];
 	size_t size;
 	MD_AUTO_FREE char *line = make_line(record, &size);
-	MD_AUTO_FD int fd = -1;
 	if (!line)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the record of engine %d",
 				    (int)record->pid);
-	make_path(folder, record->pid, SUFFIX, path);
-	make_path(folder, record->pid, ".new", new);
-	unlink(new);
-	MD_FORWARD(md_file_create(new, 0600, &fd, err));
-	enum md_status status = md_file_write(fd, line, size, new, err);
-	if (status == MD_OK && rename(new, path))
-		status = md_error_set(err, MD_ERR_OUTPUT, "%.300s: %s", path, strerror(errno));
-	if (status != MD_OK)
-		unlink(new);
-	return status;
+	return md_adopt_file_write(folder, record->pid, SUFFIX, line, size, err);
 }
 
 void md_adopt_record_remove(const char *folder, pid_t pid)
 {
 	char path[PATH_MAX];
 	md_adopt_adapters_remove(folder, pid);
-	make_path(folder, pid, SUFFIX, path);
+	md_adopt_file_path(folder, pid, SUFFIX, path);
 	unlink(path);
 }
 
@@ -186,21 +168,15 @@ enum md_status md_adopt_record_read(const char *folder, const char *name, struct
 				    struct md_error *err)
 {
 	char path[PATH_MAX], own[PATH_MAX];
-	struct stat is;
 	struct md_file_bytes bytes = {0};
 	*record = (struct md_adopt_record){0};
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	if (lstat(path, &is))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "%.300s: %s", path, strerror(errno));
-	if (!S_ISREG(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & 022))
-		return md_error_set(err, MD_ERR_INVALID, "%.300s: not a file that only user %u can write to", path,
-				    geteuid());
-	MD_FORWARD(md_file_read(path, BYTES_MAX, &bytes, err));
+	MD_FORWARD(md_adopt_file_read(path, BYTES_MAX, &bytes, err));
 	enum md_status status = read_line(&bytes, record, err);
 	md_file_release(&bytes);
 	if (status != MD_OK)
 		return md_error_prefix(err, "%.300s", path);
-	make_path(folder, record->pid, SUFFIX, own);
+	md_adopt_file_path(folder, record->pid, SUFFIX, own);
 	if (strcmp(own, path) != 0)
 		return md_error_set(err, MD_ERR_CORRUPT, "%.300s: it is the record of process %d", path,
 				    (int)record->pid);
