@@ -25,7 +25,8 @@ static void assert_words(unsigned status, const char *answer, const char *why, c
 	char words[200];
 	md_buf_init(&buf);
 	md_buf_put(&buf, answer, strlen(answer));
-	md_adapter_words("did", status, &buf, why, words, sizeof(words));
+	struct md_adapter_answer given = {.why = why, .status = status, .body = &buf};
+	md_adapter_words("did", &given, words, sizeof(words));
 	cr_assert_str_eq(words, expected);
 	md_buf_finish(&buf);
 }
@@ -49,7 +50,7 @@ Test(worker_adapter_words, failures_have_the_words_of_the_engine)
 	char words[200];
 	md_buf_init(&buf);
 	md_buf_put(&buf, longest, 1000);
-	md_adapter_words("did", 500, &buf, NULL, words, sizeof(words));
+	md_adapter_words("did", &(struct md_adapter_answer){.status = 500, .body = &buf}, words, sizeof(words));
 	cr_assert_lt(strlen(words), sizeof(words));
 	md_buf_finish(&buf);
 }
@@ -78,4 +79,30 @@ Test(worker_adapter_words, lists_say_what_an_engine_has)
 					   NULL};
 	for (size_t i = 0; none[i]; i++)
 		assert_listed(none[i], MD_ADAPTER_MISSING);
+}
+
+static void assert_in_command(bool expected, const char *word, const char *path)
+{
+	const char *const argv[] = {"serve", word, NULL};
+	cr_assert_eq(md_adapter_is_in_command(argv, "a", path), expected, "%s has %s", word, path);
+}
+
+Test(worker_adapter_words, what_an_engine_has_from_its_start)
+{
+	assert_in_command(true, "/p/a", "/p/a");
+	assert_in_command(true, "a=/p/a", "/p/a");
+	assert_in_command(true, "a=/p/a/", "/p/a");
+	assert_in_command(true, "--lora=/p/a", "/p/a");
+	assert_in_command(true, "b=/p/b,a=/p/a", "/p/a");
+	assert_in_command(true, "serve --lora-modules b=/p/b a=/p/a; true", "/p/a");
+	assert_in_command(true, "{\"name\": \"a\", \"path\": \"/p/a\"}", "/p/a");
+	assert_in_command(true, "/p/ab /p/a", "/p/a");
+	assert_in_command(false, "/p/ab", "/p/a");
+	assert_in_command(false, "/p/a/b", "/p/a");
+	assert_in_command(false, "/p/a.bin", "/p/a");
+	assert_in_command(false, "/x/p/a", "/p/a");
+	assert_in_command(false, "b=/p/a", "/p/a");
+	assert_in_command(false, "aa=/p/a", "/p/a");
+	assert_in_command(false, "/p/a", "");
+	cr_assert_not(md_adapter_is_in_command(NULL, "a", "/p/a"));
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters in engines that nobody meant to be there: they give their places back: adapter_strays.py FOLDER."""
+import os
 import signal
 import socket
 import sys
@@ -102,5 +103,47 @@ until("a is there", lambda: any(m["id"] == "a" for m in d.get("/upstream/base/v1
 check("c is served in its place", (200, "base", "text of c"), ask(d, "c"))
 check("a has left for it", "unload a", w.journal()[-2])
 check("both stay", [(200, "base", "text of b"), (200, "base", "text of c")], [ask(d, n) for n in "bc"])
+check("its end", 0, d.stop())
+# ---- what the engine's command loads stays ----
+
+w = World(f"{folder}/command", "abc", slots=2, engine="--device-mb 5")
+w.engine += f" --lora-modules a={w.path('a')}"
+d = w.start()
+until("the daemon knows of a", lambda: states(d)["a"] == "ready")
+for name in "bcb":
+    check(f"{name} has the other place", (200, "base", f"text of {name}"), ask(d, name))
+check("a is served", (200, "base", "text of a"), ask(d, "a"))
+check("and has not been touched", ["load b", "unload b", "load c", "unload c", "load b"], w.journal())
+w.names = ["b"]
+check("a is not in the configuration any more", 0, w.rewrite(d).returncode)
+check("b is served", (200, "base", "text of b"), ask(d, "b"))
+w.names = ["a", "b", "c"]
+check("a is there again", 0, w.rewrite(d).returncode)
+check("it is served", (200, "base", "text of a"), ask(d, "a"))
+check("c has b's place", (200, "base", "text of c"), ask(d, "c"))
+check("a has stayed all the time", 0, w.journal().count("unload a"))
+check("a user may unload it", (0, 1), (d.ctl("unload", "a").returncode, w.journal().count("unload a")))
+check("and it comes back", (200, "base", "text of a"), ask(d, "a"))
+d.stop(signal.SIGKILL)
+w.names, w.hooks = ["c"], "{}"
+d = w.start()
+check("the next daemon leaves it alone", (200, "base", "text of c"), ask(d, "c"))
+check("as well", 1, w.journal().count("unload a"))
+check("its end", 0, d.stop())
+
+# ---- what was unloaded, and loaded by somebody else then, is his ----
+
+w = World(f"{folder}/his", "abc", slots=2, engine="--device-mb 5")
+w.names = ["a", "b"]
+d = w.start()
+check("a is loaded", (200, "base", "text of a"), ask(d, "a"))
+check("and unloaded", 0, d.ctl("unload", "a").returncode)
+check("nothing is written of it", [], [name for name in os.listdir(f"{folder}/his/control.engines") if name.endswith(".adapters")])
+check("somebody loads it by hand", 200, load_by_hand(d, "a", w.path("a")))
+d.stop(signal.SIGKILL)
+w.names, w.hooks = ["b"], "{}"
+d = w.start()
+check("b has the other place", (200, "base", "text of b"), ask(d, "b"))
+check("a has stayed", 1, w.journal().count("unload a"))
 check("its end", 0, d.stop())
 finish()

@@ -34,6 +34,7 @@ parser.add_argument("--weights-are-constant", action="store_true", help="which m
 parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
 parser.add_argument("--lora-slots", type=int, default=0, help="places for adapters, which then may be loaded and unloaded")
+parser.add_argument("--lora-modules", nargs="*", default=[], help="NAME=PATH: adapters that it has from its start")
 parser.add_argument("--lora-journal", help="file that gets a line for each load and unload of an adapter")
 options = parser.parse_args()
 began = time.monotonic()
@@ -319,6 +320,8 @@ if options.die_at_start:
     sys.exit(3)
 device = Device(options.device_mb) if options.device_mb else None
 adapters = Adapters(options.name, options.lora_slots, options.lora_journal) if options.lora_slots else None
+for module in options.lora_modules:
+    adapters.have(*module.split("=", 1))
 signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else lambda *_: os._exit(0))
 print(f"{options.name} listens on {options.port}, pid {os.getpid()}, gpus {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}", flush=True)
 Server(("127.0.0.1", options.port), Handler).serve_forever()

@@ -62,6 +62,11 @@ class Adapters:
                 self.loaded[name] = {"path": path, "text": facts.get("text", ""), "stays": facts.get("stays"), "stuck": facts.get("stuck", 0)}
         return error(facts["status"], facts.get("say", "it is broken")) if failed else (200, f"Success: LoRA adapter '{name}' added successfully.")
 
+    def have(self, name, path):
+        """From its start, and nobody has asked for it."""
+        with open(path, encoding="utf-8") as file:
+            self.loaded[name] = {"path": path, "text": json.load(file).get("text", ""), "stays": None, "stuck": 0}
+
     def unload(self, asked, _):
         name = asked["lora_name"]
         self.note("unload", name)

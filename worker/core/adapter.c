@@ -102,18 +102,6 @@ static void has_failed(struct md_model *adapter)
 
 /* ---- calls ---- */
 
-static void on_head(void *context, const struct md_http_head *head)
-{
-	struct md_model *adapter = context;
-	adapter->adapter.status = head->status;
-}
-
-static void on_body(void *context, const char *bytes, size_t size)
-{
-	struct md_model *adapter = context;
-	md_adapter_keep_answer(&adapter->adapter.answer, bytes, size);
-}
-
 static void load_ended(struct md_model *adapter)
 {
 	struct md_adapter *own = &adapter->adapter;
@@ -138,6 +126,7 @@ static void unload_ended(struct md_model *adapter)
 	if (own->status / 100 == 2 || own->status == 404) {
 		own->has = own->other = own->leaves = false;
 		own->unloads = 0;
+		md_adapter_strays_left(adapter);
 		md_info("adapter %s: unloaded by the engine of model %s", adapter->id, adapter->base->id);
 		return;
 	}
@@ -150,20 +139,16 @@ static void unload_ended(struct md_model *adapter)
 	own->has = own->other = own->leaves = false;
 }
 
-/* why: the engine was not reached, or broke off; NULL: it has answered. */
-static void ended(struct md_model *adapter, const char *why)
+static void on_ended(void *context, const struct md_adapter_answer *answer)
 {
+	struct md_model *adapter = context;
 	struct md_adapter *own = &adapter->adapter;
-	bool loading = own->loading;
-	own->call = NULL;
-	if (why) {
-		own->status = 0;
+	own->status = answer->status;
+	if (answer->why)
 		md_adapter_rest(adapter->base);
-	}
-	md_adapter_words(loading ? "did not load the adapter" : "did not unload the adapter", own->status, &own->answer,
-			 why, own->why, sizeof(own->why));
-	md_buf_finish(&own->answer);
-	if (loading)
+	md_adapter_words(own->loading ? "did not load the adapter" : "did not unload the adapter", answer, own->why,
+			 sizeof(own->why));
+	if (own->loading)
 		load_ended(adapter);
 	else
 		unload_ended(adapter);
@@ -171,19 +156,6 @@ static void ended(struct md_model *adapter, const char *why)
 	md_unload_look(adapter->worker);
 	event_active(adapter->worker->look, EV_TIMEOUT, 0); /* it may be retired */
 }
-
-static void on_end(void *context)
-{
-	ended(context, NULL);
-}
-
-static void on_failed(void *context, const char *why)
-{
-	ended(context, why);
-}
-
-static const struct md_http_call_events calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
 
 static void begin_call(struct md_model *adapter, bool loading)
 {
@@ -193,18 +165,17 @@ static void begin_call(struct md_model *adapter, bool loading)
 	own->loading = loading;
 	own->leaves = !loading;
 	own->status = 0;
-	md_buf_init(&own->answer);
 	if (loading) {
 		md_adapter_strays_note(adapter);
 		own->began = md_clock_ns();
 		md_model_newest(adapter)->starts++;
 	}
-	if (body)
-		own->call = md_adapter_call(
-		    adapter->base, "POST", loading ? "/v1/load_lora_adapter" : "/v1/unload_lora_adapter", body,
-		    loading ? (unsigned)(config->health_ns / 1000000000u) : MD_ADAPTER_UNLOAD_S, &calling, adapter);
+	bool begun =
+	    body && md_adapter_call_begin(
+			&own->call, adapter->base, loading ? "/v1/load_lora_adapter" : "/v1/unload_lora_adapter", body,
+			loading ? (unsigned)(config->health_ns / 1000000000u) : MD_ADAPTER_UNLOAD_S, on_ended, adapter);
 	free(body);
-	if (own->call)
+	if (begun)
 		return;
 	snprintf(own->why, sizeof(own->why), "was not asked for the adapter: out of memory for the order");
 	if (loading)
@@ -227,7 +198,7 @@ static void settle(struct md_model *adapter, enum md_adapter_listed listed, bool
 	bool had = own->has;
 	own->has = listed == MD_ADAPTER_LISTED;
 	own->other = listed == MD_ADAPTER_OTHER && own->unloads < MD_ADAPTER_UNLOADS_MAX;
-	if (own->call)
+	if (own->call.http)
 		return;
 	if (own->refused && own->has)
 		is_loaded(adapter);
@@ -248,7 +219,7 @@ static bool make_room(struct md_model *model, const char *answer, size_t size)
 		refused |= adapter->adapter.refused;
 	for (struct md_model *adapter = model->host.first; refused && adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
-		if (own->wanted ||
+		if (own->wanted || md_adapter_is_fixed(adapter) ||
 		    !md_adapter_find(answer, size, adapter->config->use_model_name, adapter->config->path))
 			continue;
 		own->leaves = leaves = true;
@@ -279,7 +250,7 @@ static void tell_found(struct md_model *model)
 {
 	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
-		if (!own->has || own->call)
+		if (!own->has || own->call.http)
 			continue;
 		if (own->wanted && own->transfer) {
 			is_loaded(adapter);
@@ -292,14 +263,13 @@ static void tell_found(struct md_model *model)
 	}
 }
 
-static void list_ended(struct md_model *model, const char *why)
+static void list_ended(void *context, const struct md_adapter_answer *answer)
 {
+	struct md_model *model = context;
 	struct md_adapter_host *host = &model->host;
-	bool known = !why && host->status / 100 == 2;
-	host->list = NULL;
-	if (why && !host->broke) { /* an engine that has ended is seen to soon, and takes its adapters along */
+	bool known = answer->status / 100 == 2;
+	if (answer->why && !host->broke) { /* an engine that has ended is seen to soon, and takes its adapters along */
 		host->broke = true;
-		md_buf_finish(&host->answer);
 		md_adapter_rest(model);
 		md_adapter_pump(model);
 		return;
@@ -307,56 +277,28 @@ static void list_ended(struct md_model *model, const char *why)
 	host->unsure = host->broke = false;
 	if (!known)
 		md_warn("model %s: its engine does not say which adapters it has (%s), so it counts as having none",
-			model->id, why ? why : "GET /v1/models failed");
-	settle_all(model, known ? (const char *)host->answer.data : "", known ? host->answer.size : 0);
-	md_buf_finish(&host->answer);
+			model->id, answer->why ? answer->why : "GET /v1/models failed");
+	settle_all(model, known ? (const char *)answer->body->data : "", known ? answer->body->size : 0);
 	tell_found(model);
 	md_job_doubts_end(model);
 	md_adapter_pump(model);
 }
 
-static void on_list_head(void *context, const struct md_http_head *head)
-{
-	struct md_model *model = context;
-	model->host.status = head->status;
-}
-
-static void on_list_body(void *context, const char *bytes, size_t size)
-{
-	struct md_model *model = context;
-	md_adapter_keep_answer(&model->host.answer, bytes, size);
-}
-
-static void on_list_end(void *context)
-{
-	list_ended(context, NULL);
-}
-
-static void on_list_failed(void *context, const char *why)
-{
-	list_ended(context, why);
-}
-
-static const struct md_http_call_events listing = {
-    .head = on_list_head, .body = on_list_body, .end = on_list_end, .failed = on_list_failed};
-
 static void begin_list(struct md_model *model)
 {
-	struct md_adapter_host *host = &model->host;
-	host->status = 0;
-	md_buf_init(&host->answer);
-	host->list = md_adapter_call(model, "GET", "/v1/models", NULL, LIST_S, &listing, model);
-	if (!host->list)
-		list_ended(model, "out of memory for the question");
+	struct md_buf none;
+	md_buf_init(&none);
+	if (!md_adapter_call_begin(&model->host.list, model, "/v1/models", NULL, LIST_S, list_ended, model))
+		list_ended(model, &(struct md_adapter_answer){.why = "out of memory for the question", .body = &none});
 }
 
 /* ---- one step after the other ---- */
 
 bool md_adapter_engine_is_busy(const struct md_model *model)
 {
-	bool busy = model->host.list || model->host.stray_call;
+	bool busy = model->host.list.http || model->host.stray_call.http;
 	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
-		busy |= adapter->adapter.call != NULL;
+		busy |= adapter->adapter.call.http != NULL;
 	return busy;
 }
 
@@ -372,9 +314,9 @@ static bool waits_for_other(const struct md_model *adapter)
 		return true;
 	for (const struct md_model *other = adapter->base->host.first; other; other = other->adapter.next) {
 		const struct md_adapter *own = &other->adapter;
-		bool same =
-		    (own->has || own->call) && !strcmp(other->config->use_model_name, adapter->config->use_model_name);
-		if (other != adapter && (must_go(own) || (own->call && !own->loading) || same))
+		bool same = (own->has || own->call.http) &&
+			    !strcmp(other->config->use_model_name, adapter->config->use_model_name);
+		if (other != adapter && (must_go(own) || (own->call.http && !own->loading) || same))
 			return true;
 	}
 	return false;
@@ -383,7 +325,7 @@ static bool waits_for_other(const struct md_model *adapter)
 static bool may_load(const struct md_model *adapter)
 {
 	const struct md_adapter *own = &adapter->adapter;
-	return own->wanted && !own->has && !own->other && !own->call && !own->pretended && !own->refused &&
+	return own->wanted && !own->has && !own->other && !own->call.http && !own->pretended && !own->refused &&
 	       !waits_for_other(adapter);
 }
 
@@ -399,11 +341,19 @@ static bool leaves(struct md_model *model)
 	return true;
 }
 
+/* Nobody wants it any more, and its engine keeps it: it counts as unloaded. */
+static void stay_unseen(struct md_model *adapter)
+{
+	adapter->adapter.has = adapter->adapter.leaves = false;
+	md_unload_look(adapter->worker);
+	event_active(adapter->worker->look, EV_TIMEOUT, 0);
+}
+
 static void pump(struct md_model *model)
 {
 	struct md_adapter_host *host = &model->host;
 	if (leaves(model) || md_engine_state(model->engine) != MD_ENGINE_READY || model->adopting ||
-	    model->worker->ending || host->list)
+	    model->worker->ending || host->list.http)
 		return;
 	if (host->unsure) { /* asked when nothing changes meanwhile */
 		if (!md_adapter_engine_is_busy(model))
@@ -413,8 +363,12 @@ static void pump(struct md_model *model)
 	md_adapter_strays_unload(model);
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
-		if (!own->call && must_go(own))
+		if (own->call.http || !must_go(own))
+			continue;
+		if (own->other || adapter->unwanted || !md_adapter_is_fixed(adapter))
 			begin_call(adapter, false);
+		else
+			stay_unseen(adapter);
 	}
 	for (struct md_model *adapter = host->first, *next; adapter; adapter = next) {
 		next = adapter->adapter.next;
@@ -472,30 +426,24 @@ void md_adapter_unload(struct md_model *adapter, uint64_t transfer)
 void md_adapter_engine_ready(struct md_model *model, bool unsure)
 {
 	model->host.unsure |= unsure;
+	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
+		model->host.unsure |= md_adapter_is_fixed(adapter);
 	model->host.leaves = false;
 	if (!model->host.unsure)
 		tell_found(model);
 	md_adapter_pump(model);
 }
 
-static void cancel(struct md_http_call **call, struct md_buf *answer)
-{
-	if (*call)
-		md_buf_finish(answer);
-	md_http_call_cancel(*call);
-	*call = NULL;
-}
-
 void md_adapter_engine_gone(struct md_model *model, bool failed)
 {
 	struct md_adapter_host *host = &model->host;
-	cancel(&host->list, &host->answer);
+	md_adapter_call_cancel(&host->list);
 	md_adapter_strays_forget(model);
 	host->unsure = host->leaves = host->broke = false;
 	host->rests_until = 0;
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
-		cancel(&own->call, &own->answer);
+		md_adapter_call_cancel(&own->call);
 		own->has = own->other = own->refused = own->leaves = own->again = false;
 		own->unloads = 0;
 		own->began = 0;
@@ -528,14 +476,20 @@ void md_adapter_doubt(struct md_worker_job *job)
 bool md_adapter_is_ready(const struct md_model *adapter)
 {
 	const struct md_adapter *own = &adapter->adapter;
-	return own->has && own->wanted && !own->call && !adapter->base->host.unsure &&
+	return own->has && own->wanted && !own->call.http && !adapter->base->host.unsure &&
 	       md_engine_state(adapter->base->engine) == MD_ENGINE_READY;
+}
+
+bool md_adapter_is_fixed(const struct md_model *adapter)
+{
+	return adapter->base && md_adapter_is_in_command(adapter->base->config->argv, adapter->config->use_model_name,
+							 adapter->config->path);
 }
 
 bool md_adapter_is_gone(const struct md_model *adapter)
 {
 	const struct md_adapter *own = &adapter->adapter;
-	return !own->call && !own->has && !own->other && (!own->wanted || own->pretended);
+	return !own->call.http && !own->has && !own->other && (!own->wanted || own->pretended);
 }
 
 /* ---- beginning and end ---- */
@@ -556,7 +510,7 @@ bool md_adapter_begin(struct md_model *adapter)
 
 void md_adapter_end(struct md_model *adapter)
 {
-	cancel(&adapter->adapter.call, &adapter->adapter.answer);
+	md_adapter_call_cancel(&adapter->adapter.call);
 	for (struct md_model **at = &adapter->base->host.first; *at; at = &(*at)->adapter.next)
 		if (*at == adapter) {
 			*at = adapter->adapter.next;
@@ -566,7 +520,7 @@ void md_adapter_end(struct md_model *adapter)
 
 void md_adapter_end_host(struct md_model *model)
 {
-	cancel(&model->host.list, &model->host.answer);
+	md_adapter_call_cancel(&model->host.list);
 	md_adapter_strays_forget(model);
 	if (model->host.pump)
 		event_free(model->host.pump);

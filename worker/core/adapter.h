@@ -6,11 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/buf.h"
+#include "worker/core/adapter_call.h"
 
 struct event;
-struct md_http_call;
-struct md_http_head;
 struct md_model;
 struct md_worker_job;
 
@@ -26,12 +24,11 @@ struct md_adapter {
 	bool refused;          /* its load, with `why`; it may be there all the same, which the engine's list says */
 	bool again;            /* its load was refused once, and is tried again when others have left */
 	bool leaves; /* its engine was told to unload it, or its place is wanted, and the engine may have it still */
-	unsigned unloads;          /* that have failed one after the other */
-	struct md_http_call *call; /* NULL: none is under way */
-	unsigned status;           /* of its answer; 0: none yet */
-	struct md_buf answer;
-	uint64_t transfer; /* 0: none is under way */
-	uint64_t began;    /* ns */
+	unsigned unloads;            /* that have failed one after the other */
+	struct md_adapter_call call; /* by which it is loaded or unloaded */
+	unsigned status;             /* of its answer; 0: none */
+	uint64_t transfer;           /* 0: none is under way */
+	uint64_t began;              /* ns */
 	char why[200];
 };
 
@@ -43,11 +40,9 @@ struct md_adapter_host {
 	bool broke;           /* the connection by which it was asked for its list broke: it is asked once more */
 	uint64_t rests_until; /* ns: nothing is begun before */
 	bool leaves;          /* its engine is to be swapped out when no call is under way */
-	struct md_http_call *list;
-	struct md_adapter_stray *strays; /* what daemons have loaded into its engine */
-	struct md_http_call *stray_call; /* one of them is unloaded */
-	unsigned status;
-	struct md_buf answer;
+	struct md_adapter_call list;
+	struct md_adapter_stray *strays;   /* what daemons have loaded into its engine */
+	struct md_adapter_call stray_call; /* one of them is unloaded */
 };
 
 /* Puts it on its base's list. False: out of memory. */
@@ -82,6 +77,8 @@ void md_adapter_pump(struct md_model *model); /* what can be done is begun, soon
 /* ---- what others ask ---- */
 
 bool md_adapter_is_ready(const struct md_model *adapter); /* requests of it can be sent */
-bool md_adapter_is_gone(const struct md_model *adapter);  /* its engine has nothing of it */
+/* Its engine's command loads it: it has its place as long as the engine lives, unless a user unloads it. */
+bool md_adapter_is_fixed(const struct md_model *adapter);
+bool md_adapter_is_gone(const struct md_model *adapter); /* its engine has nothing of it */
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "worker/core/adapter_call.h"
 #include "worker/core/adapter_words.h"
 #include "worker/core/adopt.h"
@@ -64,6 +63,29 @@ void md_adapter_strays_note(struct md_model *adapter)
 		md_adopt_note_adapter(adapter->base, name, path);
 }
 
+/* All of that name, whose text may be in one of them. */
+static void left(struct md_model *model, const char *name)
+{
+	struct md_adapter_stray *gone = NULL;
+	md_adopt_drop_adapter(model, name);
+	for (struct md_adapter_stray **at = &model->host.strays, *stray; (stray = *at);) {
+		if (strcmp(stray->name, name)) {
+			at = &stray->next;
+			continue;
+		}
+		*at = stray->next;
+		stray->next = gone;
+		gone = stray;
+	}
+	for (struct md_adapter_stray *stray; (stray = gone); free_stray(stray))
+		gone = stray->next;
+}
+
+void md_adapter_strays_left(struct md_model *adapter)
+{
+	left(adapter->base, adapter->config->use_model_name);
+}
+
 static void take(void *context, const char *name, const char *path)
 {
 	add(context, name, path);
@@ -74,17 +96,9 @@ void md_adapter_strays_adopt(struct md_model *model)
 	md_adopt_each_adapter(model, take, model);
 }
 
-static void end_call(struct md_model *model)
-{
-	if (model->host.stray_call)
-		md_buf_finish(&model->host.answer);
-	model->host.stray_call = NULL;
-}
-
 void md_adapter_strays_forget(struct md_model *model)
 {
-	md_http_call_cancel(model->host.stray_call);
-	end_call(model);
+	md_adapter_call_cancel(&model->host.stray_call);
 	for (struct md_adapter_stray *stray; (stray = model->host.strays); free_stray(stray))
 		model->host.strays = stray->next;
 }
@@ -96,10 +110,7 @@ static bool is_named(const struct md_model *model, const struct md_adapter_stray
 	for (const struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next)
 		if (!strcmp(adapter->config->use_model_name, stray->name))
 			return true;
-	for (const char *const *word = model->config->argv; word && *word; word++)
-		if (strstr(*word, stray->path))
-			return true;
-	return false;
+	return md_adapter_is_in_command(model->config->argv, stray->name, stray->path);
 }
 
 bool md_adapter_strays_find(struct md_model *model, const char *answer, size_t size)
@@ -128,67 +139,39 @@ bool md_adapter_strays_wait(const struct md_model *model)
 
 /* ---- unloading ---- */
 
-static void on_head(void *context, const struct md_http_head *head)
-{
-	struct md_model *model = context;
-	model->host.status = head->status;
-}
-
-static void on_body(void *context, const char *bytes, size_t size)
-{
-	struct md_model *model = context;
-	md_adapter_keep_answer(&model->host.answer, bytes, size);
-}
-
 /* The one that is unloaded is still the first: lists are not asked meanwhile. */
-static void ended(struct md_model *model, const char *why)
+static void ended(void *context, const struct md_adapter_answer *answer)
 {
+	struct md_model *model = context;
 	struct md_adapter_stray *stray = first_there(model);
-	struct md_adapter_host *host = &model->host;
 	char words[200];
-	md_adapter_words("did not unload it", why ? 0 : host->status, &host->answer, why, words, sizeof(words));
-	end_call(model);
-	if (!why && (host->status / 100 == 2 || host->status == 404)) {
+	md_adapter_words("did not unload it", answer, words, sizeof(words));
+	stray->is_there = false;
+	if (answer->status / 100 == 2 || answer->status == 404) {
 		md_warn("model %s: its engine had adapter %s of an earlier configuration, which was unloaded",
 			model->id, stray->name);
-		stray->unloads = 0;
+		left(model, stray->name);
 	} else if (++stray->unloads < MD_ADAPTER_UNLOADS_MAX) {
 		md_adapter_rest(model);
 	} else {
 		md_warn("model %s: its engine has adapter %s of an earlier configuration, and %s: it keeps its place",
 			model->id, stray->name, words);
 	}
-	stray->is_there = false;
 	md_adapter_pump(model);
 	event_active(model->worker->look, EV_TIMEOUT, 0);
 }
 
-static void on_end(void *context)
-{
-	ended(context, NULL);
-}
-
-static void on_failed(void *context, const char *why)
-{
-	ended(context, why);
-}
-
-static const struct md_http_call_events calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
-
 void md_adapter_strays_unload(struct md_model *model)
 {
-	struct md_adapter_host *host = &model->host;
-	struct md_adapter_stray *stray = host->stray_call ? NULL : first_there(model);
+	struct md_adapter_call *call = &model->host.stray_call;
+	struct md_adapter_stray *stray = call->http ? NULL : first_there(model);
 	char *body = stray ? md_adapter_order(stray->name, NULL) : NULL;
+	struct md_buf none;
 	if (!stray)
 		return;
-	host->status = 0;
-	md_buf_init(&host->answer);
-	if (body)
-		host->stray_call = md_adapter_call(model, "POST", "/v1/unload_lora_adapter", body, MD_ADAPTER_UNLOAD_S,
-						   &calling, model);
+	md_buf_init(&none);
+	if (!body ||
+	    !md_adapter_call_begin(call, model, "/v1/unload_lora_adapter", body, MD_ADAPTER_UNLOAD_S, ended, model))
+		ended(model, &(struct md_adapter_answer){.why = "out of memory for the order", .body = &none});
 	free(body);
-	if (!host->stray_call)
-		ended(model, "out of memory for the order");
 }

@@ -3,9 +3,10 @@
 #ifndef MD_WORKER_CORE_ADAPTER_WORDS_H
 #define MD_WORKER_CORE_ADAPTER_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#include "base/buf.h"
+#include "worker/core/adapter_call.h"
 
 enum md_adapter_listed { MD_ADAPTER_MISSING, MD_ADAPTER_LISTED, MD_ADAPTER_OTHER };
 
@@ -16,8 +17,9 @@ char *md_adapter_order(const char *name, const char *path);
  * believed to have the right one.
  */
 enum md_adapter_listed md_adapter_find(const char *answer, size_t size, const char *name, const char *path);
-/* "did not load the adapter: 404: no such file", in plain text. why: it was not reached; status 0: it has not answered. */
-void md_adapter_words(const char *what, unsigned status, const struct md_buf *answer, const char *why, char *out,
-		      size_t room);
+/* "did not load the adapter: 404: no such file", in plain text. */
+void md_adapter_words(const char *what, const struct md_adapter_answer *answer, char *out, size_t room);
+/* Whether an engine's command (argv) names this adapter, so that the engine has it from its start: NAME=PATH, or PATH. */
+bool md_adapter_is_in_command(const char *const *argv, const char *name, const char *path);
 
 #endif

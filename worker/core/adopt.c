@@ -350,6 +350,16 @@ void md_adopt_note_adapter(struct md_model *model, const char *name, const char 
 			err.message);
 }
 
+void md_adopt_drop_adapter(struct md_model *model, const char *name)
+{
+	struct md_adopt *adopt = model->worker->adopt;
+	pid_t pid = model->recorded;
+	struct md_error err = {0};
+	if (adopt && pid && md_adopt_adapters_drop(adopt->folder, pid, md_process_began(pid), name, &err) != MD_OK)
+		md_warn("model %s: a later daemon does not know that its engine has unloaded adapter %s: %s", model->id,
+			name, err.message);
+}
+
 void md_adopt_each_adapter(struct md_model *model, void (*take)(void *context, const char *name, const char *path),
 			   void *context)
 {

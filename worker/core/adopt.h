@@ -22,6 +22,7 @@ void md_adopt_serves(struct md_worker *worker); /* the configuration may have an
 void md_adopt_note(struct md_model *model); /* its engine's state has changed */
 /* For the next daemon: the engine of this model is told to load an adapter. */
 void md_adopt_note_adapter(struct md_model *model, const char *name, const char *path);
+void md_adopt_drop_adapter(struct md_model *model, const char *name); /* it has none of this name any more */
 /* Calls take for each adapter that earlier daemons have told this engine, which was adopted, to load. */
 void md_adopt_each_adapter(struct md_model *model, void (*take)(void *context, const char *name, const char *path),
 			   void *context);

@@ -38,7 +38,7 @@ enum md_engine_state md_model_state(const struct md_model *model)
 {
 	if (!model->base)
 		return md_engine_state(model->engine);
-	if (model->adapter.call)
+	if (model->adapter.call.http)
 		return model->adapter.loading ? MD_ENGINE_STARTING : MD_ENGINE_STOPPING;
 	return model->adapter.has ? md_engine_state(model->base->engine) : MD_ENGINE_STOPPED;
 }
