@@ -144,6 +144,7 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"models: {a: {cmd: x, checkEndpoint: ' none'}}", "a path is wanted, without blanks"},
 	    {"models: {a: {cmd: x, checkEndpoint: \"/x HTTP/1.1\\r\\nA: b\"}}", "a path is wanted, without blanks"},
 	    {"models: {a: {cmd: x, proxy: 'http://user@h:80'}}", "with a port from 1 to 65535"},
+	    {"models: {a: {cmd: x, proxy: 'http://u:p@h:80'}}", "with a port from 1 to 65535"},
 	    {"models: {a: {cmd: x, proxy: 'http://h?a=b'}}", "with a port from 1 to 65535"},
 	    {"models: {a: {cmd: '${PORT}', medusa: {share: on,\n swap: checkpoint}}}",
 	     "c.yaml:2: models.a.medusa.swap is \"checkpoint\": share: on wants swap: off, because"},

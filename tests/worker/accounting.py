@@ -202,6 +202,20 @@ check("said once", 1, full.stderr().count("lost until that works"))
 check("with the path once", 1, next(line for line in full.stderr().splitlines() if "lost until that works" in line).count("full.sqlite"))
 check("the exit code", 0, full.stop())
 
+# Another program spoils the file while it is open: said with the path, and mended by the next opening.
+d = Daemon(f"{folder}/spoilt", config(f"{folder}/spoilt.sqlite"))
+ask(d, "plain", "a")
+until("it is written", lambda: bill(d).get(("a", PLAIN), {}).get("requests") == 1)
+spoiler = sqlite3.connect(f"{folder}/spoilt.sqlite")
+spoiler.execute("DROP TABLE usage")
+spoiler.close()
+check("it serves", 200, ask(d, "plain", "a").status)
+until("the loss is counted", lambda: metric(d, "medusa_worker_accounting_lost_requests_total") == 1)
+check("with the path once", 1, next(line for line in d.stderr().splitlines() if "lost until that works" in line).count("spoilt.sqlite"))
+ask(d, "plain", "a")
+until("it is written again", lambda: bill(d).get(("a", PLAIN), {}).get("requests") == 1)
+check("the exit code", 0, d.stop())
+
 # Without medusa.state nothing is kept.
 d = Daemon(f"{folder}/none", f"models:\n  a: {{cmd: x, proxy: 'http://127.0.0.1:1'}}\n")
 check("no bill", (1, True), (lambda r: (r.returncode, "medusa.state" in r.stderr))(d.ctl("bill", "--since", "1h")))

@@ -4,6 +4,7 @@ the tests, and says what hostcuda's device has."""
 import os
 import subprocess
 import sys
+import threading
 import time
 
 from daemon import ENGINE, Daemon, check, finish, free_ports, until
@@ -19,7 +20,7 @@ OTHER = """
 import ctypes, sys
 cuda, context, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
 assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
-assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(15 << 20)) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(int(sys.argv[1]) << 20)) == 0
 print("has it", flush=True)
 sys.stdin.read()
 """
@@ -41,10 +42,10 @@ def ask(*models):
 
 
 class Other:
-    """Another program on the device, with 15 MiB."""
+    """Another program on the device."""
 
-    def __init__(self):
-        self.process = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **env})
+    def __init__(self, mib=15):
+        self.process = subprocess.Popen([sys.executable, "-c", OTHER, str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **env})
         check("another program", b"has it\n", self.process.stdout.readline())
 
     def end(self):
@@ -72,6 +73,37 @@ check("a model that has more than it states", [], ask("liar"))
 until("that is seen", lambda: foreign() == 30 * MIB)
 until("and said", lambda: "bytes are in use beyond what models have by medusa.memory" in d.stderr())
 check("others take no room that is not there", [], ask("a", "b"))
+check("the end", 0, d.stop())
+
+# Another program has so much that a model has no room, although all others may leave.
+d = Daemon(f"{folder}/full", config().replace("swap: off", "swap: off, max_wait: 2s"), env=env)
+check("a small one", [], ask("small"))
+other = Other(70)
+until("what it has is seen", lambda: foreign() == 70 * MIB)
+lack = f"others have {70 * MIB} of the {100 * MIB} bytes of GPU 0, and it needs {40 * MIB} (medusa.measure_memory)"
+r = d.chat("a")
+check("a refusal that says why", (504, "waited_too_long", f"model a found no room in time: {lack}"), (r.status, r.json["error"]["code"], r.json["error"]["message"]))
+r = d.get("/health?model=a")
+check("what /health says", (503, f"model a: a request would wait for room: {lack}"), (r.status, r.body.decode()))
+check("the small one is served", [], ask("small"))
+check("and has not been stopped for nothing", (1, 1, 0), tuple(m["loads"] + m["failures"] for m in d.tell("models")["models"] if m["model"] == "small") + (len(d.running()), sum(
+    m["loads"] for m in d.tell("models")["models"] if m["model"] == "a")))
+other.end()
+until("it has gone", lambda: foreign() == 0)
+check("there is room", [], ask("a"))
+check("the end", 0, d.stop())
+d = Daemon(f"{folder}/wait", config().replace("models:", "sendLoadingState: true\nmodels:"), env=env)
+other = Other(70)
+until("what it has is seen", lambda: foreign() == 70 * MIB)
+replies = []
+client = threading.Thread(target=lambda: replies.append(d.chat("a", stream=True)))
+client.start()
+until("it waits", lambda: d.tell("status")["waiting"] == 1)
+check("nothing is started", {}, d.running())
+other.end()
+client.join()
+check("the client reads for what it waits", (200, True), (replies[0].status, f"waiting for room: {lack}".encode() in replies[0].body))
+check("and is served", True, b"data: [DONE]" in replies[0].body)
 check("the end", 0, d.stop())
 
 d = Daemon(f"{folder}/less", config(memory="80MiB"), env=env)

@@ -77,7 +77,7 @@ void md_adapter_pump(struct md_model *model); /* what can be done is begun, soon
 /* ---- what others ask ---- */
 
 bool md_adapter_is_ready(const struct md_model *adapter); /* requests of it can be sent */
-/* Its engine's command loads it: it has its place as long as the engine lives, unless a user unloads it. */
+/* Whether its engine's command loads it, so that it has its place as long as the engine lives, unless a user unloads it. */
 bool md_adapter_is_fixed(const struct md_model *adapter);
 bool md_adapter_is_gone(const struct md_model *adapter); /* its engine has nothing of it */
 

@@ -13,7 +13,7 @@
 struct md_model;
 
 void md_adapter_strays_note(struct md_model *adapter); /* its engine is told to load it */
-/* Its engine has unloaded it, and whatever else had its name. */
+/* The engine has unloaded this adapter, and whatever else had its name. */
 void md_adapter_strays_left(struct md_model *adapter);
 void md_adapter_strays_adopt(struct md_model *model);  /* what earlier daemons have loaded into the engine */
 void md_adapter_strays_forget(struct md_model *model); /* the engine has ended; nothing is under way any more */

@@ -158,6 +158,31 @@ void md_gpu_memory_look(struct md_gpu_memory *measured)
 		tell(measured, i);
 }
 
+/* ---- what it means for a model ---- */
+
+bool md_gpu_memory_lacks(const struct md_worker *worker, const struct md_model *model, char *why, size_t size)
+{
+	const struct md_model *engine = model->base ? model->base : model;
+	struct medusa_sched_gpu_state state = {.size = sizeof(state)}, best = {0};
+	uint64_t most = 0;
+	uint32_t gpu = MEDUSA_SCHED_NONE;
+	for (uint32_t i = 0; !medusa_sched_gpu_get(worker->sched, i, &state); i++) {
+		uint64_t room = state.limit_bytes > state.foreign_bytes ? state.limit_bytes - state.foreign_bytes : 0;
+		if (!state.present || state.draining || (gpu != MEDUSA_SCHED_NONE && room <= most))
+			continue;
+		gpu = i;
+		most = room;
+		best = state;
+	}
+	if (gpu == MEDUSA_SCHED_NONE || !best.foreign_bytes || engine->weight_bytes <= most)
+		return false;
+	snprintf(why, size,
+		 "others have %" PRIu64 " of the %" PRIu64 " bytes of GPU %u, and it needs %" PRIu64
+		 " (medusa.measure_memory)",
+		 best.foreign_bytes, best.limit_bytes, gpu, engine->weight_bytes);
+	return true;
+}
+
 /* ---- beginning and end ---- */
 
 /* Whether any is to be measured. */

@@ -7,11 +7,13 @@
 #define MD_WORKER_CORE_GPU_MEMORY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
 struct md_gpu_memory;
+struct md_model;
 struct md_worker;
 
 /*
@@ -26,6 +28,11 @@ struct md_gpu_measured {
 };
 /* False: it was not measured yet, or is not. measured may be NULL. */
 bool md_gpu_memory_get(struct md_gpu_memory *measured, uint32_t index, struct md_gpu_measured *found);
+/*
+ * Whether others have so much of each GPU that the model would have no room even if all models left; why: the GPU that has most
+ * room for it, as a clause without its end.
+ */
+bool md_gpu_memory_lacks(const struct md_worker *worker, const struct md_model *model, char *why, size_t size);
 void md_gpu_memory_look(struct md_gpu_memory *measured); /* now and then: tells the scheduler; NULL is fine */
 void md_gpu_memory_end(struct md_gpu_memory *measured);  /* NULL is fine */
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "worker/core/gpu_memory.h"
 #include "worker/core/reply.h"
 #include "worker/core/target.h"
 #include "worker/core/worker.h"
@@ -66,7 +67,12 @@ static bool answer_by_state(struct md_model *model, struct md_http_exchange *exc
 	if (rest)
 		snprintf(text, sizeof(text), "model %.100s: its engine %.300s; a request starts it again in %u s",
 			 host->id, host->last_failure, (unsigned)(rest / 1000000000u) + 1);
-	answer(exchange, rest ? 503 : 200, text);
+	char lack[200];
+	bool away = state == MD_ENGINE_STOPPED || state == MD_ENGINE_SWAPPED;
+	bool lacks = !rest && away && md_gpu_memory_lacks(model->worker, host, lack, sizeof(lack));
+	if (lacks)
+		snprintf(text, sizeof(text), "model %.100s: a request would wait for room: %s", host->id, lack);
+	answer(exchange, rest || lacks ? 503 : 200, text);
 	return true;
 }
 

@@ -12,6 +12,7 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/job_limits.h"
 #include "worker/core/job_steps.h"
+#include "worker/core/gpu_memory.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/relay.h"
@@ -439,7 +440,11 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	struct md_refusal refusal;
 	if (job->gives_up)
 		reason = job->gives_up;
+	char lack[200];
 	md_refusal_make(reason, model->id, model->last_failure, &refusal);
+	if (reason == MEDUSA_SCHED_REASON_WAITED_TOO_LONG &&
+	    md_gpu_memory_lacks(model->worker, model, lack, sizeof(lack)))
+		md_refusal_make_no_room(model->id, lack, &refusal);
 	const struct md_tenant_entry *tenant = md_tenants_find(model->worker, job->tenant);
 	if (reason == MEDUSA_SCHED_REASON_QUOTA && tenant)
 		md_refusal_make_quota(model->id, tenant->name, tenant->told.max_waiting, &refusal);

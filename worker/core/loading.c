@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "json/tree_text.h"
+#include "worker/core/gpu_memory.h"
 
 static void say(struct md_worker_job *job, const char *text)
 {
@@ -26,14 +27,15 @@ static void say(struct md_worker_job *job, const char *text)
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
 	struct md_worker_job *job = context;
-	char text[400];
+	char text[600], lack[200], room[240] = "waiting for room";
 	enum md_engine_state state = md_model_state(job->model);
+	bool waits = state == MD_ENGINE_STOPPED || state == MD_ENGINE_SWAPPED;
 	(void)fd, (void)what;
 	if (!job->exchange)
 		return;
-	snprintf(text, sizeof(text), "%.200s: %s, %.0f s\n", job->model->id,
-		 state == MD_ENGINE_STOPPED || state == MD_ENGINE_SWAPPED ? "waiting for room"
-									  : md_engine_state_name(state),
+	if (waits && md_gpu_memory_lacks(job->model->worker, job->model, lack, sizeof(lack)))
+		snprintf(room, sizeof(room), "waiting for room: %s", lack);
+	snprintf(text, sizeof(text), "%.200s: %s, %.0f s\n", job->model->id, waits ? room : md_engine_state_name(state),
 		 (double)(md_clock_ns() - md_http_exchange_since(job->exchange)) * 1e-9);
 	say(job, text);
 }

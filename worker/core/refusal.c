@@ -53,6 +53,13 @@ void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_w
 		 model, max_waiting, tenant);
 }
 
+void md_refusal_make_no_room(const char *model, const char *lack, struct md_refusal *refusal)
+{
+	refusal->error = MD_REPLY_TIMEOUT;
+	refusal->code = "waited_too_long";
+	snprintf(refusal->message, sizeof(refusal->message), "model %.100s found no room in time: %.200s", model, lack);
+}
+
 void md_refusal_make_drained(const char *model, struct md_refusal *refusal)
 {
 	refusal->error = MD_REPLY_UNAVAILABLE;

@@ -17,6 +17,8 @@ void md_refusal_make(enum medusa_sched_reason reason, const char *model, const c
 		     struct md_refusal *refusal);
 /* The request's tenant has as many that wait as it may. */
 void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_waiting, struct md_refusal *refusal);
+/* The request has waited too long, because others have the memory: md_gpu_memory_lacks. */
+void md_refusal_make_no_room(const char *model, const char *lack, struct md_refusal *refusal);
 /* The daemon takes no more work. */
 void md_refusal_make_drained(const char *model, struct md_refusal *refusal);
 
