@@ -26,8 +26,9 @@ struct md_http_call {
 	struct md_http_reader reader;
 	const struct md_http_call_events *events;
 	void *context;
-	struct event *begin; /* connects outside of the caller's call */
-	struct event *bound; /* of the whole; NULL: it may take as long as something comes */
+	struct event *begin;  /* connects outside of the caller's call */
+	struct event *bound;  /* of the whole; NULL: it may take any time */
+	struct event *silent; /* until the head of the answer is there; NULL: the same */
 	unsigned bound_s;
 	unsigned connect_s, answer_s;
 	unsigned interims;
@@ -44,6 +45,8 @@ static void free_call(struct md_http_call *call)
 		event_free(call->begin);
 	if (call->bound)
 		event_free(call->bound);
+	if (call->silent)
+		event_free(call->silent);
 	md_http_reader_finish(&call->reader);
 	free(call);
 }
@@ -75,8 +78,11 @@ static bool on_head(void *context, const struct md_http_head *head)
 		return md_http_reader_refuse(&call->reader, 502, "the engine answers with a status below 100");
 	if (is_interim(call) && ++call->interims > INTERIMS_MAX)
 		return md_http_reader_refuse(&call->reader, 502, "the engine has sent more than 1,024 interim answers");
-	if (!is_interim(call))
-		call->events->head(call->context, head);
+	if (is_interim(call))
+		return true;
+	if (call->silent)
+		event_del(call->silent);
+	call->events->head(call->context, head);
 	return true;
 }
 
@@ -165,12 +171,34 @@ static void on_read(struct bufferevent *wire, void *context)
 
 /* ---- the connection ---- */
 
+static void on_silent(evutil_socket_t fd, short what, void *context)
+{
+	struct md_http_call *call = context;
+	char why[80];
+	(void)fd, (void)what;
+	snprintf(why, sizeof(why), "the engine did not send %s within %u s",
+		 call->reader.began ? "the head of its answer" : "anything", call->answer_s);
+	fail(call, why);
+}
+
+/* False: out of memory. */
+static bool await_head(struct md_http_call *call)
+{
+	if (!call->answer_s)
+		return true;
+	call->silent = evtimer_new(bufferevent_get_base(call->wire), on_silent, call);
+	return call->silent && !event_add(call->silent, &(struct timeval){.tv_sec = call->answer_s});
+}
+
 static void on_connected(struct md_http_call *call)
 {
-	struct timeval most = {.tv_sec = call->answer_s};
 	call->connected = true;
 	md_http_no_delay(bufferevent_getfd(call->wire));
-	bufferevent_set_timeouts(call->wire, call->answer_s ? &most : NULL, NULL);
+	bufferevent_set_timeouts(call->wire, NULL, NULL);
+	if (!await_head(call)) {
+		fail(call, "out of memory for a timer");
+		return;
+	}
 	bufferevent_write_buffer(call->wire, call->request);
 	md_http_wire_watch(call->wire, EV_READ | EV_WRITE);
 }
@@ -185,9 +213,7 @@ static void on_event(struct bufferevent *wire, short what, void *context)
 	} else if (what & BEV_EVENT_EOF) {
 		take(call, true);
 	} else if (what & BEV_EVENT_TIMEOUT) {
-		snprintf(why, sizeof(why), "the engine did not %s within %u s",
-			 call->connected ? "send anything" : "take the connection",
-			 call->connected ? call->answer_s : call->connect_s);
+		snprintf(why, sizeof(why), "the engine did not take the connection within %u s", call->connect_s);
 		fail(call, why);
 	} else {
 		snprintf(why, sizeof(why),

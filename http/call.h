@@ -32,8 +32,8 @@ struct md_http_call *md_http_call_begin(struct event_base *base, const struct md
 /* A name or a value with a control character is left out. */
 void md_http_call_header(struct md_http_call *call, const char *name, const char *value);
 /*
- * The body is copied. Events come later, never from within this call. connect_s: 0: 30 s; answer_s: at most so long to
- * the head of the answer, and between two of its pieces; 0: any time.
+ * The body is copied. Events come later, never from within this call. connect_s: 0: 30 s; answer_s: at most so long from
+ * the connection to the head of the answer, however it drips; 0: any time.
  */
 void md_http_call_send(struct md_http_call *call, const void *body, size_t size, unsigned connect_s, unsigned answer_s);
 

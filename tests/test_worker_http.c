@@ -30,7 +30,7 @@ static struct md_http_address address;
 
 static char got[1 << 20]; /* by the client */
 static size_t got_size;
-static unsigned got_status, got_ends, gone;
+static unsigned got_status, got_ends, gone, answer_s;
 static char failure[200];
 static struct md_http_exchange *held;
 
@@ -129,7 +129,7 @@ static struct md_http_call *ask(const char *target, const char *body, size_t siz
 	*failure = '\0';
 	md_http_call_header(call, "Host", "x");
 	md_http_call_header(call, "X-Bad", "a\nb");
-	md_http_call_send(call, body, size, 0, 0);
+	md_http_call_send(call, body, size, 0, answer_s);
 	return call;
 }
 
@@ -166,6 +166,8 @@ Test(worker_http, an_answer_that_is_cut_is_a_failure, .timeout = 60)
 	event_base_free(base);
 }
 
+static bool drips; /* after the end one letter is sent after the other */
+
 /* Asks an engine that sends this text so many times, and then the end; seconds: the bound of the call. */
 static void ask_engine(const char *text, unsigned times, const char *end, unsigned seconds)
 {
@@ -185,7 +187,7 @@ static void ask_engine(const char *text, unsigned times, const char *end, unsign
 	send(engine, end, strlen(end), 0);
 	while (!got_ends && !*failure) {
 		event_base_loop(base, EVLOOP_NONBLOCK);
-		if (seconds)
+		if (drips)
 			send(engine, "x", 1, MSG_NOSIGNAL);
 		usleep(1000);
 	}
@@ -209,11 +211,24 @@ Test(worker_http, an_engine_that_says_for_ever_that_an_answer_will_come_has_none
 Test(worker_http, an_answer_without_an_end_ends_at_its_bound, .timeout = 60)
 {
 	uint64_t before = md_clock_ns();
+	drips = true;
 	ask_engine("", 0, "HTTP/1.1 200 OK\r\n\r\n", 1);
 	cr_assert(strstr(failure, "did not end its answer within 1 s"), "%s", failure);
 	cr_assert_geq(md_clock_ns() - before, UINT64_C(990000000));
 	ask_engine("", 0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 50);
 	cr_assert_eq(got_ends, 1, "%s", failure);
+}
+
+Test(worker_http, the_head_of_an_answer_has_a_time_and_what_follows_has_none, .timeout = 60)
+{
+	answer_s = 1;
+	ask_engine("", 0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", 2);
+	cr_assert(strstr(failure, "did not end its answer within 2 s"), "%s", failure);
+	ask_engine("", 0, "", 0);
+	cr_assert(strstr(failure, "did not send anything within 1 s"), "%s", failure);
+	drips = true;
+	ask_engine("", 0, "HTTP/1.1 200 OK\r\nX: ", 0);
+	cr_assert(strstr(failure, "did not send the head of its answer within 1 s"), "%s", failure);
 }
 
 Test(worker_http, a_client_that_goes_is_seen, .timeout = 60)
