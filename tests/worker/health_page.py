@@ -45,6 +45,8 @@ check("the daemon, without a key", [(200, "OK")] * 4, [health(query, {}, path) f
 check("which models there are is nobody's business", 401, health("?model=a", {})[0])
 check("with a wrong key", 401, health("?model=a", {"Authorization": "Bearer other"})[0])
 check("one that is not there", 404, ask("nobody")[0])
+check("names that are none", [404] * 4, [ask(name)[0] for name in ("", "%00", "a%", "%zz")])
+check("and nobody's business, either", 401, health("?model=%zz", {})[0])
 check("one that is not loaded", (200, "stopped"), ask("a"))
 check("and is not loaded for it", 0, loads()["a"])
 check("serving", (200, 200), (chat("a"), chat("touched")))

@@ -58,8 +58,11 @@ bool md_target_value(const char *query, const char *key, char *value, size_t siz
 	size_t wanted = strlen(key);
 	while (*query) {
 		size_t part = strcspn(query, "&#");
-		if (part > wanted && !strncmp(query, key, wanted) && query[wanted] == '=')
-			return decode(query + wanted + 1, part - wanted - 1, true, value, size);
+		if (part > wanted && !strncmp(query, key, wanted) && query[wanted] == '=') {
+			if (!decode(query + wanted + 1, part - wanted - 1, true, value, size))
+				*value = '\0';
+			return true;
+		}
 		query += part;
 		query += *query == '&';
 		if (*query == '#')

@@ -16,7 +16,10 @@ bool md_target_path(const char *target, char *path, size_t size);
 /* Where the path begins in a target, and where its query does ("" if it has none), both as they were sent. */
 const char *md_target_local(const char *target);
 const char *md_target_query(const char *target);
-/* The first value of a key in "a=b&c=d", decoded; false: it is not there, or as above. */
+/*
+ * The first value of a key in "a=b&c=d", decoded; one that cannot be decoded, for a reason as above, is empty. False: the key is not
+ * there.
+ */
 bool md_target_value(const char *query, const char *key, char *value, size_t size);
 
 #endif
