@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "worker/core/reply.h"
 #include "worker/core/target.h"
+#include "worker/page/look_pace.h"
 
 #define HISTORY (100u << 10) /* bytes */
 #define LOOK_MS 300u
@@ -28,6 +29,7 @@ struct reader {
 	struct place *places;
 	size_t count;
 	bool history, slow;
+	struct md_look_pace pace;
 };
 
 /* A log that was not seen before begins with its history; one that follows another (a reload) at its end. */
@@ -86,7 +88,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		end_stream(reader);
 		return;
 	}
-	if (reader->slow)
+	if (reader->slow || !md_look_pace_begin(&reader->pace))
 		return;
 	if (reader->model) {
 		const struct md_model *model = md_models_find(worker, reader->model);
@@ -97,6 +99,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
 		if (!model->successor)
 			send_log(reader, (size_t)(model - worker->models), model);
+	md_look_pace_end(&reader->pace);
 }
 
 /* ---- readers ---- */

@@ -9,6 +9,7 @@
 #include "json/tree_text.h"
 #include "worker/control/state_report.h"
 #include "worker/core/reply.h"
+#include "worker/page/look_pace.h"
 
 #define LOOK_MS 500u        /* between two looks whether something has changed */
 #define UNSENT_MAX 1048576u /* bytes that wait for a slow reader, who misses what changes meanwhile */
@@ -20,6 +21,7 @@ struct reader {
 	struct md_http_exchange *exchange;
 	struct event *tick;
 	uint64_t sent[TYPES]; /* hashes of what was sent last */
+	struct md_look_pace pace;
 	bool slow;
 };
 
@@ -91,10 +93,13 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		end_stream(reader);
 		return;
 	}
+	if (!md_look_pace_begin(&reader->pace))
+		return;
 	if (!reader->slow)
 		say(reader, 0, "modelStatus", model_status(reader->worker));
 	if (!reader->slow)
 		say(reader, 1, "medusa", md_page_events_state(reader->worker));
+	md_look_pace_end(&reader->pace);
 }
 
 /* ---- readers ---- */
