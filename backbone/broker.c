@@ -265,10 +265,12 @@ static enum md_status drop(struct broker *b, struct client *client, const struct
 			   struct md_error *err)
 {
 	struct md_swap_letter letter;
-	const char *name = md_swap_message_text(message, "name");
+	const char *name = md_swap_message_has(message, "name") ? md_swap_message_text(message, "name") : NULL;
+	if (name) /* an empty one is a mistake, and not all */
+		MD_FORWARD(md_backbone_check_name(name, err));
 	if (client->user && client->user != geteuid())
 		return md_error_set(err, MD_ERR_INVALID, "user %u may not drop backbones", client->user);
-	unsigned dropped = md_backbones_drop(&b->all, *name ? name : NULL);
+	unsigned dropped = md_backbones_drop(&b->all, name);
 	if (!begin(client, &letter))
 		return MD_OK;
 	md_json_bool(&letter.json, "ok", true);
@@ -280,7 +282,10 @@ static enum md_status drop(struct broker *b, struct client *client, const struct
 static enum md_status obey(struct broker *b, struct client *client, const struct md_swap_message *message,
 			   struct md_error *err)
 {
+	static const char *const numbers[] = {"medusa_backbone", "bytes", "whole", "now", NULL};
+	static const char *const texts[] = {"do", "name", "layout", "device", "hash", "id", NULL};
 	const char *what = md_swap_message_text(message, "do");
+	MD_FORWARD(md_swap_message_check(message, numbers, texts, err));
 	if (!client->spoken && md_swap_message_number(message, "medusa_backbone") != MD_BACKBONE_PROTOCOL)
 		return md_error_set(
 		    err, MD_ERR_VERSION,

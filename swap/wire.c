@@ -149,10 +149,22 @@ bool md_swap_message_is_text(const struct md_swap_message *message, const char *
 	return field && field->kind == MD_JSON_TEXT;
 }
 
-bool md_swap_message_is_number(const struct md_swap_message *message, const char *key)
+bool md_swap_message_has(const struct md_swap_message *message, const char *key)
 {
-	const struct md_json_field *field = find(message, key);
-	return field && field->kind != MD_JSON_TEXT;
+	return find(message, key) != NULL;
+}
+
+enum md_status md_swap_message_check(const struct md_swap_message *message, const char *const *numbers,
+				     const char *const *texts, struct md_error *err)
+{
+	for (; *numbers; numbers++)
+		if (md_swap_message_is_text(message, *numbers))
+			return md_error_set(err, MD_ERR_INVALID, "%s is a text: a number or a truth is wanted",
+					    *numbers);
+	for (; *texts; texts++)
+		if (md_swap_message_has(message, *texts) && !md_swap_message_is_text(message, *texts))
+			return md_error_set(err, MD_ERR_INVALID, "%s is a number or a truth: a text is wanted", *texts);
+	return MD_OK;
 }
 
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key)

@@ -57,8 +57,13 @@ const char *md_swap_message_text(const struct md_swap_message *message, const ch
 uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key);
 /* Whether it is there as a text, where a number or a truth is wanted. */
 bool md_swap_message_is_text(const struct md_swap_message *message, const char *key);
-/* Whether it is there as a number or a truth, where a text is wanted. */
-bool md_swap_message_is_number(const struct md_swap_message *message, const char *key);
+bool md_swap_message_has(const struct md_swap_message *message, const char *key);
+/*
+ * MD_ERR_INVALID: one of `numbers` is a text, or one of `texts` a number or a truth, which is not to be taken for one that is
+ * not there. Both lists end with NULL; fields that are not there are right.
+ */
+enum md_status md_swap_message_check(const struct md_swap_message *message, const char *const *numbers,
+				     const char *const *texts, struct md_error *err);
 
 /* ---- writing: begin, fields by md_json_*, send ---- */
 

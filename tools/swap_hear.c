@@ -122,28 +122,14 @@ static bool is_engine(const struct md_swap_server *s, pid_t process)
 	return false;
 }
 
-/* A number or a truth where a text is wanted, or the other way round, is refused, and not taken for nothing. */
-static enum md_status check_kinds(const struct md_swap_message *message, struct md_error *err)
-{
-	static const char *const numbers[] = {"deadline_ms", "process", "verify",     "overlap",
-					      "full",        "pulse",   "neighbours", "peers"};
-	static const char *const texts[] = {"do", "gpu"};
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-		if (md_swap_message_is_text(message, numbers[i]))
-			return md_error_set(err, MD_ERR_INVALID, "%s is a text: a number or a truth is wanted",
-					    numbers[i]);
-	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
-		if (md_swap_message_is_number(message, texts[i]))
-			return md_error_set(err, MD_ERR_INVALID, "%s is a number or a truth: a text is wanted",
-					    texts[i]);
-	return MD_OK;
-}
-
 static enum md_status hear_command(struct md_swap_server *s, struct md_swap_client *client,
 				   const struct md_swap_message *message, struct md_error *err)
 {
+	static const char *const numbers[] = {"deadline_ms", "process",    "verify", "overlap", "full",
+					      "pulse",       "neighbours", "peers",  NULL};
+	static const char *const texts[] = {"do", "gpu", NULL};
 	const char *wish = md_swap_message_text(message, "do");
-	MD_FORWARD(check_kinds(message, err));
+	MD_FORWARD(md_swap_message_check(message, numbers, texts, err));
 	if (md_swap_message_number(message, "process") > INT32_MAX)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "process: there is no process %" PRIu64,
 				    md_swap_message_number(message, "process"));
@@ -184,7 +170,9 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client *client,
 				 const struct md_swap_message *message, struct md_error *err)
 {
+	static const char *const numbers[] = {"medusa_swap", "pid", NULL}, *const texts[] = {"role", NULL};
 	const char *role = md_swap_message_text(message, "role");
+	MD_FORWARD(md_swap_message_check(message, numbers, texts, err));
 	uint64_t version = md_swap_message_number(message, "medusa_swap");
 	if (version != MD_SWAP_PROTOCOL)
 		return md_error_set(err, MD_ERR_VERSION,
