@@ -46,6 +46,8 @@ for module in medusa, medusa_vllm:
 	export PYTHONPATH=$out/start${PYTHONPATH:+:$PYTHONPATH}
 fi
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
+# On processors of their own, because a step's time depends on which ones it runs on.
+steps=(taskset -c "${PROCESSORS:-0-7}" "$python" tests/gpu/vllm_steps.py --cache "${CACHE:-$out/cache}" "$@")
 sleeper=("$python" tests/gpu/vllm_sleep.py --rounds "${ROUNDS:-3}" --cache "${CACHE:-$out/cache}" "$@")
 swapped=(medusa-swap run --name vllm --pool-bytes "${SLEEP_POOL:-24G}")
 small='{"max_num_batched_tokens": 512}'
@@ -92,6 +94,14 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		grep -h "medusa: .*\(taken over\|prefills stay\)" "$out/takeover.log" "$out/takeover.err" | sed 's/^.*medusa: /    /'
 		;;
 	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;
+	steps) # what the processor does in each decode step, live and after the takeover, in turns
+		for round in $(seq "${ROUNDS:-3}"); do
+			run "steps_live_$round" 300 "${steps[@]}" --out "$out/steps_live_$round.json"
+			run "steps_takeover_$round" 300 medusa-restore "$out/engine.medusa" -- "${steps[@]}" --wait 60 --out "$out/steps_takeover_$round.json"
+		done
+		run steps_probe 300 "${steps[@]}" --probe profile --out "$out/steps_probe.json"
+		"$python" tests/gpu/vllm_steps.py --table "$out"
+		;;
 	verify) run verify "${LIMIT:-300}" medusa-verify "$out/engine.medusa" -- "${engine[@]}" ;;
 	multiprocess)
 		VLLM_WORKER_MULTIPROC_METHOD=spawn run spawn_capture "${LIMIT:-500}" medusa-capture -o "$out/spawn.medusa" -- "${engine[@]}"
