@@ -474,7 +474,8 @@ static void add_adapters(const struct lora_case *c, const struct llama_lora *hos
 	p.b = p.a + a_elements(c);
 	p.entries = uploaded(host->entries, LORA_SLOTS * LORA_PARTS * sizeof(*host->entries));
 	p.adapters = uploaded(host->adapters, (size_t)tokens * sizeof(*host->adapters));
-	launch("llama_lora", (unsigned)tokens, LLAMA_LORA_BLOCKS, 256, 4 * (unsigned)LLAMA_LORA_SLICE(c->inputs),
+	launch("llama_lora", (unsigned)tokens, tokens == 1 ? 3 * LLAMA_LORA_BLOCKS : LLAMA_LORA_BLOCKS, 256,
+	       4 * (unsigned)LLAMA_LORA_SLICE(c->inputs),
 	       (void *[]){&p.out0, &p.out1, &p.out2, &p.x, &p.a, &p.b, &p.entries, &p.adapters, &p.slot_elements,
 			  &p.slot_entries, &p.parts, &p.max_rank, &p.inputs, &p.stride, &p.columns0, &p.columns1,
 			  &p.columns2});

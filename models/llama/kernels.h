@@ -128,8 +128,9 @@ struct llama_lora_entry {
  * a: [parts][max_rank][inputs], of each part the first `rank` rows are used. b: for each part room for
  * [columns][max_rank], of which [columns][rank] is used. max_rank is at most LLAMA_LORA_MAX_RANK.
  *
- * Grid: (T, LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(inputs). The blocks of a token
- * divide the inputs among them, meet, and divide the columns. On hostcuda the first block of a token does it all.
+ * Grid: (T, a multiple of LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(inputs). Each
+ * LLAMA_LORA_BLOCKS blocks of a token divide the inputs among them, and meet; all blocks of a token divide the columns. So a small
+ * batch has the columns of b read by more blocks. On hostcuda the first block of a token does it all.
  */
 #define LLAMA_LORA_PARTS 3
 #define LLAMA_LORA_MAX_RANK 64

@@ -434,7 +434,7 @@ static __device__ void shrink(const struct llama_lora &p, lora_sums &sums, float
 			      const struct llama_lora_entry *entries, const lora_ranks &ranks)
 {
 #if __CUDA_ARCH__ >= 900
-	shrink_slice(p, sums, x, a, ranks, blockIdx.y);
+	shrink_slice(p, sums, x, a, ranks, blockIdx.y % LLAMA_LORA_BLOCKS);
 	cooperative_groups::this_cluster().sync();
 #else
 	for (int slice = 0; slice < LLAMA_LORA_BLOCKS; slice++) {
@@ -501,11 +501,23 @@ static __device__ __forceinline__ void dot_columns(float (&deltas)[COLUMNS_AT_ON
 	}
 }
 
+/* Into the second-level cache, while a x is computed. */
+static __device__ void prefetch_columns(const struct llama_lora &p, const lora_sums &sums, const uint16_t *b,
+					const lora_ranks &ranks)
+{
+	const int all = p.columns0 + p.columns1 + p.columns2, step = gridDim.y * LORA_THREADS;
+	for (int index = blockIdx.y * LORA_THREADS + threadIdx.x; index < all; index += step) {
+		const lora_column column = find_column(p, sums, b, ranks, index);
+		if (column.rank)
+			asm volatile("prefetch.global.L2 [%0];" ::"l"(column.b));
+	}
+}
+
 /* The outputs are not touched before the projections that make them are complete. */
 static __device__ void expand(const struct llama_lora &p, const lora_sums &sums, const uint16_t *b,
 			      const lora_ranks &ranks)
 {
-	const int all = p.columns0 + p.columns1 + p.columns2, step = LLAMA_LORA_BLOCKS * LORA_THREADS;
+	const int all = p.columns0 + p.columns1 + p.columns2, step = gridDim.y * LORA_THREADS;
 	for (int first = blockIdx.y * LORA_THREADS + threadIdx.x; first < all; first += step * COLUMNS_AT_ONCE) {
 		lora_column columns[COLUMNS_AT_ONCE];
 		float deltas[COLUMNS_AT_ONCE];
@@ -543,6 +555,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(LORA_THREADS)
 		lora_ranks ranks = {entry[0].rank, parts > 1 ? entry[1].rank : 0, parts > 2 ? entry[2].rank : 0, 0};
 		ranks.all = ranks.first + ranks.second + ranks.third;
 		if (ranks.all) {
+			prefetch_columns(p, sums, b + slot * slot_elements, ranks);
 			shrink(p, sums, slice, a + slot * slot_elements, entry, ranks);
 			expand(p, sums, b + slot * slot_elements, ranks);
 		}

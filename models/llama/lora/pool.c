@@ -10,6 +10,8 @@
 
 #define ALIGNMENT 128u /* elements: 256 bytes */
 #define BLOCK 256u     /* threads of the kernel */
+#define BLOCKS_AT_ONCE 256u
+#define CLUSTERS_MAX 8u /* of a token */
 #define FILL_SCALE 0.02f
 
 _Static_assert(LLAMA_LORA_MAX_RANK == LORA_MAX_RANK, "the kernel has room for every rank");
@@ -206,6 +208,14 @@ enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, 
 
 /* ---- the launch ---- */
 
+/* As many as a GPU has room for at once, but no more than have something to read. */
+static unsigned blocks_of_token(unsigned tokens)
+{
+	unsigned clusters =
+	    tokens < BLOCKS_AT_ONCE / LLAMA_LORA_BLOCKS ? BLOCKS_AT_ONCE / LLAMA_LORA_BLOCKS / tokens : 1;
+	return LLAMA_LORA_BLOCKS * (clusters < CLUSTERS_MAX ? clusters : CLUSTERS_MAX);
+}
+
 enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bool early, struct md_error *err)
 {
 	const struct lora_pool *pool = call->pool;
@@ -236,7 +246,7 @@ enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bo
 			      &columns[0],
 			      &columns[1],
 			      &columns[2]};
-	struct llama_grid grid = {(unsigned)call->tokens, LLAMA_LORA_BLOCKS, BLOCK,
+	struct llama_grid grid = {(unsigned)call->tokens, blocks_of_token((unsigned)call->tokens), BLOCK,
 				  4 * (unsigned)LLAMA_LORA_SLICE(inputs)};
 	return (early ? llama_launch_early : llama_launch)(call->device, LLAMA_LORA, grid, stream, parameters, err);
 }
