@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite, with the seconds it took, and a closing count.
+# Runs every test that needs no GPU: unit tests and whole processes. Prints one line a suite, with the seconds it took and those of
+# processors that it used (without what daemons used that nobody waited for), and a closing count.
 # JOBS=N: so many suites at once.
 # ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
@@ -17,6 +18,9 @@ mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 read -ra only <<<"${ONLY:-}"
 unused=("${only[@]}")
+# A python3 that is a script and looks for the interpreter takes several times as long as the interpreter to start.
+python=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null)
+[ -x "$python" ] && [ -x "${python%/*}/python3" ] && export PATH=${python%/*}:$PATH
 
 wanted() { # name; takes the patterns that fit it out of those that none has fitted
 	local pattern found=1
@@ -54,15 +58,15 @@ watch_threads() { # name
 
 # A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides. Those of the thread
 # sanitizer are in files, whichever process of the suite they are about.
-report() { # name, exit code, log, seconds
+report() { # name, exit code, log, seconds, seconds of processors
 	if [ -n "${TSAN:-}" ] && cat "$logs/$1".tsan.* >>"$3" 2>/dev/null; then
-		set -- "$1" "$2, but the thread sanitizer reported" "$3" "$4"
+		set -- "$1" "$2, but the thread sanitizer reported" "${@:3}"
 	fi
 	if [ "$2" = 0 ] && [ -n "${SAN:-}" ] && grep -qE 'ERROR: (Leak|Address)Sanitizer|runtime error: ' "$3"; then
-		set -- "$1" "0, but a sanitizer reported" "$3" "$4"
+		set -- "$1" "0, but a sanitizer reported" "${@:3}"
 	fi
 	case $2 in
-	0) passed=$((passed + 1)); printf '  pass  %s (%d s)\n' "$1" "$4" ;;
+	0) passed=$((passed + 1)); printf '  pass  %s (%d s, %d s of processors)\n' "$1" "$4" "$5" ;;
 	77) skipped=$((skipped + 1)); printf '  skip  %s: %s\n' "$1" "$(tail -n 1 "$3")" ;;
 	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s, %d s), its output:\n' "$1" "$2" "$4"; tail -n 60 "$3" | sed 's/^/        /' ;;
 	esac
@@ -86,30 +90,37 @@ end_left() { # mark, file that gets a line for each
 	done
 }
 
-# Both leave the suite's code and its seconds beside its log.
+# Both leave the suite's code, its seconds and those of processors beside its log.
+TIMEFORMAT='%0U %0S'
+leave_end() { # name, code, seconds
+	local cpu=(0 0)
+	read -ra cpu < <(tail -n 1 "$logs/$1.cpu")
+	printf '%s\n%s\n%s\n' "$2" "$3" $((cpu[0] + cpu[1])) >"$logs/$1.end"
+}
+
 run_program() { # name
 	local name=$1 began=$SECONDS
 	watch_threads "$name"
 	rm -f "$logs/$name.left"
-	timeout 1800 "$build/tests/$name" --jobs 1 >"$logs/$name.log" 2>&1
-	printf '%s\n%s\n' $? $((SECONDS - began)) >"$logs/$name.end"
+	{ time timeout 1800 "$build/tests/$name" --jobs 1 >"$logs/$name.log" 2>&1; } 2>"$logs/$name.cpu"
+	leave_end "$name" $? $((SECONDS - began))
 }
 
 run_script() { # name
 	local name=$1 began=$SECONDS code
 	watch_threads "$name"
 	rm -f "$logs/$name.left"
-	MEDUSA_SUITE=$name.$BASHPID timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1
+	{ time MEDUSA_SUITE=$name.$BASHPID timeout 3600 bash "tests/e2e/$name.sh" >"$logs/$name.log" 2>&1; } 2>"$logs/$name.cpu"
 	code=$?
 	end_left "$name.$BASHPID" "$logs/$name.left"
 	[ $code != 0 ] || finished "$logs/$name.log" || code="0, but it ended without its count of checks"
-	printf '%s\n%s\n' "$code" $((SECONDS - began)) >"$logs/$name.end"
+	leave_end "$name" "$code" $((SECONDS - began))
 }
 
 report_ended() { # name
 	local lines
 	mapfile -t lines <"$logs/$1.end"
-	report "$1" "${lines[0]}" "$logs/$1.log" "${lines[1]}"
+	report "$1" "${lines[0]}" "$logs/$1.log" "${lines[1]}" "${lines[2]}"
 	[ ! -s "$logs/$1.left" ] || sed 's/^/        left running, and ended: /' "$logs/$1.left"
 }
 

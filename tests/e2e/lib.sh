@@ -83,7 +83,9 @@ capture() { # name, options of medusa-capture...; the artifact is $work/NAME.med
 }
 
 lives() { # process id: it runs, and is no zombie that nobody has waited for yet, which may be sent signals, too
-	[[ $(ps -o stat= -p "$1") != @(Z*|) ]]
+	local status=
+	{ read -r -d '' status <"/proc/$1/stat"; } 2>/dev/null
+	[[ ${status##*) } == [!ZX]* ]]
 }
 
 # For env: an older driver, which is hostcuda with one entry point under a name that nobody asks for.

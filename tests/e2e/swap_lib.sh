@@ -92,11 +92,16 @@ until_said() { # file, text
 	fail "$2 in $1" "$(cat "$1")"
 }
 
+shared_words() { # first, how many: 64-bit words of HOSTCUDA_SHARED, sixteen a line
+	od -An -v -w128 -tu8 -j $(($1 * 8)) -N $(($2 * 8)) "$HOSTCUDA_SHARED"
+}
+
+on_device_at() { # device: bytes that all processes have now there
+	shared_words 0 2048 | awk -v column=$(($1 + 1)) '{ sum += $column } END { printf "%.0f\n", sum }'
+}
+
 on_device() { # bytes that all processes of HOSTCUDA_SHARED have now on device 0
-	python3 -c "
-import struct
-rows = struct.unpack('<2048Q', open('$HOSTCUDA_SHARED', 'rb').read(128 * 16 * 8))
-print(sum(rows[::16]))"
+	on_device_at 0
 }
 
 # The most that all had there together since the last call, and what they have is the most from then on.
@@ -148,10 +153,7 @@ until_carrier() { # it has this many neighbours, and nothing more to lock
 }
 
 went() { # bus (0: to a device, 1: to the host, 2: between devices), device: bytes, as hostcuda has counted them
-	python3 -c "
-import struct, sys
-words = struct.unpack('<48Q', open('$HOSTCUDA_SHARED', 'rb').read()[(128 * 16 + 16) * 8:][:48 * 8])
-print(words[$1 * 16 + $2])"
+	shared_words $((128 * 16 + 16 + $1 * 16 + $2)) 1 | tr -d ' '
 }
 
 # Out and in until neighbours have carried something: on a machine with much to do the carrier may come too late.

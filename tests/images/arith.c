@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small kernels for tests: exported and hidden ones, a global, one that needs shared memory, one that waits. */
+#include <unistd.h>
+
 #include "base/export.h"
 #include "hostcuda/kernel.h"
 
@@ -75,6 +77,6 @@ HOSTCUDA_KERNEL(wait_flag, struct wait_params, HOSTCUDA_PARAM(struct wait_params
 {
 	int32_t seen;
 	while (!(seen = __atomic_load_n(p->flag, __ATOMIC_ACQUIRE)))
-		;
+		usleep(200);
 	*p->out = seen;
 }
