@@ -158,6 +158,8 @@ static void *help(void *unused)
 			continue;
 		}
 		job->helpers++;
+		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) + 1 < job->blocks)
+			pthread_cond_signal(&pool_work); /* it calls the next one, if there is still work then */
 		pthread_mutex_unlock(&pool_lock);
 		take_part(job);
 		pthread_mutex_lock(&pool_lock);
@@ -194,10 +196,7 @@ static void share(struct job *job)
 		start_pool();
 	job->next_job = jobs;
 	jobs = job;
-	if (job->blocks == 2)
-		pthread_cond_signal(&pool_work);
-	else
-		pthread_cond_broadcast(&pool_work);
+	pthread_cond_signal(&pool_work); /* one: small kernels are done before all are awake */
 	pthread_mutex_unlock(&pool_lock);
 }
 

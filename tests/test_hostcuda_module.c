@@ -109,7 +109,7 @@ Test(hostcuda_module, a_library_serves_kernels_and_functions)
 	ok(md_cuda.cuLibraryGetKernel(&scale, library, "scale"));
 	refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuLibraryGetKernel(&kernels[0], library, "bias"));
 	ok(md_cuda.cuLibraryGetKernelCount(&count, library));
-	cr_assert_eq(count, 5);
+	cr_assert_eq(count, 6);
 	ok(md_cuda.cuLibraryEnumerateKernels(kernels, count, library));
 	ok(md_cuda.cuKernelGetName(&name, kernels[count - 1]));
 	ok(md_cuda.cuKernelGetFunction(&function, scale));

@@ -243,3 +243,24 @@ Test(hostcuda_stream, should_fail_stale_handles)
 	refused(CUDA_ERROR_INVALID_HANDLE, md_cuda.cuStreamDestroy_v2(stream));
 	refused(CUDA_ERROR_INVALID_HANDLE, md_cuda.cuEventSynchronize((CUevent)flag));
 }
+
+/* Each waits for all others, so there is a thread for each: when threads start, and when all have slept. */
+Test(hostcuda_stream, blocks_of_a_launch_run_at_once)
+{
+	enum { BLOCKS = 16 };
+	setenv("HOSTCUDA_THREADS", "16", 1);
+	CUmodule module = load_whole_module();
+	CUfunction meet = function_named(module, "meet");
+	CUdeviceptr there = device_ints(0, 1), met = device_ints(0, BLOCKS);
+	void *params[] = {&there, &met};
+	for (unsigned round = 0; round < 3; round++) {
+		ok(md_cuda.cuMemsetD32_v2(there, 0, 1));
+		ok(md_cuda.cuLaunchKernel(meet, BLOCKS, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+		ok(md_cuda.cuCtxSynchronize());
+		assert_ints(met, BLOCKS, BLOCKS);
+		usleep(20000);
+	}
+	ok(md_cuda.cuMemFree_v2(there));
+	ok(md_cuda.cuMemFree_v2(met));
+	ok(md_cuda.cuModuleUnload(module));
+}

@@ -80,3 +80,18 @@ HOSTCUDA_KERNEL(wait_flag, struct wait_params, HOSTCUDA_PARAM(struct wait_params
 		usleep(200);
 	*p->out = seen;
 }
+
+/* Each block waits for all others, 5 seconds at most, and stores how many have come. */
+struct meet_params {
+	int32_t *there, *met;
+};
+HOSTCUDA_KERNEL(meet, struct meet_params, HOSTCUDA_PARAM(struct meet_params, there),
+		HOSTCUDA_PARAM(struct meet_params, met))
+{
+	int32_t count = __atomic_add_fetch(p->there, 1, __ATOMIC_ACQ_REL);
+	for (int turn = 0; turn < 5000 && count < (int32_t)block->grid_dim[0]; turn++) {
+		usleep(1000);
+		count = __atomic_load_n(p->there, __ATOMIC_ACQUIRE);
+	}
+	p->met[block->block_idx[0]] = count;
+}
