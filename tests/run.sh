@@ -72,13 +72,15 @@ report() { # name, exit code, log, seconds, seconds of processors
 	esac
 }
 
-# As many run at once as there are cores (JOBS=1: one after the other); scripts wait more than they compute. These
-# build in the tree, or want it unchanged, and run alone in the end.
+# As many run at once as there are cores, and one more, as scripts wait, too (JOBS=1: one after the other). These build in
+# the tree, or want it unchanged, and run alone in the end.
 alone=" test_install test_lint test_packages test_wheel "
-jobs=${JOBS:-$(nproc)}
-# These do little but wait, for deadlines above all; beside all others, one after the other, from the beginning on. No program
-# has one of these names.
-patient=" test_swap_carrier test_swap_overlap test_swap_silent test_worker test_worker_accounting test_worker_injected "
+jobs=${JOBS:-$(($(nproc) + 1))}
+# These do little but wait, for deadlines above all; beside all others, two at once, from the beginning on, the longest first.
+# No program has one of these names.
+patient=" test_worker test_swap_peers test_swap_carrier test_swap_silent test_ranks_lockstep test_swap_overlap test_worker_accounting test_worker_injected "
+# Of the others these take longest, and come first: one that began last would run alone for long.
+long=" test_torture test_bundle test_vllm_plugin test_swap_neighbours test_faults test_order test_worker_adapters test_worker_control test_ranks_agree "
 
 # Engines and daemons that a script did not end, because it was ended itself: they have its mark in their environment.
 end_left() { # mark, file that gets a line for each
@@ -144,7 +146,14 @@ run_all() { # run_program or run_script, names...
 	done
 }
 
-last=() waiting=() scripts=() programs=()
+in_order() { # a list, names: those of the list that are among the names
+	local name
+	for name in $1; do
+		[[ " ${*:2} " != *" $name "* ]] || printf '%s\n' "$name"
+	done
+}
+
+last=() waiting=() first=() scripts=() programs=()
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
@@ -159,13 +168,15 @@ for script in tests/e2e/test_*.sh; do
 	fi
 	if [[ $patient == *" $name "* && $jobs -gt 1 ]]; then
 		waiting+=("$name")
-		continue
+	elif [[ $long == *" $name "* ]]; then
+		first+=("$name")
+	else
+		scripts+=("$name")
 	fi
-	scripts+=("$name")
 done
-for name in "${waiting[@]}"; do
-	run_script "$name"
-done &
+mapfile -t waiting < <(in_order "$patient" "${waiting[@]}")
+mapfile -t first < <(in_order "$long" "${first[@]}")
+(jobs=2 && run_all run_script "${waiting[@]}" >/dev/null) & # its lines are printed below, where they are counted
 lane=$!
 for suite in "$build"/tests/test_*; do
 	[ -x "$suite" ] || continue
@@ -178,7 +189,7 @@ for suite in "$build"/tests/test_*; do
 	programs+=("$name")
 done
 run_all run_program "${programs[@]}"
-run_all run_script "${scripts[@]}" # some have the name of a program, and its log
+run_all run_script "${first[@]}" "${scripts[@]}" # some have the name of a program, and its log
 wait "$lane"
 for name in "${waiting[@]}"; do
 	report_ended "$name"

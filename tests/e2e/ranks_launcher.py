@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -IS
 # SPDX-License-Identifier: Apache-2.0
 """ranks_launcher.py RANKS CMD [ARG...]: starts CMD once for each rank, with the variables that torchrun sets.
 
@@ -11,7 +11,6 @@ SIGTERM and SIGINT are passed on. When one rank fails, the others are ended, and
 """
 import os
 import signal
-import subprocess
 import sys
 
 ranks, command = int(sys.argv[1]), sys.argv[2:]
@@ -34,7 +33,7 @@ def end(*_):
 
 
 before = os.environ.get("LAUNCHER_BEFORE")
-if before and subprocess.run(before, shell=True).returncode:
+if before and os.system(before):
     sys.exit(9)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, end)

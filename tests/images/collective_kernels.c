@@ -17,8 +17,9 @@ struct collective_sum {
 static int has_arrived(const struct collective_state *state, const uint64_t *flag, uint64_t operation)
 {
 	time_t started = time(NULL);
+	unsigned turns = 0;
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != operation) {
-		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = turns++ < 50 ? 20000 : 1000000}, NULL);
 		if (*state->stop)
 			return 0;
 		*state->stop = time(NULL) - started > PATIENCE_SECONDS;
