@@ -209,7 +209,7 @@ struct md_kv {
 	bool present;
 	uint64_t baseline_free;   /* bytes free before the profiling forward, weights loaded */
 	uint64_t peak;            /* bytes the profiling forward needed on top */
-	uint64_t graph_bytes;     /* bytes the captured graphs and their private memory took */
+	uint64_t graph_bytes;     /* bytes the graphs, and whatever came with them, took beside cache and peak */
 	uint64_t kv_bytes;        /* the answer: bytes for the KV cache */
 	uint64_t block_bytes;     /* bytes of one KV block over all layers */
 	uint64_t blocks;          /* kv_bytes / block_bytes */

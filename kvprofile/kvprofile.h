@@ -32,8 +32,13 @@ enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, str
 
 /*
  * The stored answer, if it still holds: MD_ERR_MISMATCH with both values when key, block size or utilization differ,
- * when less memory is free now than was then, or when cache, peak and graphs together no longer fit. MD_ERR_NOT_FOUND
- * when nothing is stored. (MEDUSA, section 6.)
+ * when cache, peak and graphs together no longer fit, or when much less memory is free now than was then.
+ * MD_ERR_NOT_FOUND when nothing is stored. (MEDUSA, section 6.)
+ *
+ * A shortfall of up to half of what the capture left over is no reason to measure. The answer itself stays as it is: an
+ * engine that measured now could get another number of blocks, and then no graph would fit. Assumptions: the engine
+ * takes no more beside cache and peak than in the capture, and its own limit does not depend on what others hold. With
+ * MD_OK, err->message then has both numbers; it is empty if nothing is short.
  */
 enum md_status md_kvprofile_answer(const struct md_kv *stored, const struct medusa_kv_request *request,
 				   struct md_kv *out, struct md_error *err);

@@ -100,7 +100,9 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 		return md_api_answer(status, &err);
 	if (stored_capacity(request, &kv, &why) == MD_OK) {
 		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
-		return md_api_ok();
+		if (*why.message)
+			md_info("%s", why.message);
+		return md_api_ok_but(why.message);
 	}
 	log_live_kv(&why);
 	md_restore_sequence_pause(+1);

@@ -192,6 +192,8 @@ static void assert_answer(const struct md_kv *stored, const struct medusa_kv_req
 	cr_assert_eq(md_kvprofile_answer(stored, request, &kv, &err), status, "%s: got \"%s\"", message, err.message);
 	cr_assert_eq(kv.blocks, status == MD_OK ? stored->blocks : 7);
 	cr_assert_not_null(strstr(err.message, message), "\"%s\" is not in \"%s\"", message, err.message);
+	if (status == MD_OK && !*message)
+		cr_assert_str_eq(err.message, "", "nothing is short");
 }
 
 Test(kvprofile, answers_at_once)
@@ -231,8 +233,44 @@ Test(kvprofile, refuses_when_memory_is_short)
 	grown.graph_bytes = UINT64_MAX;
 	grown.peak = UINT64_MAX;
 	assert_answer(&grown, &request, MD_ERR_MISMATCH, "do not fit");
-	allocate(2 * MIB, false);
-	assert_answer(&stored, &request, MD_ERR_MISMATCH, "are free now");
+	allocate(60 * MIB, false);
+	assert_answer(&stored, &request, MD_ERR_MISMATCH, "are free now, and only ");
+}
+
+/* A profile of a device of 1 GiB on which so many bytes are short now: half of what it left over, and one more. */
+Test(kvprofile, a_shortfall_within_half_of_what_was_left_over)
+{
+	struct forward forward = {.kept = 8 * MIB};
+	struct md_kv stored = measured(&forward);
+	struct medusa_kv_request request = request_for(&forward);
+	size_t free_now, total;
+	stored.graph_bytes = 16 * MIB;
+	cr_assert_eq(md_cuda.cuMemGetInfo_v2(&free_now, &total), CUDA_SUCCESS);
+	uint64_t needed = stored.kv_bytes + stored.peak + stored.graph_bytes;
+	uint64_t left = free_now - needed;
+	stored.baseline_free = free_now;
+	assert_answer(&stored, &request, MD_OK, "");
+	/* baseline - now = (baseline - needed) / 2, which is reached when the baseline is left over once more above now */
+	stored.baseline_free = free_now + left;
+	assert_answer(&stored, &request, MD_OK, "are free now: the stored answer holds");
+	stored.baseline_free++; /* rounded down */
+	assert_answer(&stored, &request, MD_ERR_MISMATCH, "are free now, and only ");
+}
+
+Test(kvprofile, what_must_fit_is_compared_to_the_byte)
+{
+	struct forward forward = {0};
+	struct md_kv stored = measured(&forward);
+	struct medusa_kv_request request = request_for(&forward);
+	size_t free_now, total;
+	cr_assert_eq(md_cuda.cuMemGetInfo_v2(&free_now, &total), CUDA_SUCCESS);
+	stored.graph_bytes = free_now - stored.kv_bytes - stored.peak;
+	assert_answer(&stored, &request, MD_OK, "");
+	stored.baseline_free = free_now + 1; /* one byte was left over, of which nothing may be short */
+	assert_answer(&stored, &request, MD_ERR_MISMATCH, "and only 0 fewer may be");
+	stored.graph_bytes++;
+	stored.baseline_free = free_now;
+	assert_answer(&stored, &request, MD_ERR_MISMATCH, "do not fit");
 }
 
 /* ---- structs of other versions ---- */

@@ -312,13 +312,26 @@ void md_capture_trouble(const char *format, ...) MD_LOCKS_UNCHECKED
 	atomic_store(&abandoned, md_capture.writer);
 }
 
+static uint64_t difference(uint64_t from, uint64_t bytes)
+{
+	return bytes < from ? from - bytes : 0;
+}
+
+/*
+ * What graphs took, from the first stream capture to the last instantiation; or all that the engine took since the answer,
+ * beyond cache and peak, if that is more: a cold start takes it, too (buffers, workspaces, memory pools).
+ */
 static void put_kv_again(void) MD_CAPTURE_HELD
 {
 	struct md_kv *kv = &md_capture.kv;
+	uint64_t left = md_capture.free_after_instantiate;
 	if (!kv->present)
 		return;
-	if (md_capture.free_before_capture > md_capture.free_after_instantiate && md_capture.free_after_instantiate)
-		kv->graph_bytes = md_capture.free_before_capture - md_capture.free_after_instantiate;
+	if (left) {
+		uint64_t graphs = difference(md_capture.free_before_capture, left);
+		uint64_t all = difference(difference(kv->baseline_free, left), kv->kv_bytes + kv->peak);
+		kv->graph_bytes = graphs > all ? graphs : all;
+	}
 	md_trace_put_kv(md_capture.writer, md_capture_next(), kv);
 }
 

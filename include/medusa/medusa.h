@@ -239,9 +239,10 @@ struct medusa_kv {
 
 /*
  * Says how much memory the KV cache may have. In a restore the artifact answers at once, if the fingerprint, the facts
- * stated so far and the key match, and at least as much memory is free as in the capture. Otherwise (medusa_reason()
- * says why), and without Medusa, the profiling forward is run. Call the function after the weights are loaded and
- * before the KV cache is allocated. (MEDUSA, section 6.)
+ * stated so far and the key match, and cache, peak and graphs fit: up to half of what they left over in the capture may
+ * be taken by others now (medusa_reason() has the numbers then). Otherwise (medusa_reason() says why), and without
+ * Medusa, the profiling forward is run. Call the function after the weights are loaded and before the KV cache is
+ * allocated. (MEDUSA, section 6.)
  *
  * An engine must give its cache the size in the answer: a restore refuses graphs whose bindings have other sizes. An
  * engine that also measures by itself therefore states through request->most how much it would take. The number is read

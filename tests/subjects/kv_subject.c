@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine that captures a graph while it measures its KV capacity, and throws it away: the cache is allocated after it. */
+/*
+ * An engine that captures a graph while it measures its KV capacity, and throws it away: the cache is allocated after it.
+ * KV_TAKEN=BYTES: so much memory is taken before, as if by another process.
+ */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "medusa/medusa.h"
 #include "tests/subjects/subject.h"
@@ -63,11 +67,14 @@ static CUgraphExec make_graph(CUdeviceptr cache)
 int main(void)
 {
 	unsigned char bytes[BYTES];
+	CUdeviceptr taken;
 	load_driver();
 	open_context();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuMemAlloc_v2, &input, BYTES);
 	TRY(cuMemAlloc_v2, &output, BYTES);
+	if (getenv("KV_TAKEN"))
+		TRY(cuMemAlloc_v2, &taken, strtoull(getenv("KV_TAKEN"), NULL, 10));
 	CUgraphExec exec = make_graph(make_cache());
 	TRY(cuMemsetD8_v2, input, 42, BYTES);
 	TRY(cuMemsetD8_v2, output, 0, BYTES);

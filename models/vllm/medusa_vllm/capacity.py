@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional, Tuple
 
 from medusa.torch import kv_capacity
 
 from . import facts
+from .guard import spared
 
 log = logging.getLogger("vllm.medusa")
 
@@ -18,10 +19,14 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
     """Replaces Worker.determine_available_memory: bytes for the KV cache. Exceptions of profile() pass through.
 
     If the user gives the bytes, vLLM profiles all the same, to compile: then the artifact's number only says that this is not needed.
+
+    Less free memory than in the capture is no reason to profile while all that the capture needed fits (kvprofile/kvprofile.h): vLLM's own
+    number would be the same, since it is a part of the whole device less the engine's own memory, and vLLM itself has ended by now if
+    less than that part was free. With another number of blocks no graph could be restored.
     """
     worker = takeover.worker
-    given = worker.cache_config.kv_cache_memory_bytes
-    if given and (given < GRAIN or getattr(worker.vllm_config.model_config, "multimodal_config", None) is not None):
+    given, alone = spared("vLLM measures the memory for the KV cache", lambda: _given(worker), (None, True))
+    if alone:
         return profile()
     measured: List[int] = []
     raised: List[BaseException] = []
@@ -43,11 +48,17 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
         return measured[0] if measured else profile()
     if answer.from_profile:
         _postpone_compiling(takeover, profile)
-        log.info("medusa: %.2f GiB for the KV cache, from the artifact", answer.bytes / (1 << 30))
+        log.info("medusa: %.2f GiB for the KV cache, from the artifact%s", answer.bytes / (1 << 30), f" ({answer.note})" if answer.note else "")
     if given:
         return int(given)
     worker.available_kv_cache_memory_bytes = answer.bytes  # with a KV cache of another size all graphs would be refused
     return answer.bytes
+
+
+def _given(worker: Any) -> Tuple[Optional[int], bool]:
+    """The bytes that the user gives, and whether they are none of ours."""
+    given = worker.cache_config.kv_cache_memory_bytes
+    return given, bool(given) and (given < GRAIN or getattr(worker.vllm_config.model_config, "multimodal_config", None) is not None)
 
 
 def _postpone_compiling(takeover: Any, profile: Callable[[], int]) -> None:
@@ -56,5 +67,5 @@ def _postpone_compiling(takeover: Any, profile: Callable[[], int]) -> None:
         takeover.postpone_compiling()
     except Exception:  # pylint: disable=broad-except
         log.exception("medusa: compiling is not postponed, because the plug-in failed")
-        takeover.interim.end()
+        spared("the model may run eagerly", takeover.interim.end)
         profile()

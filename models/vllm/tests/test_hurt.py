@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import types
 import unittest
 import weakref
 from unittest import mock
@@ -84,6 +85,50 @@ class SecondRunner(starts.Starts):
             worker, _ = self.process("restore", artifact, change=other)
         self.assertEqual(set(asked), {1.0})
         self.assertIn("measured", worker.log)
+
+    # ---- less memory is free than in the capture ----
+
+    def restore_when_short(self, by):
+        """One restore in which so many bytes fewer are free; the rule of the C side, which tests/test_kvprofile.c tests, for its numbers."""
+        class Side(starts.CSide):
+            baseline, free = 1 << 30, (1 << 30) - by
+
+            def kv_capacity(self, key, block_bytes, utilization, callback, most=None):
+                short, left = self.baseline - self.free, self.baseline - self.artifact["kv"][1] * block_bytes
+                if short <= left // 2:
+                    note = f"KV profile: {self.baseline} bytes were free in the capture, {self.free} are free now: the stored answer holds"
+                    return super().kv_capacity(key, block_bytes, utilization, callback, most)[0], note if short else ""
+                callback.pointer(None)
+                blocks = most.value // block_bytes
+                return types.SimpleNamespace(bytes=blocks * block_bytes, blocks=blocks, from_profile=0), f"KV profile: {self.free} are free now"
+
+        def measures_less(worker):
+            worker.measures = 11 * (64 << 20)  # another number of blocks
+
+        _, artifact = self.record()
+        self.said.clear()
+        with mock.patch.object(type(self), "c_side", Side):
+            return self.process("restore", artifact, change=measures_less)[0]
+
+    def test_a_few_bytes_less_change_nothing(self):
+        """The engine's number of blocks is the artifact's, up to the last byte that may be short."""
+        left = (1 << 30) - 12 * (64 << 20)
+        for by in (1, 5 << 20, left // 2):
+            with self.subTest(by):
+                worker = self.restore_when_short(by)
+                self.assertEqual((worker.kv_bytes, worker.log), (12 * (64 << 20), []), "neither measured nor profiled")
+                self.assertEqual(set(self.graphs(worker).values()), {True})
+                self.has_said(f"0.75 GiB for the KV cache, from the artifact (KV profile: {1 << 30} bytes were free in the capture, "
+                              f"{(1 << 30) - by} are free now")
+
+    def test_one_byte_more_is_measured(self):
+        worker = self.restore_when_short(((1 << 30) - 12 * (64 << 20)) // 2 + 1)
+        self.assertEqual((worker.kv_bytes, worker.log.count("measured")), (11 * (64 << 20), 1))
+        self.assertFalse(any("from the artifact" in said for said in self.said), self.said)
+
+    def test_nothing_is_said_of_memory_that_is_not_short(self):
+        self.restore_when_short(0)
+        self.assertIn("medusa: 0.75 GiB for the KV cache, from the artifact", self.said)
 
     def test_files_of_tuned_kernels_are_compared(self):
         _, artifact = self.record()

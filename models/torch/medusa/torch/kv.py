@@ -18,13 +18,17 @@ log = logging.getLogger("medusa.torch")
 
 @dataclass
 class KV:
-    """Memory for the KV cache; .reason says why it was measured, and is "" if it was not."""
+    """Memory for the KV cache; .reason says why it was measured, and is "" if it was not.
+
+    .note is "", or says that less memory is free than in the capture, and that the artifact's answer holds all the same.
+    """
 
     bytes: int
     blocks: int
     from_profile: bool  # answered from the artifact, without a forward
     ns: int
     reason: str = ""
+    note: str = ""
 
 
 def _run(profile: Callable[[], object]) -> None:
@@ -91,8 +95,10 @@ def kv_capacity(
     finally:
         if ran:
             torch.cuda.empty_cache()
-    reason = "" if answer.from_profile else _why_measured(key, reason)
-    return KV(answer.bytes, answer.blocks, bool(answer.from_profile), time.perf_counter_ns() - start, reason)
+    took = time.perf_counter_ns() - start
+    if answer.from_profile:
+        return KV(answer.bytes, answer.blocks, True, took, note=reason)
+    return KV(answer.bytes, answer.blocks, False, took, _why_measured(key, reason))
 
 
 def _why_measured(key: str, reason: str) -> str:
