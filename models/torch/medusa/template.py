@@ -16,14 +16,14 @@ import os
 import selectors
 import signal
 import socket
-import stat
 import struct
 import sys
 import time
 import warnings
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
-from . import template_engine
+from . import _listen, template_engine
+from ._listen import Failed
 
 NAME = "medusa.template"
 PROTOCOL = 1
@@ -34,10 +34,6 @@ READ_IN_C = ("LD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "
 # What is different in each engine, and read when it begins to use a device.
 VARY = {"CUDA_VISIBLE_DEVICES", "MEDUSA_WORKER_ENGINE", "MEDUSA_TEMPLATE_SOCKET", "MEDUSA_ARTIFACT"}
 Stamp = Tuple[int, int, int]
-
-
-class Failed(Exception):
-    """Why there can be no template."""
 
 
 class Refused(Exception):
@@ -195,27 +191,6 @@ def receive(connection: socket.socket, descriptors: List[int]) -> Dict[str, Any]
 # ---- the template ----
 
 
-def listen(path: str) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise Failed(f"{path}: this file exists and is not a socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            try:
-                asked.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
-            else:
-                raise Failed(f"{path}: another process listens there")
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listening.bind(path)
-    finally:
-        os.umask(before)
-    listening.listen(64)
-    return listening
-
-
 class Template:
     def __init__(self, listening: socket.socket, imports: Imports) -> None:
         self._listening, self._imports, self._stop = listening, imports, False
@@ -343,10 +318,11 @@ def main(arguments: List[str]) -> int:
     began = time.monotonic()
     try:
         path, vary, modules = parse(arguments)
+        _listen.check(path, private=False)  # imports take long
         imports = Imports(modules, vary)
         gc.collect()
         gc.freeze()
-        listening = listen(path)
+        listening = _listen.listen(path, private=False, backlog=64)
     except (Failed, OSError) as error:
         say(str(error))
         return 1

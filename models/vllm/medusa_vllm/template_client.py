@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any, Dict, List, NoReturn, Optional
 
 from . import inherited
@@ -74,12 +75,24 @@ class Connection:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.socket.settimeout(WAIT)
-            self.socket.connect(path)
+            self._connect(path)
             _, uid, _ = inherited.peer(self.socket)
             if uid != os.geteuid():
                 raise Refused(f"{path}: user {uid} listens there, not user {os.geteuid()}")
         except OSError as error:
+            self.socket.close()
             raise Refused(f"{path}: {error.strerror or error}") from None
+
+    def _connect(self, path: str) -> None:
+        """Waits while as many clients as the template takes at a time are before this one: the kernel says so at once."""
+        until = time.monotonic() + WAIT
+        while True:
+            try:
+                return self.socket.connect(path)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
 
     def send(self, message: Dict[str, Any], descriptors: Optional[List[int]] = None) -> None:
         data = json.dumps(message).encode() + b"\n"

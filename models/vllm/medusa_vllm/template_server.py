@@ -13,10 +13,12 @@ import os
 import selectors
 import signal
 import socket
-import stat
 import sys
 import time
 from typing import Any, Dict, Optional
+
+from medusa import _listen
+from medusa._listen import Failed
 
 from . import inherited, template_engine
 from .template import FAILED, NAME, Options
@@ -28,45 +30,8 @@ SECONDS = 5.0  # until a client's request must be whole
 CLIENTS_MOST = 64  # clients at a time whose request is not whole
 
 
-class Failed(Exception):
-    """Why there can be no template."""
-
-
 def say(text: str) -> None:
     print(f"{NAME}: {text}", file=sys.stderr, flush=True)
-
-
-# ---- the socket ----
-
-
-def listen(path: str) -> socket.socket:
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    info = os.stat(folder)
-    if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
-        raise Failed(f"{folder}: others may use this folder (mode {stat.S_IMODE(info.st_mode):o} of user {info.st_uid}); "
-                     f"make it mode 700 of user {os.geteuid()}, or name another folder")
-    _remove_dead(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(path)
-    os.chmod(path, 0o600)
-    listening.listen(CLIENTS_MOST)
-    listening.setblocking(False)
-    return listening
-
-
-def _remove_dead(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise Failed(f"{path}: this file exists and is not a socket; remove it, or name another path")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            asked.settimeout(1)
-            try:
-                asked.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
-            else:
-                raise Failed(f"{path}: another template listens there; end it, or name another path")
 
 
 # ---- requests ----
@@ -319,13 +284,15 @@ def run(options: Options) -> int:
 
 def _prepare(options: Options) -> Any:
     began = time.monotonic()
+    _listen.check(options.socket, private=True)  # imports take long
     imports = Imports(options.vary)
     gc.disable()
     imports.load(options.modules, options.leave_out)
     _check_start()
     gc.freeze()
     gc.enable()
-    listening = listen(options.socket)
+    listening = _listen.listen(options.socket, private=True, backlog=CLIENTS_MOST)
+    listening.setblocking(False)
     say(f"ready: {imports.count} files imported in {time.monotonic() - began:.1f} s" +
         (f"; not found: {', '.join(imports.missing)}" if imports.missing else ""))
     return listening, imports
