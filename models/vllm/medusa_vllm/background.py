@@ -15,6 +15,7 @@ import torch
 from medusa.torch import rng
 
 from . import compiled, interim
+from .guard import spared
 from .pieces import Capturing
 from .recording import size_of, told, wrappers_of
 from .turns import LIMIT_S, Stopped, Turns
@@ -22,8 +23,10 @@ from .turns import LIMIT_S, Stopped, Turns
 log = logging.getLogger("vllm.medusa")
 
 SWITCH, AFTER, AFTER_S = "MEDUSA_VLLM_TAKEOVER", "MEDUSA_VLLM_TAKEOVER_AFTER", 1.0
-GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora",
-           "reload_weights", "update_weights")
+GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora", "list_loras",
+           "reload_weights", "start_weight_update", "start_draft_weight_update", "update_weights", "finish_weight_update", "update_config",
+           "update_max_model_len", "save_sharded_state", "save_tensorized_model", "apply_model", "reset_encoder_cache")
+STATE = "execute_model_state"  # of a model runner: what a step keeps between execute_model and sample_tokens
 SLEEP, WAKE, SHUTDOWN = "sleep", "wake_up", "shutdown"
 LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
 JOIN_S = 5.0
@@ -44,11 +47,13 @@ def _begin_after() -> float:
 def unfit(takeover: Any) -> str:
     """Why vLLM's compiled model is not put in place of eager layers; "" if it can be."""
     config = takeover.worker.vllm_config
-    if getattr(config, "kv_transfer_config", None):
+    if config.kv_transfer_config:
         return "a KV connector"
-    if getattr(config.model_config, "enable_sleep_mode", False):
+    if config.model_config.enable_sleep_mode:
         return "sleep mode"
-    return ""
+    if config.parallel_config.worker_extension_cls:
+        return "methods of the user's own in the worker (worker_extension_cls)"
+    return "" if hasattr(takeover.runner, STATE) else f"a model runner without {STATE}"
 
 
 def start(takeover: Any) -> Optional["Background"]:
@@ -104,18 +109,27 @@ class Background:
         for name in (*GUARDED, SLEEP, WAKE, SHUTDOWN):
             vars(self._worker).pop(name, None)
 
+    def _enter(self) -> None:
+        """Begins a step, for which the work waits; if that fails, the work ends first."""
+        try:
+            self.turns.enter()
+        except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
+            log.exception("medusa: the take-over is given up, because the plug-in failed")
+            self.turns.abandon()
+            self._thread.join()  # it ends at its next point
+
     def _in_turn(self, method: Callable[..., Any]) -> Callable[..., Any]:
         turns, worker = self.turns, self._worker
 
         @functools.wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
-            turns.enter()
+            self._enter()
             try:
                 return method(*arguments, **options)
             finally:
                 # Between execute_model and sample_tokens the model runner keeps the step's state.
-                if getattr(worker.model_runner, "execute_model_state", None) is None:
-                    turns.leave()
+                if getattr(worker.model_runner, STATE) is None:
+                    spared("the compiled model does not take over", turns.leave)
 
         return call
 
@@ -141,16 +155,19 @@ class Background:
         @functools.wraps(method)
         def wake_up(*arguments: Any, **options: Any) -> Any:
             answer = method(*arguments, **options)
-            if self._worker._get_sleep_mode_backend().state() == "RUNNING":  # with all tags
-                self.turns.wake()
+            spared("the compiled model does not take over", self._woken)
             return answer
 
         return wake_up
 
+    def _woken(self) -> None:
+        if self._worker._get_sleep_mode_backend().state() == "RUNNING":  # with all tags
+            self.turns.wake()
+
     def _stop_before(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
-            self.stop()
+            spared("the take-over ends with the process", self.stop)
             return method(*arguments, **options)
 
         return call

@@ -58,7 +58,7 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
 def _given(worker: Any) -> Tuple[Optional[int], bool]:
     """The bytes that the user gives, and whether they are none of ours."""
     given = worker.cache_config.kv_cache_memory_bytes
-    return given, bool(given) and (given < GRAIN or getattr(worker.vllm_config.model_config, "multimodal_config", None) is not None)
+    return given, bool(given) and (given < GRAIN or worker.vllm_config.model_config.multimodal_config is not None)
 
 
 def _postpone_compiling(takeover: Any, profile: Callable[[], int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from typing import Any, Dict, List
 
 from medusa.torch.facts import hash_file
@@ -38,7 +39,7 @@ def _tuned() -> str:
     """Hash of the files in which a user gives vLLM the shapes of kernels (of experts, of adapters); vLLM's own hashes leave them out."""
     from vllm import envs
 
-    folder = getattr(envs, "VLLM_TUNED_CONFIG_FOLDER", None)
+    folder = envs.VLLM_TUNED_CONFIG_FOLDER
     if not folder:
         return "none"
     digest = hashlib.sha256()
@@ -49,6 +50,32 @@ def _tuned() -> str:
     except OSError as error:
         return str(error.strerror)
     return digest.hexdigest()[:32]
+
+
+def _extension(name: str) -> str:
+    """A class that vLLM adds to its worker: its name, and a hash of its source."""
+    path = getattr(sys.modules.get(name.rpartition(".")[0]), "__file__", None)
+    return f"{name}:{hash_file(path)[:16] if path else 'without a file'}" if name else "none"
+
+
+def settings(config: Any) -> str:
+    """Settings that vLLM's own hash leaves out although a start, its kernels or its graphs may differ by them.
+
+    What fit.py refuses is not here. Left out by vLLM's hash and by this one: names, addresses and ports, tokenizers, sampling, prefix
+    caching, scheduling, multimodal input, logs and metrics, where weights come from, and where a process runs.
+    """
+    from vllm import envs
+
+    parallel, kernel, lora, connector = config.parallel_config, config.kernel_config, config.lora_config, config.kv_transfer_config
+    found = {
+        "custom_all_reduce": not parallel.disable_custom_all_reduce,
+        "worker_extension_cls": _extension(parallel.worker_extension_cls),
+        "flashinfer_autotune": kernel.enable_flashinfer_autotune,
+        "flashinfer_autotune_skip": ",".join(sorted(envs.VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS or ())) or "none",
+        "adapters": f"{lora.max_loras}{' each' if lora.specialize_active_lora else ''}" if lora else "none",
+        "kv_connector": f"{connector.kv_connector} {connector.kv_role}" if connector else "none",
+    }
+    return "; ".join(f"{name}={value}" for name, value in found.items())
 
 
 def _limits(config: Any) -> str:
@@ -63,7 +90,7 @@ def memory(worker: Any) -> str:
     cache = worker.cache_config
     given = f"kv_cache_memory_bytes={cache.kv_cache_memory_bytes} " if cache.kv_cache_memory_bytes else ""
     return (f"{_limits(config)} gpu_memory_utilization={cache.gpu_memory_utilization} {given}"
-            f"{configuration_hash(config)} {_environment()}")
+            f"{configuration_hash(config)} {_environment()} {hashlib.sha256(settings(config).encode()).hexdigest()[:16]}")
 
 
 def of(worker: Any, block_sizes: List[int], graphs: str) -> Dict[str, str]:
@@ -76,6 +103,7 @@ def of(worker: Any, block_sizes: List[int], graphs: str) -> Dict[str, str]:
         "vllm": str(vllm.__version__),
         "vllm.config": configuration_hash(config),
         "vllm.environment": _environment(),
+        "vllm.settings": settings(config),
         "vllm.limits": _limits(config),
         "vllm.tuned": _tuned(),
         "vllm.kv": f"dtype={cache.cache_dtype} blocks={runner.kv_cache_config.num_blocks} "

@@ -13,6 +13,7 @@ from medusa.torch import Constant, State
 
 from . import facts, fit, prefills, random_batch, workspace
 from .buffers import builders, own_tensors, pairs
+from .guard import spared
 from .recording import Size, size_of
 from .takeover import Takeover, label_of, tell
 
@@ -46,8 +47,7 @@ class First(Takeover):
         why = fit.unfit_first(self.runner)
         if not why and not full:
             why = f"cudagraph_mode {self.runner.compilation_config.cudagraph_mode.name} has no full graphs"
-        by_label = {self._label(desc): desc for desc in descriptors}
-        if self.attempt(by_label, why, lambda: self._make_all(descriptors)):
+        if self.attempt(descriptors, self._label, why, lambda: self._make_all(descriptors)):
             self._published().clear()  # vLLM has not made its pieces
             self.plans = prefills.restore(self, self._remark)
             return []
@@ -56,8 +56,8 @@ class First(Takeover):
 
     def leave(self) -> List[Tuple[List[Any], Dict[str, Any]]]:
         """Called when capture() has failed. Returns vLLM's calls that were put off."""
-        self._clear()
-        self._published().update(self.pieces())
+        spared("vLLM may keep graphs of the plug-in", self._clear)
+        spared("vLLM does not dispatch pieces", lambda: self._published().update(self.pieces()))
         self.give_up()
         return list(self._left_out)
 

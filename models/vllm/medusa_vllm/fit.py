@@ -9,6 +9,9 @@ from typing import Any, Dict, List
 
 VERSIONS = ("0.26.",)  # versions that were tried; MEDUSA_VLLM_ANY_VERSION=1 permits others
 
+ALONE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size",
+         "decode_context_parallel_size", "world_size", "nnodes")
+WORKER_MODULE = "vllm.v1.worker.gpu_worker"
 WORKER: Dict[str, List[str]] = {"determine_available_memory": ["self"], "compile_or_warm_up_model": ["self"]}
 MANAGER: Dict[str, List[str]] = {
     "capture": ["self", "create_forward_fn", "progress_bar_desc"],
@@ -49,19 +52,52 @@ def _version() -> str:
     return str(vllm.__version__)
 
 
+class _Unknown(Exception):
+    """An object of vLLM's lacks a setting that the plug-in must know: this vLLM may have it under another name."""
+
+
+def _of(owner: Any, name: str) -> Any:
+    """A setting, which must be there: one that is missing may not count as one that is off."""
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise _Unknown(f"{type(owner).__name__} has no {name}") from None
+
+
 def _unfit_configuration(config: Any, runner: Any, is_second: bool) -> str:
+    model, cache, parallel, lora = config.model_config, config.cache_config, config.parallel_config, config.lora_config
     for what, there in (
         ("speculative decoding", config.speculative_config),
-        ("sleep mode, but by `medusa-swap run --artifact` (capture without --enable-sleep-mode)", getattr(config.model_config, "enable_sleep_mode", False)),
-        ("multimodal input", getattr(runner, "supports_mm_inputs", False)),
-        ("an encoder and a decoder", getattr(runner, "is_encoder_decoder", False)),
+        ("sleep mode, but by `medusa-swap run --artifact` (capture without --enable-sleep-mode)", _of(model, "enable_sleep_mode")),
+        ("multimodal input", _of(runner, "supports_mm_inputs")),
+        ("an encoder and a decoder", _of(model, "is_encoder_decoder")),
+        ("an encoder's cache of other engines (ec_transfer_config)", _of(config, "ec_transfer_config")),
+        ("diffusion", _of(model, "is_diffusion")),
+        ("a pooling model", _of(runner, "is_pooling_model")),
+        ("prompts as embeddings (enable_prompt_embeds)", _of(model, "enable_prompt_embeds")),
+        ("positions in several dimensions (mrope, xdrope)", _of(model, "uses_mrope") or _of(model, "uses_xdrope_dim")),
+        ("microbatches (enable_dbo, ubatch_size)", _of(parallel, "use_ubatching")),
+        ("balancing of experts (enable_eplb)", _of(parallel, "enable_eplb")),
+        ("a number of GPUs that changes (enable_elastic_ep)", _of(parallel, "enable_elastic_ep")),
+        ("scales of the KV cache that the first requests decide (calculate_kv_scales)", _of(cache, "calculate_kv_scales")),
+        ("prefills that skip layers (kv_sharing_fast_prefill)", _of(cache, "kv_sharing_fast_prefill")),
         ("weights on the host", _offloads()),
-        ("LoRA with the first model runner", config.lora_config and not is_second),
-        ("LoRA for a mixture of experts", config.lora_config and getattr(config.model_config, "is_moe", False)),
-        ("LoRA on two streams (VLLM_LORA_ENABLE_DUAL_STREAM)", config.lora_config and _flag("VLLM_LORA_ENABLE_DUAL_STREAM")),
+        ("LoRA with the first model runner", lora and not is_second),
+        ("LoRA for a mixture of experts", lora and _of(model, "is_moe")),
+        ("LoRA on two streams (VLLM_LORA_ENABLE_DUAL_STREAM)", lora and _flag("VLLM_LORA_ENABLE_DUAL_STREAM")),
     ):
         if there:
             return f"no support yet for {what}"
+    return ""
+
+
+def _unfit_worker(worker: Any, parallel: Any) -> str:
+    """Another class of worker may do anything between the methods that are wrapped."""
+    named, known = _of(parallel, "worker_cls"), sys.modules[WORKER_MODULE].Worker
+    if named not in ("auto", f"{WORKER_MODULE}.Worker"):
+        return f"worker_cls is {named if isinstance(named, str) else type(named).__name__}, and only vLLM's own worker is known"
+    if type(worker) is not known:
+        return f"the worker is a {type(worker).__module__}.{type(worker).__qualname__}, and only vLLM's own worker is known"
     return ""
 
 
@@ -75,19 +111,23 @@ def unfit_version() -> str:
 
 def unfit(worker: Any) -> str:
     """Why this worker's graphs are left to vLLM, in one sentence; "" if they can be taken over."""
-    why = unfit_version()
-    if why:
-        return why
+    try:
+        return unfit_version() or _unfit(worker)
+    except _Unknown as error:
+        return f"{error}, as vLLM {', '.join(VERSIONS)}* has"
+
+
+def _unfit(worker: Any) -> str:
     config, runner = worker.vllm_config, worker.model_runner
     parallel = config.parallel_config
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"):
-        if getattr(parallel, name, 1) != 1:
+    for name in ALONE:
+        if _of(parallel, name) != 1:
             return f"{name} is {getattr(parallel, name)}, and only engines on one GPU are restored"
-    is_second = bool(getattr(worker, "use_v2_model_runner", False))
+    is_second = bool(_of(worker, "use_v2_model_runner"))
     return (
-        _unfit_configuration(config, runner, is_second)
+        _unfit_worker(worker, parallel)
+        or _unfit_configuration(config, runner, is_second)
         or (unfit_module(_manager_class(), MANAGER) if is_second else unfit_module(type(runner), FIRST))
-        or ("" if is_second else _unfit_first_configuration(runner, parallel))
     )
 
 
@@ -98,7 +138,7 @@ def _manager_class() -> type:
 def _flag(name: str) -> bool:
     from vllm import envs
 
-    return bool(getattr(envs, name, False))
+    return bool(_of(envs, name))
 
 
 def _offloads() -> bool:
@@ -107,16 +147,11 @@ def _offloads() -> bool:
     return type(get_offloader()).__name__ != "NoopOffloader"
 
 
-def _unfit_first_configuration(runner: Any, parallel: Any) -> str:
-    for what, there in (
-        ("a pooling model", getattr(runner, "is_pooling_model", False)),
-        ("prompts as embeddings", getattr(runner, "enable_prompt_embeds", False)),
-        ("positions in several dimensions", getattr(runner, "uses_mrope", False) or getattr(runner, "uses_xdrope_dim", 0)),
-        ("microbatches", getattr(parallel, "use_ubatching", False)),
-        ("balancing of experts", getattr(parallel, "enable_eplb", False)),
-    ):
-        if there:
-            return f"no support yet for {what}"
+def _unfit_cache(runner: Any) -> str:
+    for group in runner.kv_cache_config.kv_cache_groups:
+        kind = type(group.kv_cache_spec).__name__
+        if kind not in ATTENTION:
+            return f"no support yet for a KV cache of {kind}"
     return ""
 
 
@@ -127,11 +162,7 @@ def unfit_first(runner: Any) -> str:
             return f"the model runner has no {name}"
     if type(runner.model).__name__ != "CUDAGraphWrapper":
         return f"the model is in a {type(runner.model).__name__}, not in a CUDAGraphWrapper"
-    for group in runner.kv_cache_config.kv_cache_groups:
-        kind = type(group.kv_cache_spec).__name__
-        if kind not in ATTENTION:
-            return f"no support yet for a KV cache of {kind}"
-    return ""
+    return _unfit_cache(runner)
 
 
 def unfit_second(runner: Any, manager: Any) -> str:
@@ -141,4 +172,4 @@ def unfit_second(runner: Any, manager: Any) -> str:
             return f"the model runner has no {name}"
     if manager.use_breakable_cg:
         return "no support yet for breakable graphs (VLLM_USE_BREAKABLE_CUDAGRAPH)"
-    return ""
+    return _unfit_cache(runner)

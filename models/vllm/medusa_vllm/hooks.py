@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
+import sys
 from typing import Any, Callable, Dict, List
 
 from medusa import _api
 
 from . import capacity, fit, interim, sleeping
 from .first import First
+from .guard import spared
 from .second import Second
 from .takeover import nothing_to_come
 
 log = logging.getLogger("vllm.medusa")
 
+GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
 ATTRIBUTE = "_medusa_takeover"  # set on a worker, and on its graph manager or model runner
 
 
@@ -64,7 +67,7 @@ def takeover_of(worker: Any) -> Any:
     if not hasattr(worker, ATTRIBUTE):
         takeover = None
         try:
-            why = fit.unfit(worker)
+            why = fit.unfit(worker) or _unhooked(worker)
             if why:
                 log.warning("medusa: all graphs are captured live: %s", why)
             else:
@@ -73,6 +76,17 @@ def takeover_of(worker: Any) -> Any:
             log.exception("medusa: all graphs are captured live, because the plug-in failed")
         setattr(worker, ATTRIBUTE, takeover)
     return getattr(worker, ATTRIBUTE)
+
+
+def _unhooked(worker: Any) -> str:
+    """Without the hook at its loop over graphs, vLLM would capture them from a model that was told not to compile."""
+    if worker.use_v2_model_runner:
+        return _without(sys.modules[GRAPHS].CudaGraphManager, "capture")
+    return _without(type(worker.model_runner), "_capture_cudagraphs")
+
+
+def _without(owner: type, name: str) -> str:
+    return "" if hasattr(getattr(owner, name), "_medusa") else f"{owner.__name__}.{name} is not wrapped"
 
 
 def _determine_available_memory(original: Callable[..., int]) -> Callable[..., int]:
@@ -85,25 +99,25 @@ def _determine_available_memory(original: Callable[..., int]) -> Callable[..., i
     return determine_available_memory
 
 
-def _end_capture() -> None:
-    try:
-        nothing_to_come()
-    except Exception:  # pylint: disable=broad-except
-        log.exception('medusa: the mark "complete" failed, so the capture does not end by itself')
+def _hand_over(worker: Any, takeover: Any) -> bool:
+    """Gives the take-over to the object whose method makes graphs; there is none in an engine without graphs."""
+    manager = getattr(worker.model_runner, "cudagraph_manager", worker.model_runner)
+    if manager is not None:
+        setattr(manager, ATTRIBUTE, takeover)
+    return True
 
 
 def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_or_warm_up_model(worker: Any) -> Any:
         takeover = takeover_of(worker)
-        manager = getattr(worker.model_runner, "cudagraph_manager", worker.model_runner)
-        if takeover is not None and manager is not None:
-            setattr(manager, ATTRIBUTE, takeover)
+        if takeover is not None and not spared("all graphs are captured live", lambda: _hand_over(worker, takeover), False):
+            takeover.give_up()
         times = original(worker)
         if takeover is not None:
             takeover.ready()
             takeover.serve()
         else:
-            _end_capture()
+            spared("a capture does not end by itself", nothing_to_come)
         return times
 
     return compile_or_warm_up_model
@@ -115,11 +129,9 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
     def shutdown(worker: Any, *args: Any, **options: Any) -> Any:
         takeover = getattr(worker, ATTRIBUTE, None)
         if takeover is not None and multiprocessing.parent_process() is None:  # an engine core's own process ends now
-            try:
-                _forget(worker)
-                takeover.end()
-            except Exception:  # pylint: disable=broad-except
-                log.exception("medusa: the engine's memory may stay in use until this process ends")
+            what = "the engine's memory may stay in use until this process ends"
+            spared(what, lambda: _forget(worker))
+            spared(what, takeover.end)
         takeover = None
         return original(worker, *args, **options)
 

@@ -14,6 +14,8 @@ import logging
 import sys
 from typing import Any, Dict, List, Tuple
 
+from .guard import spared
+
 log = logging.getLogger("vllm.medusa")
 
 COMPILER = "vllm.compilation.compiler_interface"
@@ -61,7 +63,7 @@ class Interim:
             module.do_not_compile = False
         for module, method in operations:
             module._forward_method = method
-        self._make_up_lazy_init(inductor)
+        spared("Inductor is initialized when it is first used", lambda: self._make_up_lazy_init(inductor))
         return bool(modules)
 
     def _postpone_lazy_init(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from medusa.torch import State
 
 from .buffers import own_tensors
+from .guard import spared
 
 WEIGHTS = ("lora_a_stacked", "lora_b_stacked")
 SCALE = 0.02  # of random weights: large enough to change a sum, small enough not to dominate it
@@ -45,12 +46,15 @@ def _tables(module: Any) -> List[torch.Tensor]:
     return [part for part in made if isinstance(part, torch.Tensor)]
 
 
-def bindings(runner: Any) -> Dict[str, Any]:
-    """All memory of adapters that graphs read; {} without LoRA."""
+def bindings(runner: Any, wanted: bool) -> Dict[str, Any]:
+    """All memory of adapters that graphs read; {} without LoRA. wanted: vLLM's configuration has LoRA."""
     manager = _manager(runner)
     if manager is None:
+        if wanted:
+            raise LookupError("vLLM's manager of adapters has not been found (lora_manager._adapter_manager)")
         return {}
     layers = dict(_layers(runner))
+    _check(manager, layers)
     return {
         "lora": State({name: [_stacked(getattr(module, weights)) for weights in WEIGHTS] for name, module in layers.items()}),
         "lora_tables": State({name: _tables(module) for name, module in layers.items()}),
@@ -61,15 +65,32 @@ def bindings(runner: Any) -> Dict[str, Any]:
     }
 
 
+def _check(manager: Any, layers: Dict[str, Any]) -> None:
+    """Weights of adapters that are not bound would count as constant, and a restored graph would compute with those of the capture."""
+    found = {id(module) for module in layers.values()}
+    for name, module in manager.modules.items():
+        if id(module) not in found:
+            raise LookupError(f"the weights of adapters in layer {name} ({type(module).__name__}) have not been found ({', '.join(WEIGHTS)})")
+    if not layers or not manager.punica_wrapper_mapping:
+        raise LookupError("no layer has weights of adapters, or there is no mapping of tokens to adapters")
+    for name, module in layers.items():
+        if not all(_stacked(getattr(module, weights)) for weights in WEIGHTS):
+            raise LookupError(f"layer {name} ({type(module).__name__}) has no tensors in {', '.join(WEIGHTS)}")
+
+
 @contextmanager
 def dummies_kept(runner: Any) -> Iterator[None]:
     """Makes vLLM's dummy adapters again after vLLM's profiling, which removes all adapters: captures that follow need them."""
     manager = getattr(runner, "lora_manager", None)
-    were_there = manager is not None and bool(manager.list_adapters())
+    were_there = manager is not None and spared("dummy adapters are made again", lambda: bool(manager.list_adapters()), True)
     yield
     if were_there:
-        with runner.maybe_setup_dummy_loras(runner.lora_config, remove_lora=False):
-            pass
+        spared("graphs of adapters are captured without dummy adapters", lambda: _make_dummies(runner))
+
+
+def _make_dummies(runner: Any) -> None:
+    with runner.maybe_setup_dummy_loras(runner.lora_config, remove_lora=False):
+        pass
 
 
 @contextmanager

@@ -80,7 +80,8 @@ class Plans:
         @functools.wraps(original)
         def forward(*arguments: Any, **options: Any) -> Any:
             plan = self._plan_now(arguments, options)
-            return original(*arguments, **options) if plan is None else plan.run()
+            done, result = (False, None) if plan is None else self._run(plan)
+            return result if done else original(*arguments, **options)
 
         module.forward, self._module = forward, module
         self._takeover.publish_pieces([size for size in self._sizes if self._made.get(size, self) is not None])
@@ -103,6 +104,16 @@ class Plans:
         except Exception as error:  # pylint: disable=broad-except  # the batch runs eagerly
             self._say(None, repr(error))
         return None
+
+    def _run(self, plan: Plan) -> Tuple[bool, Any]:
+        """Whether the plan ran, and its result. If it fails half-way, the batch can run eagerly: it writes the same into the KV cache again."""
+        try:
+            return True, plan.run()
+        except Exception as error:  # pylint: disable=broad-except  # a failure of the device fails the eager batch, too
+            log.exception("medusa: a plan of pieces failed")
+            for size in [size for size, made in self._made.items() if made is plan]:
+                self._give_up(size, f"its plan failed: {error!r}")
+            return False, None
 
     @staticmethod
     def _size_now() -> Optional[Size]:

@@ -10,7 +10,7 @@ from medusa import _api
 
 from . import compiled
 from .plan import Plans
-from .recording import Recording
+from .recording import Recording, size_of
 
 log = logging.getLogger("vllm.medusa")
 
@@ -28,17 +28,20 @@ def _tell(text: str, *values: Any) -> None:
 def _unfit(takeover: Any, modules: List[Any]) -> str:
     """Why pieces are neither captured for an artifact nor restored; "" if they can be."""
     config = takeover.worker.vllm_config
-    compilation = getattr(config, "compilation_config", None)
+    compilation = config.compilation_config
     for what, there in (
         # vLLM's kernel for adapters adds in an order that differs each time, so verification refuses most of these pieces.
         (f"adapters (LoRA), unless {SWITCH}=1", config.lora_config and _wish() != "1"),
-        ("Inductor's own partitions of the graph", getattr(compilation, "use_inductor_graph_partition", False)),
-        ("cudagraph_copy_inputs", getattr(compilation, "cudagraph_copy_inputs", False)),
+        ("Inductor's own partitions of the graph", compilation.use_inductor_graph_partition),
+        ("cudagraph_copy_inputs", compilation.cudagraph_copy_inputs),
     ):
         if there:
             return f"no support yet for {what}"
-    if not takeover.pieces():
+    pieces = takeover.pieces()
+    if not pieces:
         return "this cudagraph_mode has no piecewise graphs"
+    if len({size_of(desc) for desc in pieces}) != len(pieces):
+        return "two batch sizes of pieces have as many tokens and adapters, so one could be taken for another"
     return "" if len(modules) == 1 else f"the model has {len(modules)} compiled modules, and only models with one are supported"
 
 

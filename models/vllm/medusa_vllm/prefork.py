@@ -25,6 +25,7 @@ from multiprocessing.reduction import dump
 from typing import Any, Dict, List, Optional
 
 from . import _start, inherited
+from .guard import spared
 
 log = logging.getLogger("vllm.medusa")
 
@@ -111,7 +112,7 @@ def _unfit(process_obj: Any) -> str:
     """Why this engine core is not the only one of its server; "" if it is."""
     parallel = process_obj._kwargs["vllm_config"].parallel_config
     for name in ("data_parallel_size", "world_size", "nnodes"):
-        if getattr(parallel, name, 1) != 1:
+        if getattr(parallel, name) != 1:  # one that is missing has another name, and vLLM spawns
             return f"{name} is {getattr(parallel, name)}"
     for name in ("dp_rank", "local_dp_rank"):
         if process_obj._kwargs.get(name, 0):
@@ -129,7 +130,7 @@ def _start_core(core: "Core", process_obj: Any) -> Any:
             return popen
     except Exception as error:  # pylint: disable=broad-except
         why = f"{type(error).__name__}: {error}"
-    core.drop()
+    spared("the process that waited to be the engine core may stay", core.drop)
     log.info("medusa: the engine core's process is spawned: %s", why)
     return None
 

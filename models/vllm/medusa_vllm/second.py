@@ -12,6 +12,7 @@ from medusa.torch import Constant, Output, State
 
 from . import facts, fit, lora, prefills, random_batch, workspace
 from .buffers import builders, own_tensors
+from .guard import spared
 from .recording import Size, size_of
 from .takeover import Takeover, label_of, tell
 
@@ -35,8 +36,7 @@ class Second(Takeover):
         why = fit.unfit_second(self.runner, manager)
         if not why and not descriptors:
             why = f"cudagraph_mode {manager.cudagraph_mode.name} has no full graphs"
-        by_label = {_label(desc): desc for desc in descriptors}
-        if not self.attempt(by_label, why, lambda: self._make_all(descriptors, create_forward_fn)):
+        if not self.attempt(descriptors, _label, why, lambda: self._make_all(descriptors, create_forward_fn)):
             manager.graphs.clear()
             return False
         # The other candidates are pieces: unless they are restored, batches with prefills run without graphs.
@@ -48,8 +48,9 @@ class Second(Takeover):
 
     def leave(self, manager: Any) -> bool:
         """Called when capture() has failed: vLLM's manager is as it was before."""
-        manager.graphs.clear()
-        manager._candidates = self._candidates or manager._candidates
+        spared("vLLM may keep graphs of the plug-in", manager.graphs.clear)
+        if self._candidates:
+            manager._candidates = self._candidates
         self.give_up()
         return False
 
@@ -150,7 +151,7 @@ class Second(Takeover):
             "state": State(own_tensors(runner.model_state)),
             "workspace": State(workspace.tensors()),
             "hidden_states": Output(self.manager.hidden_states),
-            **lora.bindings(runner),
+            **lora.bindings(runner, bool(self.worker.vllm_config.lora_config)),
             "pieces": State(list(self.recording.arena.tensors) if self.recording is not None else []),
             "model": Constant(runner.get_model()),
         }

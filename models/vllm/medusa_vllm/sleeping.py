@@ -9,6 +9,7 @@ import weakref
 from typing import Any, Callable, Dict, List
 
 from . import fit
+from .guard import spared
 
 log = logging.getLogger("vllm.medusa")
 
@@ -52,7 +53,7 @@ def _get_backend(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_backend(worker: Any) -> Any:
         backend = original(worker)
         if hasattr(backend, "serve"):
-            backend.serve(weakref.ref(worker))
+            spared("nothing is discarded when the engine sleeps", lambda: backend.serve(weakref.ref(worker)))
         return backend
 
     return get_backend

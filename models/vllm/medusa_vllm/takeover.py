@@ -12,6 +12,7 @@ from medusa import _api
 from medusa.torch import Graphs
 
 from . import facts, lora, prefills, workspace
+from .guard import spared
 from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
@@ -108,10 +109,13 @@ class Takeover:
             torch.cuda.empty_cache()  # the KV cache, which is allocated next, takes most of the free memory
 
     def compile_now(self) -> None:
-        """Compiles the model at the largest batch, as vLLM's profiling does. What fails, out of memory, is made up by the next call."""
+        """Compiles the model at the largest batch, as vLLM's profiling does. What fails, out of memory, is made up by the next call.
+
+        Raises what vLLM's profiling raises, which is the engine's own failure, and nothing else.
+        """
         if self.plans is not None:
-            self.plans.remove()
-        self._owes_profile |= self.interim.end()
+            spared("restored pieces may stay in use", self.plans.remove)
+        self._owes_profile |= spared("the model may run eagerly", self.interim.end, True)
         if self._owes_profile:
             log.info("medusa: the model is compiled now, because not all graphs come from the artifact")
             with lora.dummies_kept(self.runner):
@@ -121,11 +125,14 @@ class Takeover:
     # ---- graphs ----
 
     @torch.inference_mode()  # vLLM makes some buffers in this mode, and they may not be changed outside of it
-    def attempt(self, descriptors: Dict[Tuple[str, int], Any], why: str, make_all: Callable[[], None]) -> bool:
+    def attempt(self, descriptors: List[Any], label: Callable[[Any], Tuple[str, int]], why: str, make_all: Callable[[], None]) -> bool:
         """Binds memory, and makes all graphs. False: vLLM has to capture its graphs as it does without Medusa."""
         self._attempted = True
         try:
-            why = why or self._open(descriptors)
+            by_label = {label(desc): desc for desc in descriptors}
+            if len(by_label) != len(descriptors):
+                why = why or f"{len(descriptors)} graphs of vLLM's have {len(by_label)} labels, so one could be taken for another"
+            why = why or self._open(by_label)
             if not why:
                 make_all()
                 prefills.capture(self)
@@ -139,8 +146,9 @@ class Takeover:
         return False
 
     def give_up(self) -> None:
-        """Brings the model into the state in which vLLM captures its graphs itself."""
-        self._close()
+        """Brings the model into the state in which vLLM captures its graphs itself. Raises as compile_now() does."""
+        self._attempted = True
+        spared("memory of graphs may stay in use", self._close)
         self.compile_now()
 
     def _open(self, by_label: Dict[Tuple[str, int], Any]) -> str:
@@ -168,42 +176,40 @@ class Takeover:
     @torch.inference_mode()
     def ready(self) -> None:
         """Called when all graphs are captured or restored, and vLLM has warmed up."""
-        try:
-            if self.graphs is not None:
-                self.graphs.complete()
-            else:
-                if not self._attempted:
-                    log.warning("medusa: no graph is restored or recorded: vLLM makes none in this configuration (cudagraph_mode, enforce_eager)")
-                self.compile_now()
-                nothing_to_come()
-        except Exception:  # pylint: disable=broad-except
-            log.exception("medusa: completing the graphs failed, so a capture does not end by itself")
+        if self.graphs is not None:
+            spared("a capture does not end by itself", self.graphs.complete)
+            return
+        if not self._attempted:
+            log.warning("medusa: no graph is restored or recorded: vLLM makes none in this configuration (cudagraph_mode, enforce_eager)")
+        spared("the model is compiled when the first batch comes", self.compile_now)
+        spared("a capture does not end by itself", nothing_to_come)
 
     def serve(self) -> None:
         """Called when the engine is ready: work that was left out of its start begins beside it."""
-        try:
-            if self.graphs is not None and _api.mode() == "restore":
-                from . import background
+        spared("batches with prefills stay as they are after the start", self._start_background)
 
-                self.background = background.start(self)
-        except Exception:  # pylint: disable=broad-except
-            log.exception("medusa: the take-over could not start, so batches with prefills stay as they are")
+    def _start_background(self) -> None:
+        if self.graphs is not None and _api.mode() == "restore":
+            from . import background
+
+            self.background = background.start(self)
 
     def end(self) -> None:
-        """Called before the engine frees its memory."""
+        """Called before the engine frees its memory. Each step is made, also if another one fails."""
+        what = "the engine's memory may stay in use until this process ends"
         if self.background is not None:
-            self.background.stop()
-        torch.cuda.synchronize()
+            spared(what, self.background.stop)
+        spared(what, torch.cuda.synchronize)
         if self.plans is not None:
-            self.plans.remove()
-        self._close()
-        self.interim.end(inductor=False)
+            spared(what, self.plans.remove)
+        spared(what, self._close)
+        spared(what, lambda: self.interim.end(inductor=False))
         self.background = self.plans = self.recording = None
 
     def _close(self) -> None:
-        if self.graphs is not None:
-            self.graphs.close()
-            self.graphs = None
+        graphs, self.graphs = self.graphs, None
+        if graphs is not None:
+            graphs.close()
 
 
 def nothing_to_come() -> None:

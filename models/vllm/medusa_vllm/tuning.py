@@ -12,19 +12,29 @@ import json
 import logging
 import os
 import stat
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import fit
 
 log = logging.getLogger("vllm.medusa")
 
 TUNERS = "torch._inductor.runtime.triton_heuristics"
+TUNER: Dict[str, List[str]] = {"autotune_to_one_config": ["self", "args", "kwargs"]}
+SWITCH = "MEDUSA_VLLM_TUNING"  # 0: Inductor measures, as it does without the plug-in
 MOST_BYTES = 64 << 10  # of such a file, which has some hundred
 
 
 def hook_tuners(module: Any) -> None:
-    """Wraps CachingAutotuner's measurement. A PyTorch without it is left as it is."""
+    """Wraps CachingAutotuner's measurement. Another vLLM, or a PyTorch without this method, is left as it is."""
+    if os.environ.get(SWITCH, "1") == "0":
+        return
     owner = getattr(module, "CachingAutotuner", None)
-    method = getattr(owner, "autotune_to_one_config", None)
-    if method is None or getattr(method, "_medusa", False):
+    why = fit.unfit_version() or (fit.unfit_module(owner, TUNER) if owner is not None else f"{TUNERS} has no CachingAutotuner")
+    if why:
+        log.warning("medusa: Inductor measures its kernels' variants anew in each start: %s", why)
+        return
+    method = owner.autotune_to_one_config  # type: ignore[union-attr]
+    if getattr(method, "_medusa", False):
         return
 
     @functools.wraps(method)

@@ -98,6 +98,15 @@ class Turns:
             self._stopped = True
             self._change.notify_all()
 
+    def abandon(self) -> None:
+        """As stop(), for an engine that cannot take turns any more: also if the lock cannot be had."""
+        self._stopped = True
+        if self._change.acquire(timeout=1):
+            try:
+                self._change.notify_all()  # the work may wait for its turn
+            finally:
+                self._change.release()
+
     # ---- the work's side ----
 
     def take(self, may_interrupt: bool = True, idle_s: float = 0.0, patience: Optional[float] = None) -> bool:

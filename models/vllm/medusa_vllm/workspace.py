@@ -17,7 +17,7 @@ def tensors() -> List[Any]:
 def is_needed(runner: Any) -> bool:
     """Whether a restore, which does not profile, has to set the workspace's size; vLLM forbids it to grow later."""
     config = runner.model_config
-    return bool(getattr(config, "is_moe", False) or getattr(config, "use_mla", False))
+    return bool(config.is_moe or config.use_mla)
 
 
 def unexpected(runner: Any) -> str:

@@ -108,7 +108,7 @@ def main():
     listens, reply = context.Pipe(duplex=False)
     queue = context.Queue()
     queue.put("through the queue")
-    parallel = types.SimpleNamespace(data_parallel_size=int(orders.get("dp", 1)), world_size=1)
+    parallel = types.SimpleNamespace(data_parallel_size=int(orders.get("dp", 1)), world_size=1, nnodes=1)
     config = types.SimpleNamespace(parallel_config=parallel)
     process = context.Process(target=EngineCoreProc.run_engine_core, name="EngineCore",
                               kwargs={"vllm_config": config, "orders": orders, "reply": reply, "queue": queue})

@@ -130,23 +130,36 @@ class CudaGraphManager:
         return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs)
 
 
+class FullAttentionSpec:
+    pass
+
+
+def settings_of_model(**others):
+    """What the plug-in reads of a ModelConfig; the worker's configuration and its model runner have the same object."""
+    return types.SimpleNamespace(**{
+        **dict.fromkeys(("enable_sleep_mode", "is_encoder_decoder", "is_diffusion", "enable_prompt_embeds", "uses_mrope", "is_moe", "use_mla"), False),
+        "uses_xdrope_dim": 0, "multimodal_config": None, "max_model_len": 16, "get_vocab_size": lambda: VOCABULARY, **others})
+
+
 class Runner:
+    execute_model_state = None
+
     def __init__(self, sizes, log):
         self.log, self.device, self.max_num_reqs, self.max_model_len = log, torch.device("cpu"), MOST_REQUESTS, 16
         self.model, self.model_state, self.kernel_block_sizes = Model(), ModelState(log), [BLOCK]
-        self.model_config = types.SimpleNamespace(
-            get_hidden_size=lambda: WIDTH, dtype=torch.float32, get_vocab_size=lambda: VOCABULARY)
+        self.model_config = settings_of_model(get_hidden_size=lambda: WIDTH, dtype=torch.float32)
         self.input_buffers = types.SimpleNamespace(
             input_ids=torch.zeros(MOST_TOKENS, dtype=torch.int32), positions=torch.zeros(MOST_TOKENS, dtype=torch.int64),
             is_padding=torch.zeros(MOST_TOKENS, dtype=torch.bool), query_start_loc=torch.zeros(MOST_REQUESTS + 1, dtype=torch.int32),
             seq_lens=torch.zeros(MOST_REQUESTS, dtype=torch.int32), max_num_reqs=MOST_REQUESTS)
-        self.sizes, self.cudagraph_manager, self.supports_mm_inputs, self.is_encoder_decoder = sizes, None, False, False
+        self.sizes, self.cudagraph_manager, self.supports_mm_inputs, self.is_pooling_model = sizes, None, False, False
         self.lora_cases = (0,)
 
     def initialize_kv_cache(self):
         self.kv_caches = [torch.zeros(BLOCKS, BLOCK, WIDTH) for _ in range(2)]
         self.block_tables = BlockTables()
-        self.kv_cache_config = types.SimpleNamespace(num_blocks=BLOCKS)
+        group = types.SimpleNamespace(kv_cache_spec=FullAttentionSpec())
+        self.kv_cache_config = types.SimpleNamespace(num_blocks=BLOCKS, kv_cache_groups=[group])
         backend = type("FlashAttentionBackend", (), {})
         self.attn_groups = [[types.SimpleNamespace(backend=backend, metadata_builders=[Builder()])]]
         self.cudagraph_manager = sys.modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager(
@@ -193,17 +206,24 @@ class Worker:
 
     def __init__(self, sizes=(1, 2, 4), **config):
         self.log, self.measures = [], 1 << 30
-        parallel = types.SimpleNamespace(**{name: 1 for name in (
-            "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
-            "prefill_context_parallel_size")})
-        settings = {"lora_config": None, "speculative_config": None, "hash": "c0ffee", "parallel_config": parallel, **config}
+        parallel = types.SimpleNamespace(
+            **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+                             "prefill_context_parallel_size", "world_size", "nnodes"), 1),
+            **dict.fromkeys(("use_ubatching", "enable_eplb", "enable_elastic_ep", "disable_custom_all_reduce"), False),
+            worker_cls="vllm.v1.worker.gpu_worker.Worker", worker_extension_cls="")
+        settings = {**dict.fromkeys(("lora_config", "speculative_config", "kv_transfer_config", "ec_transfer_config")), "hash": "c0ffee",
+                    "parallel_config": parallel, "kernel_config": types.SimpleNamespace(enable_flashinfer_autotune=True),
+                    "compilation_config": types.SimpleNamespace(use_inductor_graph_partition=False, cudagraph_copy_inputs=False), **config}
+        self.use_v2_model_runner, self.model_runner = True, self.runner_of(sizes)
         self.vllm_config = types.SimpleNamespace(
             **settings, compute_hash=lambda: settings["hash"],
             scheduler_config=types.SimpleNamespace(max_num_seqs=MOST_REQUESTS, max_num_batched_tokens=MOST_TOKENS),
-            cache_config=types.SimpleNamespace(cache_dtype="auto"),
-            model_config=types.SimpleNamespace(max_model_len=16, enable_sleep_mode=False))
+            cache_config=types.SimpleNamespace(cache_dtype="auto", calculate_kv_scales=False, kv_sharing_fast_prefill=False),
+            model_config=self.model_runner.model_config)
         self.cache_config = types.SimpleNamespace(kv_cache_memory_bytes=None, gpu_memory_utilization=0.8)
-        self.use_v2_model_runner, self.model_runner = True, Runner(sizes, self.log)
+
+    def runner_of(self, sizes):
+        return Runner(sizes, self.log)
 
     def determine_available_memory(self):
         self.model_runner.profile_run()
@@ -251,6 +271,8 @@ def installed(version="0.26.0"):
     modules["vllm"].__version__ = version
     modules["vllm.config.compilation"].CUDAGraphMode = CUDAGraphMode
     modules["vllm.envs"].compile_factors = lambda: {"VLLM_X": 1}
+    modules["vllm.envs"].VLLM_TUNED_CONFIG_FOLDER = modules["vllm.envs"].VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS = None
+    modules["vllm.envs"].VLLM_LORA_ENABLE_DUAL_STREAM = False
     modules["vllm.distributed.parallel_state"].graph_capture = lambda device: contextlib.nullcontext()
     noop = type("NoopOffloader", (), {})
     modules["vllm.model_executor.offloader.base"].get_offloader = noop

@@ -288,9 +288,11 @@ class Runner(standin.Runner):
 class Worker(standin.Worker):
     def __init__(self, sizes=(1, 2, 4), **config):
         super().__init__(sizes, **config)
-        self.model_runner = Runner(sizes, self.log)
         layers = {f"layers.{number}": layer for number, layer in enumerate(self.model_runner.model.layers)}
-        self.vllm_config.compilation_config = types.SimpleNamespace(static_forward_context=layers)
+        self.vllm_config.compilation_config.static_forward_context = layers
+
+    def runner_of(self, sizes):
+        return Runner(sizes, self.log)
 
     def execute_model(self, ids, uniform=None, adapters=0):
         self.model_runner.execute_model(ids, uniform, adapters)

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 
 import standin
-from standin import BLOCK, BLOCKS, MOST_REQUESTS, MOST_TOKENS, VOCABULARY, WIDTH, Builder, CUDAGraphMode, Layer
+from standin import BLOCK, BLOCKS, MOST_REQUESTS, MOST_TOKENS, VOCABULARY, WIDTH, Builder, CUDAGraphMode, FullAttentionSpec, Layer, settings_of_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +102,15 @@ class BlockTable:
         self.slot_mapping = CpuGpuBuffer(MOST_TOKENS, dtype=torch.int64)
 
 
-class FullAttentionSpec:
-    pass
-
-
 class GPUModelRunner:
+    execute_model_state = None
+
     def __init__(self, sizes, log):
         self.log, self.sizes, self.max_model_len = log, sizes, 16
         self.context = sys.modules["vllm.forward_context"].context
         self.workspace = sys.modules["vllm.v1.worker.workspace"].current_workspace_manager()
         self.model = CUDAGraphWrapper(Experts(), self.context)
-        self.model_config = types.SimpleNamespace(is_moe=True, use_mla=False, get_vocab_size=lambda: VOCABULARY)
+        self.model_config = settings_of_model(is_moe=True)
         self.compilation_config = types.SimpleNamespace(cudagraph_num_of_warmups=1, cudagraph_mode=CUDAGraphMode.FULL)
         self.input_ids = CpuGpuBuffer(MOST_TOKENS, dtype=torch.int32)
         self.query_start_loc = CpuGpuBuffer(MOST_REQUESTS + 1, dtype=torch.int32)
@@ -200,8 +198,10 @@ class Worker(standin.Worker):
 
     def __init__(self, sizes=(1, 2, 4), **config):
         super().__init__(sizes, **config)
-        runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner
-        self.use_v2_model_runner, self.model_runner = False, runner(sizes, self.log)
+        self.use_v2_model_runner = False
+
+    def runner_of(self, sizes):
+        return sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner(sizes, self.log)
 
     def determine_available_memory(self):
         self.model_runner.profile_run()

@@ -2,14 +2,13 @@
 """The first model runner of the stand-in with a compiled model in pieces, and with vLLM's dispatch of batch sizes to them."""
 import contextlib
 import sys
-import types
 
 import torch
 
 import standin
 import standin_compiled
 import standin_first
-from standin import BLOCK, BLOCKS, MOST_REQUESTS, MOST_TOKENS, VOCABULARY, WIDTH, CUDAGraphMode
+from standin import BLOCK, BLOCKS, MOST_REQUESTS, MOST_TOKENS, WIDTH, CUDAGraphMode
 from standin_compiled import LARGEST, step
 from standin_first import BatchDescriptor
 
@@ -18,7 +17,7 @@ class GPUModelRunner(standin_first.GPUModelRunner):
     def __init__(self, sizes, log):
         super().__init__(sizes, log)
         self.model = standin_first.CUDAGraphWrapper(standin_compiled.Model(log), self.context)
-        self.model_config = types.SimpleNamespace(is_moe=False, use_mla=False, get_vocab_size=lambda: VOCABULARY)
+        self.model_config = standin.settings_of_model()
         self.device, self.execute_model_state = torch.device("cpu"), None
 
     def initialize_kv_cache(self):
@@ -82,7 +81,7 @@ class Worker(standin_first.Worker):
     def __init__(self, sizes=(1, 2, 4), **config):
         super().__init__(sizes, **config)
         layers = {f"layers.{number}": layer for number, layer in enumerate(self.model_runner.get_model().layers)}
-        self.vllm_config.compilation_config = types.SimpleNamespace(static_forward_context=layers)
+        self.vllm_config.compilation_config.static_forward_context = layers
 
     def compile_or_warm_up_model(self):
         self.model_runner.capture_model()

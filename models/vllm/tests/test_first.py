@@ -172,7 +172,7 @@ class FirstRunner(starts.Starts):
         self.assertEqual(len(keys[CUDAGraphMode.PIECEWISE]), 3)
 
     def test_what_is_not_restored_yet(self):
-        self.left_alone("LoRA with the first model runner", lora_config=object())
+        self.left_alone("LoRA with the first model runner", lora_config=types.SimpleNamespace(max_loras=2, specialize_active_lora=False))
         self.left_alone("a pooling model", change=lambda worker: setattr(worker.model_runner, "is_pooling_model", True))
 
         def recurrent(worker):

@@ -112,7 +112,7 @@ def adapt(worker):
     runner.model.layers[0] = Adapted(runner.model.layers[0])
     runner.lora_cases = CASES
     manager = types.SimpleNamespace(punica_wrapper_mapping={"language": Wrapper()}, lora_slots=SLOTS, vocab_size=VOCABULARY,
-                                    _last_mapping="of the last request")
+                                    _last_mapping="of the last request", modules={"layers.0": runner.model.layers[0]})
     Loaded(runner, manager)
     utils = modules["vllm.lora.ops.triton_ops.utils"]
     utils.made, utils._get_lora_a_ptr, utils._get_lora_b_ptr = {}, pointers, pointers
@@ -122,7 +122,7 @@ def adapt(worker):
 
 class Lora(starts.Starts):
     def start(self, mode, artifact=None, **options):
-        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS), **options)
+        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False), **options)
 
     def test_a_graph_for_each_case(self):
         _, library = self.start("capture")
@@ -212,19 +212,55 @@ class Lora(starts.Starts):
             adapt(worker)
             worker.vllm_config.model_config.is_moe = True
 
-        worker, _ = self.process("capture", change=experts, lora_config=types.SimpleNamespace(max_loras=SLOTS))
+        worker, _ = self.process("capture", change=experts, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
         self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
         self.assertTrue(any("LoRA for a mixture of experts" in text for text in self.said), self.said)
 
+    def test_weights_that_are_not_found_are_not_taken_for_constants(self):
+        """Another vLLM may keep them under other names: a restored graph would compute with the adapters of the capture."""
+        class Elsewhere(torch.nn.Module):
+            lora_a, lora_b = (), ()
+
+        def no_manager(worker):
+            adapt(worker)
+            del worker.model_runner.lora_manager._adapter_manager
+
+        def other_layer(worker):
+            adapt(worker)
+            worker.model_runner.lora_manager._adapter_manager.modules["layers.1"] = Elsewhere()
+
+        def no_layer(worker):
+            adapt(worker)
+            worker.model_runner.model.layers[0].lora_b_stacked = ()
+
+        def no_mapping(worker):
+            adapt(worker)
+            worker.model_runner.lora_manager._adapter_manager.punica_wrapper_mapping.clear()
+
+        for change, said in ((no_manager, "vLLM's manager of adapters has not been found"), (other_layer, "the weights of adapters in layer layers.1 (Elsewhere)"),
+                             (no_layer, "has no tensors in lora_a_stacked, lora_b_stacked"), (no_mapping, "there is no mapping of tokens to adapters")):
+            with self.subTest(said):
+                self.said.clear()
+                worker, library = self.process("capture", change=change, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
+                self.assertEqual((worker.model_runner.cudagraph_manager.own_captures, library.labels), (1, []))
+                self.assertTrue(any(said in text for text in self.said), self.said)
+
+    def test_another_number_of_places_for_adapters_is_refused(self):
+        _, library = self.start("capture")
+        worker, _ = self.process("restore", library.artifact, change=adapt,
+                                 lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=True))
+        self.assertEqual({step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()}, {False})
+        self.assertTrue(any(f"adapters={SLOTS} each" in text for text in self.said), self.said)
+
     def test_without_lora_nothing_is_bound(self):
         worker, _ = self.process("capture")
-        self.assertEqual(lora.bindings(worker.model_runner), {})
+        self.assertEqual(lora.bindings(worker.model_runner, False), {})
         self.assertEqual(second.label_of(None, 4, 0), ("full", 4))
 
 
 class PiecesWithAdapters(PieceStarts):
     def start(self, mode, artifact=None, **options):
-        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS), **options)
+        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False), **options)
 
     def test_a_piece_for_each_case(self):
         _, library = self.start("capture")
@@ -255,7 +291,7 @@ class PiecesWithAdapters(PieceStarts):
             self.assertEqual(found[0], CUDAGraphMode.NONE, "it is not dispatched any more")
             self.assert_said("batches of 2 tokens with 3 adapters run eagerly")
 
-        self.restore(library.artifact, serve, adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS))
+        self.restore(library.artifact, serve, adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
 
     def test_they_are_left_out_unless_asked_for(self):
         del os.environ[prefills.SWITCH]

@@ -224,7 +224,7 @@ class TakeOver(Beside):
         def serve(worker):
             self.assertIsNone(getattr(worker, hooks.ATTRIBUTE).background)
 
-        self.restore(serve, kv_transfer_config=object())
+        self.restore(serve, kv_transfer_config=types.SimpleNamespace(kv_connector="Some", kv_role="kv_both"))
         self.assert_said("a KV connector")
 
     def test_a_capture_takes_nothing_over(self):

@@ -12,7 +12,7 @@ from unittest import mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
 
-from medusa_vllm import tuning  # noqa: E402
+from medusa_vllm import fit, tuning  # noqa: E402
 
 
 def launcher(block, warps=16):
@@ -48,12 +48,15 @@ class Tuning(unittest.TestCase):
             def __init__(self, path, *blocks):
                 self.launchers, self.save_cache_hook = [launcher(block) for block in blocks], Cache(path).save
 
-            def autotune_to_one_config(self, *_, **__):
+            def autotune_to_one_config(self, *args, **kwargs):
                 Tuner.measured += 1
                 self.launchers = self.launchers[-1:]
                 self.save_cache_hook(self.launchers[0].config)
 
         self.tuner = Tuner
+        self.version = mock.patch.object(fit, "_version", return_value="0.26.0")
+        self.version.start()
+        self.addCleanup(self.version.stop)
         tuning.hook_tuners(types.SimpleNamespace(CachingAutotuner=Tuner))
 
     def chosen(self, *blocks, path=None):
@@ -108,12 +111,32 @@ class Tuning(unittest.TestCase):
         tuning.hook_tuners(types.SimpleNamespace(CachingAutotuner=self.tuner))
         self.assertIs(self.tuner.autotune_to_one_config, method, "wrapped once")
 
+    def test_what_was_never_tried_is_left_as_it_is_and_named(self):
+        def tuner():
+            return type("Tuner", (), {"autotune_to_one_config": lambda self, *args, **kwargs: None})
+
+        class Other:
+            def autotune_to_one_config(self, stream):
+                pass
+
+        for version, owner, said in (("0.27.1", tuner(), "vLLM 0.27.1 was never tried"), ("0.26.0", Other, "has the parameters ['self', 'stream']")):
+            with self.subTest(version), mock.patch.object(fit, "_version", return_value=version), self.assertLogs("vllm.medusa", "WARNING") as logged:
+                tuning.hook_tuners(types.SimpleNamespace(CachingAutotuner=owner))
+                self.assertFalse(hasattr(owner.autotune_to_one_config, "_medusa"))
+                self.assertIn(said, logged.output[0])
+        owner = tuner()
+        with mock.patch.dict(os.environ, MEDUSA_VLLM_TUNING="0"):
+            tuning.hook_tuners(types.SimpleNamespace(CachingAutotuner=owner))
+        self.assertFalse(hasattr(owner.autotune_to_one_config, "_medusa"))
+        tuning.hook_tuners(types.SimpleNamespace(CachingAutotuner=owner))
+        self.assertTrue(hasattr(owner.autotune_to_one_config, "_medusa"))
+
     def test_this_machines_pytorch_has_what_is_wrapped(self):
         try:
             module = importlib.import_module(tuning.TUNERS)
         except ImportError as error:
             self.skipTest(f"no PyTorch with Inductor: {error}")
-        self.assertTrue(callable(module.CachingAutotuner.autotune_to_one_config))
+        self.assertEqual(fit.unfit_module(module.CachingAutotuner, tuning.TUNER), "")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-in's decisions on a stand-in for vLLM, a stand-in for the device and one for the C side; what a GPU does, tests/gpu shows."""
+import dataclasses
 import os
 import sys
 import types
@@ -14,6 +15,8 @@ import standin  # noqa: E402
 from medusa import _api  # noqa: E402
 from medusa_vllm import fit, second, takeover  # noqa: E402
 
+ALONE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size", "decode_context_parallel_size",
+         "world_size", "nnodes")
 GRAPHS = [("decode.1", 1), ("decode.1", 2), ("decode.1", 4)]
 
 
@@ -132,8 +135,108 @@ class Plugin(starts.Starts):
 
     def test_what_is_not_restored_yet(self):
         self.left_alone("speculative decoding", speculative_config=object())
-        several = types.SimpleNamespace(tensor_parallel_size=2)
-        self.left_alone("tensor_parallel_size is 2", parallel_config=several)
+        self.left_alone("tensor_parallel_size is 2", change=self.with_settings("parallel_config", tensor_parallel_size=2))
+
+    def with_settings(self, of, **settings):
+        def change(worker):
+            for name, value in settings.items():
+                setattr(getattr(worker.vllm_config, of), name, value)
+
+        return change
+
+    REFUSED = (  # setting of vLLM's, its object, a value, what the log says
+        *((name, "parallel_config", 2, f"{name} is 2, and only engines on one GPU are restored") for name in ALONE),
+        ("worker_cls", "parallel_config", "mine.Worker", "worker_cls is mine.Worker, and only vLLM's own worker is known"),
+        ("worker_cls", "parallel_config", b"pickled", "worker_cls is bytes, and"),
+        ("use_ubatching", "parallel_config", True, "no support yet for microbatches"),
+        ("enable_eplb", "parallel_config", True, "no support yet for balancing of experts"),
+        ("enable_elastic_ep", "parallel_config", True, "no support yet for a number of GPUs that changes"),
+        ("enable_sleep_mode", "model_config", True, "no support yet for sleep mode, but by"),
+        ("is_encoder_decoder", "model_config", True, "no support yet for an encoder and a decoder"),
+        ("is_diffusion", "model_config", True, "no support yet for diffusion"),
+        ("enable_prompt_embeds", "model_config", True, "no support yet for prompts as embeddings"),
+        ("uses_mrope", "model_config", True, "no support yet for positions in several dimensions"),
+        ("uses_xdrope_dim", "model_config", 3, "no support yet for positions in several dimensions"),
+        ("calculate_kv_scales", "cache_config", True, "no support yet for scales of the KV cache"),
+        ("kv_sharing_fast_prefill", "cache_config", True, "no support yet for prefills that skip layers"),
+    )
+
+    def test_each_setting_that_is_not_restored_is_refused_by_name(self):
+        for name, of, value, text in self.REFUSED:
+            with self.subTest(name):
+                self.said.clear()
+                self.left_alone(text, change=self.with_settings(of, **{name: value}))
+        self.left_alone("no support yet for an encoder's cache", ec_transfer_config=object())
+        for name, text in (("supports_mm_inputs", "multimodal input"), ("is_pooling_model", "a pooling model")):
+            self.left_alone(f"no support yet for {text}", change=lambda worker, name=name: setattr(worker.model_runner, name, True))
+        lora = types.SimpleNamespace(max_loras=2, specialize_active_lora=False)
+        self.left_alone("no support yet for LoRA for a mixture of experts", lora_config=lora, change=self.with_settings("model_config", is_moe=True))
+
+    def test_a_setting_that_vllm_has_renamed_is_not_one_that_is_off(self):
+        """Each of them, also those that are never on here."""
+        for of, names in (("parallel_config", (*ALONE, "worker_cls", "use_ubatching", "enable_eplb", "enable_elastic_ep")),
+                          ("model_config", ("enable_sleep_mode", "is_encoder_decoder", "is_diffusion", "enable_prompt_embeds", "uses_mrope",
+                                            "uses_xdrope_dim")),
+                          ("cache_config", ("calculate_kv_scales", "kv_sharing_fast_prefill"))):
+            for name in names:
+                with self.subTest(name):
+                    self.said.clear()
+                    self.left_alone(f" has no {name}, as vLLM 0.26.* has",
+                                    change=lambda worker, of=of, name=name: delattr(getattr(worker.vllm_config, of), name))
+        self.left_alone("SimpleNamespace has no ec_transfer_config", change=lambda worker: delattr(worker.vllm_config, "ec_transfer_config"))
+        for name in ("supports_mm_inputs", "is_pooling_model"):
+            self.left_alone(f"Runner has no {name}", change=lambda worker, name=name: delattr(worker.model_runner, name))
+
+    def test_another_class_of_worker(self):
+        def other(worker):
+            worker.__class__ = type("Mine", (type(worker),), {})
+
+        self.left_alone("and only vLLM's own worker is known", change=other)
+
+    def test_a_kv_cache_of_another_kind(self):
+        def recurrent(worker):
+            made = worker.model_runner.initialize_kv_cache
+
+            def initialize():
+                made()
+                worker.model_runner.kv_cache_config.kv_cache_groups[0].kv_cache_spec = type("MambaSpec", (), {})()
+
+            worker.model_runner.initialize_kv_cache = initialize
+
+        self.left_alone("a KV cache of MambaSpec", change=recurrent)
+
+    def test_settings_that_vllms_hash_leaves_out_are_compared(self):
+        worker, artifact = self.record()
+        connector = types.SimpleNamespace(kv_connector="Nixl", kv_role="kv_both")
+        for name, change in (
+            ("custom_all_reduce=False", {"change": self.with_settings("parallel_config", disable_custom_all_reduce=True)}),
+            ("worker_extension_cls=unittest.mock.Mock:", {"change": self.with_settings("parallel_config", worker_extension_cls="unittest.mock.Mock")}),
+            ("flashinfer_autotune=False", {"change": self.with_settings("kernel_config", enable_flashinfer_autotune=False)}),
+            ("flashinfer_autotune_skip=a,b", {"change": lambda _: setattr(sys.modules["vllm.envs"], "VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS", ["b", "a"])}),
+            ("kv_connector=Nixl kv_both", {"kv_transfer_config": connector}),
+        ):
+            with self.subTest(name):
+                self.said.clear()
+                worker, _ = self.process("restore", artifact, **change)
+                self.assertEqual({step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()}, {False})
+                self.assertTrue(any("engine.vllm.settings: artifact has " in said and name in said for said in self.said), self.said)
+                self.assertIn("measured", worker.log, "KV capacity is measured, too")
+                _, other = self.record(**change)
+                worker, _ = self.process("restore", other, **change)
+                self.assertEqual({step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()}, {True})
+
+    def test_two_graphs_of_one_label(self):
+        def more(worker):
+            made = worker.model_runner.initialize_kv_cache
+
+            def initialize():
+                made()
+                full = worker.model_runner.cudagraph_manager._capture_descs[standin.CUDAGraphMode.FULL]
+                full.append(dataclasses.replace(full[0], num_reqs=1))
+
+            worker.model_runner.initialize_kv_cache = initialize
+
+        self.left_alone("4 graphs of vLLM's have 3 labels", change=more)
 
     def test_no_full_graphs(self):
         def only_pieces(worker):
