@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/secret.h"
 
 /* ---- images ----------------------------------------------------------------------------------------------------- */
 
@@ -212,7 +213,8 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 		MD_FORWARD(md_fingerprint_set_fact(out, trace->fingerprint.facts[i].name,
 						   trace->fingerprint.facts[i].value, err));
 	if (!md_arguments_copy(&trace->fingerprint.arguments, &out->arguments) ||
-	    (analysis->options.vary && !md_arguments_copy(analysis->options.vary, &out->vary)))
+	    (analysis->options.vary && !md_arguments_copy(analysis->options.vary, &out->vary)) ||
+	    !md_secret_hide_patterns(&out->vary))
 		return md_analysis_no_memory(err);
 	return MD_OK;
 }

@@ -301,7 +301,7 @@ enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err
 int md_file_open_append(const char *path, bool regular)
 {
 	struct stat info;
-	int fd = md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+	int fd = md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	if (fd < 0 || !regular || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)))
 		return fd;
 	close(fd);

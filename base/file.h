@@ -77,7 +77,7 @@ enum md_status md_file_check_output(const char *path, struct md_error *err);
  */
 enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err);
 /*
- * Opens a file for appending and creates it if there is none. Does not wait for a pipe's reader, and does not take a
+ * Opens a file for appending and creates it, for its owner alone, if there is none. Does not wait for a pipe's reader, and does not take a
  * terminal as the controlling one. -1 and errno on failure. regular: fail with EINVAL if it is not a regular file.
  */
 int md_file_open_append(const char *path, bool regular);

@@ -68,7 +68,7 @@ static int file_descriptor(void)
 	md_child_check();
 	pthread_mutex_lock(&file_lock);
 	if (!md_descriptor_is_ours(&file) && md_environment_path("MEDUSA_LOG_FILE", path, sizeof(path)))
-		md_descriptor_keep(&file, md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644));
+		md_descriptor_keep(&file, md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0600));
 	int fd = md_descriptor_is_ours(&file) ? file.fd : -1;
 	pthread_mutex_unlock(&file_lock);
 	return fd;

@@ -13,6 +13,7 @@
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/secret.h"
 #include "driver/image.h"
 
 #define HANDED_ON "MEDUSA_ARGUMENTS="
@@ -44,36 +45,40 @@ static bool is_worker(int argc, char **argv)
 }
 
 /* For arguments that are too many to keep: any difference still changes this text. */
-static bool add_summary(struct md_argument_list *list, int argc, char **argv, size_t bytes)
+static bool summarize(struct md_argument_list *list, size_t bytes)
 {
 	struct md_buf all;
+	struct md_argument_list summary = {0};
 	char text[128], hash[MD_HASH_TEXT_BYTES];
 	md_buf_init(&all);
-	for (int i = 1; i < argc; i++)
-		md_buf_put(&all, argv[i], strlen(argv[i]) + 1);
-	bool done = !all.failed;
+	for (uint32_t i = 1; i < list->count; i++)
+		md_buf_put(&all, list->items[i].text, strlen(list->items[i].text) + 1);
+	bool done = !all.failed && md_arguments_add(&summary, list->items[0].text);
 	if (done) {
 		struct md_hash digest = md_hash_bytes(all.data, all.size);
 		md_hash_format(&digest, hash);
-		snprintf(text, sizeof(text), "(%d arguments of %zu bytes, hash %s)", argc - 1, bytes, hash);
-		done = md_arguments_add(list, text);
+		snprintf(text, sizeof(text), "(%u arguments of %zu bytes, hash %s)", list->count - 1, bytes, hash);
+		done = md_arguments_add(&summary, text);
 	}
 	md_buf_finish(&all);
+	md_arguments_finish(list);
+	*list = summary;
 	return done;
 }
 
+/* Without secrets: the line goes into the environment and into traces, and a hash of a secret would help to guess it. */
 static char *join(int argc, char **argv)
 {
 	struct md_argument_list list = {0};
 	size_t bytes = 0;
-	for (int i = 1; i < argc; i++)
-		bytes += strlen(argv[i]) + 1;
 	bool done = md_arguments_add(&list, argc > 0 ? argv[0] : "");
-	if (bytes > MD_ARGUMENTS_BYTES || argc > MD_ARGUMENTS_MAX)
-		done = done && add_summary(&list, argc, argv, bytes);
-	else
-		for (int i = 1; done && i < argc; i++)
-			done = md_arguments_add(&list, argv[i]);
+	for (int i = 1; done && i < argc; i++)
+		done = md_arguments_add(&list, argv[i]);
+	done = done && md_secret_hide_arguments(&list);
+	for (uint32_t i = 1; done && i < list.count; i++)
+		bytes += strlen(list.items[i].text) + 1;
+	if (done && (bytes > MD_ARGUMENTS_BYTES || list.count > MD_ARGUMENTS_MAX))
+		done = summarize(&list, bytes);
 	char *line = done ? md_arguments_join(&list) : NULL;
 	md_arguments_finish(&list);
 	return line;
@@ -165,7 +170,7 @@ bool md_process_arguments(struct md_argument_list *out)
 	const char *line = md_environment_is_fork() ? inherited() : joined;
 	if (!line || !md_arguments_split(line, out))
 		return false;
-	if (add_program(out))
+	if (md_secret_hide_arguments(out) && add_program(out)) /* a template does not hide them in what it hands on */
 		return true;
 	md_arguments_finish(out);
 	return false;

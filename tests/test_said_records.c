@@ -197,6 +197,24 @@ Test(said_records, arguments_come_back_in_order, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
+Test(said_records, secrets_of_an_earlier_version_are_not_shown, .fini = teardown)
+{
+	struct md_text texts[] = {
+	    {(char *)"engine"}, {(char *)"--api-key"}, {(char *)"sk-1"}, {(char *)"HF_TOKEN=a b"}};
+	static const char *const shown[] = {"engine", "--api-key", "REDACTED", "HF_TOKEN=REDACTED"};
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_meta(w, &(struct md_trace_meta){.command = "engine --api-key sk-1 -v", .tool_version = "0.1.0"});
+	md_trace_put_arguments(w, &(struct md_argument_list){texts, 4});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert_str_eq(trace.command, "engine --api-key REDACTED -v", "command");
+	cr_assert_eq(trace.fingerprint.arguments.count, 4, "arguments");
+	for (int i = 0; i < 4; i++)
+		cr_assert_str_eq(trace.fingerprint.arguments.items[i].text, shown[i], "argument %d", i);
+	md_trace_finish(&trace);
+}
+
 /* ---- what must be refused ---- */
 
 static void assert_refused(struct md_trace_writer *w, const char *message)

@@ -58,6 +58,8 @@ static bool take_early(const char *path, struct md_trace_part *part)
 		return false;
 	if (stat(name, &there) ? mine.st_size > 0 : !is_same(&mine, &there))
 		return false;
+	if (!md_trace_part_restrict(early.fd))
+		return false;
 	*part = (struct md_trace_part){early, md_steal_ptr(&name)};
 	early = MD_DESCRIPTOR_NONE;
 	return true;

@@ -8,10 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/child.h"
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "base/secret.h"
 #include "base/thread.h"
 #include "capture/api/early.h"
 #include "capture/place/place.h"
@@ -140,19 +142,37 @@ static void drain_stop(void)
 
 /* ---- start ---- */
 
+#define COMMAND_BYTES 4096 /* the rest of a longer command line is left out */
+
+static char *join_by_spaces(const struct md_argument_list *words)
+{
+	struct md_buf line;
+	md_buf_init(&line);
+	for (uint32_t i = 0; i < words->count; i++) {
+		if (i)
+			md_buf_put_u8(&line, ' ');
+		md_buf_put(&line, words->items[i].text, strlen(words->items[i].text));
+	}
+	md_buf_put_u8(&line, 0);
+	if (!line.failed)
+		return (char *)line.data;
+	md_buf_finish(&line);
+	return NULL;
+}
+
+/* Without secrets. */
 static char *command_line(void)
 {
 	MD_AUTO_FILE FILE *file = md_descriptor_read_stream("/proc/self/cmdline");
-	char *text = calloc(1, 4096);
-	size_t size;
-	if (!text)
-		return NULL;
-	size = file ? fread(text, 1, 4095, file) : 0;
-	for (size_t i = 0; i + 1 < size; i++) {
-		if (!text[i])
-			text[i] = ' ';
-	}
-	return text;
+	char text[COMMAND_BYTES] = "";
+	struct md_argument_list words = {0};
+	size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	bool done = true;
+	for (const char *word = text; done && word < text + size; word += strlen(word) + 1)
+		done = md_arguments_add(&words, word);
+	char *line = done && md_secret_hide_arguments(&words) ? join_by_spaces(&words) : NULL;
+	md_arguments_finish(&words);
+	return line;
 }
 
 static void put_arguments(struct md_trace_writer *writer)

@@ -3,7 +3,10 @@
 #include "format/artifact/sections.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/secret.h"
 
 static void visit_enum(struct md_archive *a, const char *name, void *value)
 {
@@ -40,10 +43,22 @@ static void visit_text(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "text", &text->text);
 }
 
-static void visit_arguments(struct md_archive *a, const char *name, const char *keyword, struct md_argument_list *list)
+static bool has_all(const struct md_argument_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		if (!list->items[i].text)
+			return false;
+	return true;
+}
+
+/* Files of earlier versions may have secrets in them, which nobody is shown; arguments are compared without them. */
+static void visit_arguments(struct md_archive *a, const char *name, const char *keyword, struct md_argument_list *list,
+			    bool (*hide)(struct md_argument_list *list))
 {
 	if (a->ops->text || md_archive_has(a, name, list->count != 0))
 		md_archive_list(a, name, keyword, &list->items, &list->count, sizeof(*list->items), visit_text, NULL);
+	if (a->ops->reading && a->status == MD_OK && has_all(list) && !hide(list))
+		md_archive_fail_memory(a);
 }
 
 static void visit_limits(struct md_archive *a, uint64_t *limits)
@@ -68,8 +83,8 @@ static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 	if (a->ops->text || md_archive_has(a, "facts", fingerprint->fact_count != 0))
 		md_archive_list(a, "facts", "fact", &fingerprint->facts, &fingerprint->fact_count,
 				sizeof(*fingerprint->facts), visit_fact, user);
-	visit_arguments(a, "arguments", "argument", &fingerprint->arguments);
-	visit_arguments(a, "vary", "may_vary", &fingerprint->vary);
+	visit_arguments(a, "arguments", "argument", &fingerprint->arguments, md_secret_hide_arguments);
+	visit_arguments(a, "vary", "may_vary", &fingerprint->vary, md_secret_hide_patterns);
 }
 
 /* ---- allocations and bindings ---- */
@@ -371,11 +386,23 @@ static void visit_stage(struct md_archive *a, void *item, void *user)
 	md_archive_u64(a, "ns", &stage->ns);
 }
 
+static void hide_secrets(struct md_archive *a, char **line)
+{
+	if (!a->ops->reading || a->status != MD_OK || !*line)
+		return;
+	char *hidden = md_secret_hide_line(*line);
+	if (!hidden)
+		return md_archive_fail_memory(a);
+	free(*line);
+	*line = hidden;
+}
+
 static void visit_provenance(struct md_archive *a, void *item, void *user)
 {
 	struct md_provenance *provenance = &((struct md_artifact *)item)->provenance;
 	md_archive_string(a, "tool_version", &provenance->tool_version);
 	md_archive_string(a, "command", &provenance->command);
+	hide_secrets(a, &provenance->command);
 	md_archive_string(a, "created", &provenance->created);
 	if (md_archive_has(a, "verification", provenance->verification))
 		md_archive_string(a, "verification", &provenance->verification);

@@ -23,13 +23,32 @@ static bool is_regular(struct md_descriptor *file)
 	return false;
 }
 
+bool md_trace_part_restrict(int fd)
+{
+	struct stat info;
+	if (fstat(fd, &info))
+		return false;
+	bool foreign = info.st_uid != geteuid(), made = !info.st_uid && (info.st_mode & 0777) == 0666;
+	return foreign || made || !(info.st_mode & 0077) || fchmod(fd, 0600) == 0;
+}
+
+static bool restricted(struct md_descriptor *file)
+{
+	if (md_trace_part_restrict(file->fd))
+		return true;
+	int failure = errno;
+	md_descriptor_drop(file);
+	errno = failure;
+	return false;
+}
+
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err)
 {
 	struct md_trace_part part = MD_TRACE_PART_NONE;
 	if (asprintf(&part.path, "%s.part", path) < 0)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
-	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666)) &&
-	    is_regular(&part.file)) {
+	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0600)) &&
+	    is_regular(&part.file) && restricted(&part.file)) {
 		*out = part;
 		return MD_OK;
 	}

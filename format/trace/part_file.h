@@ -17,10 +17,16 @@ struct md_trace_part {
 #define MD_TRACE_PART_NONE ((struct md_trace_part){.file = MD_DESCRIPTOR_NONE})
 
 /*
- * Opens PATH.part (O_CREAT in flags makes it if it is not there); it is neither locked nor emptied. A symbolic link is
- * not followed. MD_ERR_IO says why it cannot be opened.
+ * Opens PATH.part (O_CREAT in flags makes it if it is not there), which only its owner may read (0600); it is neither
+ * locked nor emptied. A symbolic link is not followed. MD_ERR_IO says why it cannot be opened.
  */
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err);
+/*
+ * Makes an open file its owner's alone (0600), also one that was there before. Not when root has made it for everybody
+ * (0666), as medusa-capture does for an engine that gives up its rights, under a name that nobody can guess; nor a file
+ * of another user. False and errno if its mode cannot be changed.
+ */
+bool md_trace_part_restrict(int fd);
 /*
  * A lock of this process alone, not of its children. It ends with the process, or when anything in the process closes
  * the file. False when another process has it: *holder is its number, or 0 if it is on another machine. True where

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
+#include "base/secret.h"
 
 #define CONTENT_PIECE (64u << 20) /* a larger content becomes several records */
 
@@ -60,7 +62,11 @@ static enum md_status get_meta(struct md_trace_build *build, uint64_t sequence, 
 	trace->process_id = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	trace->start_unix_ns = md_unpack_uint(in);
 	trace->shift = md_unpack_uint(in);
-	trace->command = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	MD_AUTO_FREE char *command = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	trace->command =
+	    command ? md_secret_hide_line(command) : NULL; /* an earlier version has written it as it was */
+	if (command && !trace->command)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a command line");
 	trace->tool_version = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	return MD_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/secret.h"
 #include "format/artifact/artifact.h"
 #include "format/trace/records.h"
 
@@ -226,5 +227,7 @@ enum md_status md_trace_get_arguments(struct md_trace_build *build, uint64_t seq
 		else if (!md_arguments_add(arguments, text))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an argument");
 	}
+	if (!md_secret_hide_arguments(arguments)) /* an earlier version has written them as they were */
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for arguments");
 	return MD_OK;
 }

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "base/secret.h"
+#include "base/secret_name.h"
 #include "base/utf8.h"
 
 #define BLOCK_BYTES 65536u
@@ -311,9 +314,19 @@ void md_tree_path(const struct md_tree *node, char path[MD_TREE_PATH_MAX])
 	memmove(path, path + at, MD_TREE_PATH_MAX - at);
 }
 
+/* A scalar's text without secrets: a message goes to logs. NULL: out of memory. */
+static char *hide(const struct md_tree *node)
+{
+	for (const struct md_tree *at = node; at; at = at->parent)
+		if (at->key && md_secret_is_named(at->key, strlen(at->key)))
+			return strdup(MD_SECRET_SHOWN);
+	return md_secret_hide_line(node->text ? node->text : "");
+}
+
 static void describe(const struct md_tree *node, char *text, size_t room)
 {
 	char shown[80];
+	MD_AUTO_FREE char *hidden = hide(node);
 	switch (node->kind) {
 	case MD_TREE_NULL:
 		snprintf(text, room, "empty");
@@ -325,7 +338,7 @@ static void describe(const struct md_tree *node, char *text, size_t room)
 		snprintf(text, room, "a mapping");
 		return;
 	default:
-		put_shown(shown, sizeof(shown), node->text);
+		put_shown(shown, sizeof(shown), hidden ? hidden : "?");
 		snprintf(text, room, node->kind == MD_TREE_TEXT ? "\"%s\"" : "%s", shown);
 	}
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cleanup.h"
+#include "base/secret.h"
 #include "worker/core/health_page.h"
 #include "worker/core/metrics_page.h"
 #include "worker/core/reply.h"
@@ -106,6 +108,12 @@ static bool is_shown(const struct md_model *model)
 	return md_model_state(model) != MD_ENGINE_STOPPED && !model->successor;
 }
 
+static json_t *without_secrets(const char *text)
+{
+	MD_AUTO_FREE char *hidden = md_secret_hide_line(text ? text : "");
+	return json_string(hidden ? hidden : "");
+}
+
 static void list_running(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	json_t *running = json_array();
@@ -113,10 +121,11 @@ static void list_running(struct md_worker *worker, struct md_http_exchange *exch
 		const struct md_config_model *config = model->config;
 		if (!is_shown(model))
 			continue;
-		json_t *made = json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "model", model->id, "state",
-					 md_engine_state_name(md_model_state(model)), "cmd", config->cmd, "proxy",
-					 config->proxy, "ttl", (json_int_t)(config->ttl_ns / 1000000000u), "name",
-					 config->name, "description", config->description);
+		json_t *made =
+		    json_pack("{s:s, s:s, s:o, s:o, s:I, s:s, s:s}", "model", model->id, "state",
+			      md_engine_state_name(md_model_state(model)), "cmd", without_secrets(config->cmd), "proxy",
+			      without_secrets(config->proxy), "ttl", (json_int_t)(config->ttl_ns / 1000000000u), "name",
+			      config->name, "description", config->description);
 		if (model->base)
 			json_object_set_new(made, "parent", json_string(model->base->id));
 		json_array_append_new(running, made);

@@ -13,7 +13,7 @@ def report(label: str, batch: int, what: str) -> None:
         return
     line = {"verdict": "nondeterministic", "label": label, "batch": batch, "bytes": 0, "reason": what}
     data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         if os.write(file, data) != len(data):
             raise OSError(f"{path}: only part of a line was written")
