@@ -6,6 +6,7 @@
 #include "backbone/share_lease.h"
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/uncancelled.h"
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
@@ -150,10 +151,15 @@ static enum md_status share(struct md_share *one, const struct medusa_share_opti
 	return take(one, patience > UINT64_MAX - now ? UINT64_MAX : now + patience, options->verify != 0, err);
 }
 
+static bool is_required(void)
+{
+	return md_setting_is_on("MEDUSA_BACKBONE_REQUIRED", false, true, "memory of one's own is not allowed");
+}
+
 /* A process may go on with memory of its own after any failure, for which whoever has started it may have left no room. */
 static enum md_status explain(enum md_status status, struct md_error *err)
 {
-	if (status == MD_OK || !md_environment_is_on("MEDUSA_BACKBONE_REQUIRED"))
+	if (status == MD_OK || !is_required())
 		return status;
 	err->status = MD_ERR_NO_MEMORY;
 	return md_error_prefix(err, "there is no room for memory of one's own (MEDUSA_BACKBONE_REQUIRED)");

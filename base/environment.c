@@ -68,12 +68,6 @@ const char *md_environment_get(const char *name)
 	return now ? now : recall(name);
 }
 
-bool md_environment_is_on(const char *name)
-{
-	const char *value = md_environment_get(name);
-	return value && *value && strcmp(value, "0");
-}
-
 bool md_environment_path(const char *name, char *out, size_t room)
 {
 	const char *value = md_environment_get(name);

@@ -16,8 +16,6 @@
  * program that runs with other rights than its user's (set-user-ID). Only names that begin with MEDUSA_ are remembered.
  */
 const char *md_environment_get(const char *name);
-/* True if the variable is set to something other than "" and "0". */
-bool md_environment_is_on(const char *name);
 /*
  * The path that a variable holds, made absolute from the folder that the process was started in. False when it is not
  * set, empty, or longer than the room; *out is "" then.

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 
 static pthread_once_t log_once = PTHREAD_ONCE_INIT, fork_once = PTHREAD_ONCE_INIT;
 static enum md_log_level log_level = MD_LOG_WARN;
+static _Atomic(const char *) unknown; /* what MEDUSA_LOG is, if it is no level, until that has been said */
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_descriptor file = {.fd = -1};
 static struct md_descriptor standard_error = {.fd = -1}; /* the file that it was when we were loaded */
@@ -48,14 +50,26 @@ static void read_environment(void)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
 	const char *level = md_environment_get("MEDUSA_LOG");
-	for (size_t i = 0; level && i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(level, names[i]))
-			log_level = (enum md_log_level)i;
+	unknown = level && *level ? level : NULL;
+	for (size_t i = 0; level && i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcasecmp(level, names[i]) != 0)
+			continue;
+		log_level = (enum md_log_level)i;
+		unknown = NULL;
+	}
+}
+
+static void say_unknown(const char *level)
+{
+	md_log(MD_LOG_ERROR, "log", "MEDUSA_LOG=%.60s: one of error, warn, info, debug is wanted; warn is used", level);
 }
 
 int md_log_enabled(enum md_log_level level)
 {
 	pthread_once(&log_once, read_environment);
+	const char *other = atomic_exchange(&unknown, NULL);
+	if (other)
+		say_unknown(other);
 	return level <= log_level;
 }
 

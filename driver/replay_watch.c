@@ -9,6 +9,7 @@
 #define MD_LOG_DOMAIN "replay"
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 #include "base/note.h"
 
@@ -20,14 +21,7 @@
 
 static uint64_t deadline_ns(void)
 {
-	const char *text = md_environment_get("MEDUSA_REPLAY_DEADLINE");
-	char *end = NULL;
-	unsigned long seconds = text && *text ? strtoul(text, &end, 10) : 0;
-	if (end && !*end && *text != '-' && seconds > 0 && seconds <= 1000000)
-		return seconds * SECOND_NS;
-	if (end)
-		md_warn("MEDUSA_REPLAY_DEADLINE=%s is not a number of seconds; %d is used", text, DEADLINE_SECONDS);
-	return DEADLINE_SECONDS * SECOND_NS;
+	return md_setting_number("MEDUSA_REPLAY_DEADLINE", 1, 1000000, DEADLINE_SECONDS) * SECOND_NS;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "base/setting.h"
 #include "hostcuda/checkpoint.h"
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
@@ -115,7 +116,10 @@ static CUresult initialise(void) MD_LOCKS_UNCHECKED /* once, before there is a s
 size_t hc_device_context_bytes(void)
 {
 	const char *text = secure_getenv("HOSTCUDA_CONTEXT");
-	return text ? parse_bytes(text) : 0;
+	size_t bytes = text ? parse_bytes(text) : 0;
+	if (text && !bytes && strcmp(text, "0") != 0)
+		md_setting_say_unreadable("HOSTCUDA_CONTEXT", text, "a size, as in 500M", "a context takes none");
+	return bytes;
 }
 
 static CUresult initialise_once(bool *first)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/setting.h"
 #include "base/thread.h"
 #include "hostcuda/bus.h"
 #include "hostcuda/device_state.h"
@@ -172,9 +173,8 @@ static void *help(void *unused)
 /* HOSTCUDA_THREADS, or one for each processor. */
 static long threads_wanted(void)
 {
-	const char *text = secure_getenv("HOSTCUDA_THREADS");
-	long count = text ? strtol(text, NULL, 10) : 0;
-	return count > 0 ? count : sysconf(_SC_NPROCESSORS_ONLN);
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	return (long)md_setting_number("HOSTCUDA_THREADS", 1, 100000, processors > 0 ? (uint64_t)processors : 1);
 }
 
 /* The stream's own thread works, too, so the pool has one thread less than wanted. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/interval.h"
+#include "base/setting.h"
 #include "hostcuda/address_space.h"
 #include "hostcuda/context.h"
 #include "hostcuda/device.h"
@@ -191,7 +192,7 @@ CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 static CUresult allocate_nested(CUdeviceptr *dptr, size_t bytes)
 {
 	__typeof__(hc_cuMemAlloc_v2) *exported = NULL;
-	if (secure_getenv("HOSTCUDA_NESTED"))
+	if (md_setting_is_on("HOSTCUDA_NESTED", false, false, "the device does not call itself"))
 		exported = (__typeof__(exported))dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
 	return exported ? exported(dptr, bytes) : hc_cuMemAlloc_v2(dptr, bytes);
 }

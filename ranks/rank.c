@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/hash.h"
 
 #define PATIENCE_S 60u
@@ -35,10 +36,8 @@ static const struct launcher {
 static enum md_status read_number(const char *name, uint64_t least, uint64_t most, uint32_t *out, struct md_error *err)
 {
 	const char *text = md_environment_get(name);
-	char *end = NULL;
-	errno = 0;
-	unsigned long long value = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-	if (!end || *end || errno || value < least || value > most)
+	uint64_t value = 0;
+	if (!text || !md_setting_parse_number(text, least, most, &value))
 		return md_error_set(err, MD_ERR_INVALID,
 				    "%s: \"%.40s\" is no number from %llu to %llu, so this process does not know the "
 				    "other ranks",

@@ -14,6 +14,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "driver/cuda_load.h"
@@ -138,14 +139,14 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 	r->trust_asked = keys != NULL; /* a variable that is set but empty trusts nobody */
 	if (r->trust_asked)
 		r->trusted_keys = *keys ? md_restore_path("MEDUSA_TRUSTED_KEYS") : strdup("");
-	r->verify = md_environment_is_on("MEDUSA_VERIFY");
-	const char *reads_back = md_environment_get("MEDUSA_VERIFY_READ_BACK");
-	r->reads_back = r->verify && !(reads_back && !strcmp(reads_back, "0"));
+	r->verify = md_setting_is_on("MEDUSA_VERIFY", false, true, "graphs are compared, and none is handed out");
+	r->reads_back = r->verify && md_setting_is_on("MEDUSA_VERIFY_READ_BACK", true, true, "they are read back");
 	if (r->verify && !r->reads_back)
 		md_warn("restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0): equal outputs "
 			"alone do not show that they are the recorded ones");
 	md_restore_agree_init();
-	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
+	r->require_proof =
+	    md_setting_is_on("MEDUSA_REQUIRE_PROOF", false, true, "graphs of one capture only are captured live");
 	r->stats.size = sizeof(r->stats);
 	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)
 		md_warn("nothing is restored: %s", r->refusal.message);

@@ -11,6 +11,7 @@
 #define MD_LOG_DOMAIN "swap"
 #include "base/array.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 #include "swap/arrival.h"
 #include "swap/elsewhere.h"
@@ -578,6 +579,6 @@ void md_swap_reach_hide(void)
 
 bool md_swap_prepares_overlap(void)
 {
-	const char *setting = md_environment_get("MEDUSA_SWAP_OVERLAP");
-	return md_environment_get("MEDUSA_SWAP_CONTROL") && !(setting && !strcmp(setting, "0"));
+	return md_environment_get("MEDUSA_SWAP_CONTROL") &&
+	       md_setting_is_on("MEDUSA_SWAP_OVERLAP", true, false, "no addresses are searched for");
 }

@@ -8,12 +8,13 @@
 #include <string.h>
 
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 
 enum md_status md_capture_rank(uint32_t *rank, uint32_t *ranks, struct md_error *err)
 {
 	*rank = *ranks = 0;
-	if (!md_environment_is_on("MEDUSA_BY_RANK"))
+	if (!md_setting_is_on("MEDUSA_BY_RANK", false, false, "nothing is recorded by rank"))
 		return MD_OK;
 	MD_FORWARD(md_rank_said(rank, ranks, err));
 	if (*ranks == 1)

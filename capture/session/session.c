@@ -14,6 +14,7 @@
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "base/secret.h"
+#include "base/setting.h"
 #include "base/thread.h"
 #include "capture/api/early.h"
 #include "capture/place/place.h"
@@ -49,55 +50,48 @@ static struct {
 
 /* ---- options ---- */
 
-static uint64_t number_in(const char *text, const char *name, uint64_t otherwise)
-{
-	char *end;
-	uint64_t value;
-	if (!text || !*text)
-		return otherwise;
-	errno = 0;
-	value = strtoull(text, &end, 0);
-	if (*end || errno) {
-		md_warn("%s=%s is not a number; %llu is used", name, text, (unsigned long long)otherwise);
-		return otherwise;
-	}
-	return value;
-}
-
-static uint64_t number_from_environment(const char *name, uint64_t otherwise)
-{
-	return number_in(md_environment_get(name), name, otherwise);
-}
-
 static void read_until(struct md_capture_options *options)
 {
 	const char *until = md_environment_get("MEDUSA_UNTIL");
 	if (!until || !*until || !strcmp(until, "exit")) {
 		options->until = MD_UNTIL_EXIT;
-	} else if (!strncmp(until, "graphs=", 7) && (options->until_graphs = strtoull(until + 7, NULL, 10))) {
+	} else if (!strncmp(until, "graphs=", 7) &&
+		   md_setting_parse_number(until + 7, 1, UINT64_MAX, &options->until_graphs)) {
 		options->until = MD_UNTIL_GRAPHS;
 	} else if (!strncmp(until, "mark=", 5) && until[5]) {
 		options->until = MD_UNTIL_MARK;
 		snprintf(options->until_mark, sizeof(options->until_mark), "%s", until + 5);
 	} else {
-		md_warn("MEDUSA_UNTIL=%s is none of exit, graphs=N, mark=NAME; recording until exit", until);
+		md_setting_say_unreadable("MEDUSA_UNTIL", until, "one of exit, graphs=N, mark=NAME",
+					  "recording goes on until the exit");
 	}
+}
+
+static void read_store(struct md_capture_options *options)
+{
+	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
+	if (!store || !*store || !strcmp(store, "anonymous"))
+		return;
+	if (!strcmp(store, "all"))
+		options->store = MD_STORE_ALL;
+	else if (!strcmp(store, "none"))
+		options->store = MD_STORE_NONE;
+	else
+		md_setting_say_unreadable("MEDUSA_STORE_IMAGES", store, "one of all, anonymous, none",
+					  "images that lie in no file are stored");
 }
 
 static void read_options(struct md_capture_options *options)
 {
-	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
 	char kv[32];
 	read_until(options);
-	options->shift = number_from_environment("MEDUSA_SHIFT", 0);
-	options->kv_bytes = number_in(md_capture_kv_text(kv, sizeof(kv)), "MEDUSA_KV_BYTES", 0);
-	options->probe = number_from_environment("MEDUSA_PROBE", 1) != 0;
-	options->probe_limit = number_from_environment("MEDUSA_PROBE_LIMIT", 4ull << 30);
-	options->probe_device_limit = number_from_environment("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX);
-	if (store && !strcmp(store, "all"))
-		options->store = MD_STORE_ALL;
-	else if (store && !strcmp(store, "none"))
-		options->store = MD_STORE_NONE;
+	read_store(options);
+	options->shift = md_setting_number("MEDUSA_SHIFT", 0, UINT64_MAX, 0);
+	options->kv_bytes =
+	    md_setting_number_in(md_capture_kv_text(kv, sizeof(kv)), "MEDUSA_KV_BYTES", 0, UINT64_MAX, 0);
+	options->probe = md_setting_is_on("MEDUSA_PROBE", true, true, "permanent contents are tested");
+	options->probe_limit = md_setting_number("MEDUSA_PROBE_LIMIT", 0, UINT64_MAX, 4ull << 30);
+	options->probe_device_limit = md_setting_number("MEDUSA_PROBE_DEVICE_LIMIT", 0, UINT64_MAX, UINT64_MAX);
 }
 
 /* ---- drain ---- */

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/sample.h"
 #include "driver/maker.h"
 #include "restore/restore.h"
@@ -21,20 +22,12 @@
 
 /* ---- which buffers ---- */
 
-static uint64_t limit_of(const char *variable, uint64_t otherwise)
-{
-	const char *wanted = md_environment_get(variable);
-	char *end = NULL;
-	uint64_t limit = wanted && *wanted ? strtoull(wanted, &end, 0) : 0;
-	return end && !*end ? limit : otherwise;
-}
-
 uint64_t md_verify_memory_room(void)
 {
 	MD_AUTO_FILE FILE *info = md_descriptor_read_stream("/proc/meminfo");
 	char line[256];
 	unsigned long long kilobytes = 0;
-	uint64_t limit = limit_of("MEDUSA_PROBE_LIMIT", DEFAULT_LIMIT);
+	uint64_t limit = md_setting_number("MEDUSA_PROBE_LIMIT", 0, UINT64_MAX, DEFAULT_LIMIT);
 	while (info && fgets(line, sizeof(line), info))
 		if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
 			return kilobytes * 1024u / 2 < limit ? kilobytes * 1024u / 2 : limit;
@@ -132,7 +125,8 @@ static enum md_status take_on_device(struct md_verify_memory *m, struct md_error
 enum md_status md_verify_memory_init(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
 {
 	*m = (struct md_verify_memory){0};
-	MD_FORWARD(md_verify_session_open(&m->session, r, limit_of("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX), err));
+	uint64_t most = md_setting_number("MEDUSA_PROBE_DEVICE_LIMIT", 0, UINT64_MAX, UINT64_MAX);
+	MD_FORWARD(md_verify_session_open(&m->session, r, most, err));
 	MD_FORWARD(list_buffers(m, r, err));
 	MD_FORWARD(take_on_device(m, err));
 	MD_FORWARD(choose_sampled(m, err));

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "driver/maker.h"
 #include "restore/restore.h"
 #include "restore/verify/handed_copies.h"
@@ -95,5 +96,5 @@ void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_in
 
 bool md_verify_unvaried_accepted(void)
 {
-	return md_environment_is_on("MEDUSA_ACCEPT_UNVARIED");
+	return md_setting_is_on("MEDUSA_ACCEPT_UNVARIED", false, false, "inputs that never varied are not accepted");
 }

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 #include "restore/graph_state.h"
 #include "restore/verify/asked.h"
@@ -279,15 +280,7 @@ enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *er
 
 static unsigned launches_wanted(void)
 {
-	const char *text = md_environment_get("MEDUSA_VERIFY_LAUNCHES");
-	char *end = NULL;
-	unsigned long value = text && *text ? strtoul(text, &end, 10) : DEFAULT_LAUNCHES;
-	if (!end)
-		return DEFAULT_LAUNCHES;
-	if (!*end && *text != '-' && value <= UINT32_MAX)
-		return (unsigned)value;
-	md_warn("MEDUSA_VERIFY_LAUNCHES=%s is not a number; %d is used", text, DEFAULT_LAUNCHES);
-	return DEFAULT_LAUNCHES;
+	return (unsigned)md_setting_number("MEDUSA_VERIFY_LAUNCHES", 0, UINT32_MAX, DEFAULT_LAUNCHES);
 }
 
 /*

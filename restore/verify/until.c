@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/environment.h"
+#include "base/setting.h"
 #include "base/log.h"
 #include "restore/restore.h"
 #include "restore/verify/live_graphs.h"
@@ -24,14 +25,16 @@ bool md_verify_until_mark(const char *name)
 bool md_verify_until_graphs(size_t labelled)
 {
 	const char *until = md_environment_get("MEDUSA_UNTIL");
-	unsigned long long wanted = until && !strncmp(until, "graphs=", 7) ? strtoull(until + 7, NULL, 10) : 0;
-	reached |= wanted && labelled >= wanted;
+	uint64_t wanted = 0;
+	bool given =
+	    until && !strncmp(until, "graphs=", 7) && md_setting_parse_number(until + 7, 1, UINT64_MAX, &wanted);
+	reached |= given && labelled >= wanted;
 	return reached && !ended;
 }
 
 bool md_verify_until_over(void)
 {
-	return ended && md_environment_get("MEDUSA_STOP");
+	return ended && md_setting_is_on("MEDUSA_STOP", false, false, "comparing goes on");
 }
 
 void md_verify_until_end(void)

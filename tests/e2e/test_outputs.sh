@@ -100,7 +100,7 @@ assert_contains "$work/no_launches.xml" "its inputs held the same bytes in every
 allow=--accept-unvaried verified no_launches_accepted MEDUSA_VERIFY_LAUNCHES=0
 assert_exit no_launches_accepted 0
 verified odd_launches MEDUSA_VERIFY_LAUNCHES=many
-assert_contains "$work/odd_launches.err" "MEDUSA_VERIFY_LAUNCHES=many is not a number"
+assert_contains "$work/odd_launches.err" "MEDUSA_VERIFY_LAUNCHES=many: a whole number from 0 to 4294967295 is wanted; 3 is used"
 verified short SUBJECT_SHORT=1
 assert_exit short 1
 assert_contains "$work/short.xml" 'message="output 0: artifact has 256 bytes, the live graph 252"'

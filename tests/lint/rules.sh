@@ -59,6 +59,8 @@ forbid 'write sizeof(x), with parentheses' '\bsizeof\s+(?!\()[^\s]|\bsizeof\s+\(
 # Libraries of ours are loaded into set-user-ID programs, too.
 forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
+forbid 'switches of the environment are read by medusa/_settings.py (vLLM: switches.py), which names what is neither on nor off' \
+	'os\.environ\.get\("MEDUSA_[A-Z_]+"[^)]*\)\s*(==|!=|(not )?in\b)' 'models/*.py' ':!models/*/tests'
 forbid 'open files through base/file.h, which neither waits nor follows what was prepared' \
 	"$inside(open|open64|openat|creat|fopen|fopen64|freopen|mkstemp|mkostemp|mkdtemp|tmpfile)\s*\((?!\"/proc/)" \
 	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' ':!base/descriptor.[ch]' "${own_opens[@]}"

@@ -2,9 +2,9 @@
 """medusa-torch.pth calls begin() when Python starts with a Medusa library preloaded: hooks wait for transformers' server."""
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from . import _settings
 from ._imports import after_import
 
 UTILS, SERVER = "transformers.cli.serving.utils", "transformers.cli.serving.server"
@@ -12,7 +12,7 @@ UTILS, SERVER = "transformers.cli.serving.utils", "transformers.cli.serving.serv
 
 def begin() -> None:
     """Loads neither PyTorch nor transformers; has no effect on a program that never imports the server."""
-    if os.environ.get("MEDUSA_TRANSFORMERS") != "0":
+    if _settings.is_on("MEDUSA_TRANSFORMERS", True, "transformers' server is left as it is", "medusa.torch"):
         after_import(UTILS, _hook_utils, "medusa.torch")
         after_import(SERVER, _hook_server, "medusa.torch")
 

@@ -32,11 +32,17 @@ class Start(unittest.TestCase):
 
     def test_with_a_library_it_waits_for_the_server_and_loads_no_framework(self):
         self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so"),
-                         ("['medusa', 'medusa._imports', 'medusa._start'] ['server', 'utils']", []))
+                         ("['medusa', 'medusa._imports', 'medusa._settings', 'medusa._start'] ['server', 'utils']", []))
 
     def test_it_can_be_switched_off(self):
-        self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so", MEDUSA_TRANSFORMERS="0"),
-                         ("['medusa', 'medusa._imports', 'medusa._start'] []", []))
+        for off in ("0", "off", "False", "NO"):
+            self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so", MEDUSA_TRANSFORMERS=off),
+                             ("['medusa', 'medusa._imports', 'medusa._settings', 'medusa._start'] []", []))
+
+    def test_what_is_neither_on_nor_off_is_named_and_switches_it_off(self):
+        self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so", MEDUSA_TRANSFORMERS="of"),
+                         ("['medusa', 'medusa._imports', 'medusa._settings', 'medusa._start'] []",
+                          ["medusa: MEDUSA_TRANSFORMERS='of': one of 1, on, true, yes, 0, off, false, no is wanted; transformers' server is left as it is"]))
 
     def test_a_damaged_installation_raises_and_prints_nothing(self):
         with tempfile.TemporaryDirectory() as place:

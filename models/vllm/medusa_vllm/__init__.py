@@ -7,7 +7,6 @@ Under `medusa-swap run`, sleep mode is medusa-swap's. vLLM calls register() in e
 from __future__ import annotations
 
 import logging
-import os
 
 log = logging.getLogger("vllm.medusa")
 
@@ -24,10 +23,10 @@ def register() -> None:
         _start.imported()
         from medusa import _api
 
-        from . import sleeping
+        from . import sleeping, switches
 
         nothing_restored = _api.mode() == "none"
-        if os.environ.get("MEDUSA_VLLM") == "0" or nothing_restored and not sleeping.wanted():
+        if nothing_restored and not sleeping.wanted() or not switches.plugin():
             return
         from medusa._imports import after_import
 

@@ -24,9 +24,9 @@ def begin() -> None:
 
 def _hook_first(module: Any) -> None:
     """Switches the garbage collector off until imported(): imported objects stay, and collections take a tenth of the imports' time."""
-    from . import fit
+    from . import fit, switches
 
-    if gc.isenabled() and str(module.__version__).startswith(fit.VERSIONS) and os.environ.get("MEDUSA_VLLM") != "0":
+    if gc.isenabled() and str(module.__version__).startswith(fit.VERSIONS) and switches.plugin():
         gc.disable()
         resting.append(True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import os
 import threading
 import time
 from typing import Any, Callable, List, Optional, Tuple
@@ -14,7 +13,7 @@ import torch
 
 from medusa.torch import rng
 
-from . import compiled, interim
+from . import compiled, interim, switches
 from .guard import spared
 from .pieces import Capturing
 from .recording import size_of, told, wrappers_of
@@ -22,7 +21,6 @@ from .turns import LIMIT_S, Stopped, Turns
 
 log = logging.getLogger("vllm.medusa")
 
-SWITCH, AFTER, AFTER_S = "MEDUSA_VLLM_TAKEOVER", "MEDUSA_VLLM_TAKEOVER_AFTER", 1.0
 GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora", "list_loras",
            "reload_weights", "start_weight_update", "start_draft_weight_update", "update_weights", "finish_weight_update", "update_config",
            "update_max_model_len", "save_sharded_state", "save_tensorized_model", "apply_model", "reset_encoder_cache")
@@ -30,18 +28,6 @@ STATE = "execute_model_state"  # of a model runner: what a step keeps between ex
 SLEEP, WAKE, SHUTDOWN = "sleep", "wake_up", "shutdown"
 LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
 JOIN_S = 5.0
-
-
-def _wish() -> str:
-    return os.environ.get(SWITCH, "load")
-
-
-def _begin_after() -> float:
-    """Seconds without a step, after the first one, until work begins that may make a request wait."""
-    try:
-        return max(float(os.environ[AFTER]), 0.0)
-    except (KeyError, ValueError):
-        return AFTER_S
 
 
 def unfit(takeover: Any) -> str:
@@ -58,7 +44,7 @@ def unfit(takeover: Any) -> str:
 
 def start(takeover: Any) -> Optional["Background"]:
     """Called when a restored engine is ready. None if there is nothing to take over, or if it can't be taken over."""
-    if _wish() == "0" or not (takeover.interim.waiting or takeover.pieces()):
+    if switches.takeover() == "0" or not (takeover.interim.waiting or takeover.pieces()):
         return None
     why = unfit(takeover)
     if why:
@@ -74,7 +60,7 @@ class Background:
 
     def __init__(self, takeover: Any) -> None:
         self._takeover, self._worker = takeover, takeover.worker
-        self.turns = Turns(None if _wish() == "compile" else LIMIT_S)
+        self.turns = Turns(None if switches.takeover() == "compile" else LIMIT_S)
         self._wrappers: List[Any] = []  # of the compiled model's pieces
         self._thread = threading.Thread(target=self._run, name="medusa-takeover", daemon=True)
 
@@ -185,7 +171,7 @@ class Background:
             log.info("medusa: the take-over by the compiled model was stopped; %s", self.turns.told())
         except compiled.Missing as error:
             log.warning("medusa: batches with prefills stay eager and without graphs: %s; %s=compile compiles it in the first idle "
-                        "moment, and requests wait for that", error, SWITCH)
+                        "moment, and requests wait for that", error, switches.TAKEOVER)
         except BaseException:  # pylint: disable=broad-except  # nobody else would log an exception of this thread
             log.exception("medusa: the take-over failed, so batches with prefills stay as they are; %s", self.turns.told())
         finally:
@@ -199,15 +185,15 @@ class Background:
 
     def _compiled(self) -> None:
         takeover, turns = self._takeover, self.turns
-        turns.take(idle_s=_begin_after())
+        turns.take(idle_s=switches.takeover_after())
         try:
             loaded = [(module, compiled.load(module, self._point)) for module in compiled.outermost(takeover.interim.waiting)]
         except compiled.Missing:
-            if _wish() != "compile" or self._worker.vllm_config.lora_config:  # vLLM's profiling removes all adapters
+            if switches.takeover() != "compile" or self._worker.vllm_config.lora_config:  # vLLM's profiling removes all adapters
                 raise
             loaded = None
         turns.give("the compiled model is loaded")
-        turns.take(may_interrupt=loaded is not None, idle_s=_begin_after())
+        turns.take(may_interrupt=loaded is not None, idle_s=switches.takeover_after())
         if loaded is None:
             self._compile()
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from typing import Any, Dict, List
+
+from . import switches
 
 VERSIONS = ("0.26.",)  # versions that were tried; MEDUSA_VLLM_ANY_VERSION=1 permits others
 
@@ -104,7 +105,7 @@ def _unfit_worker(worker: Any, parallel: Any) -> str:
 def unfit_version() -> str:
     """Why this version of vLLM is left alone; "" if it was tried."""
     version = _version()
-    if version.startswith(VERSIONS) or os.environ.get("MEDUSA_VLLM_ANY_VERSION") == "1":
+    if version.startswith(VERSIONS) or switches.any_version():
         return ""
     return f"vLLM {version} was never tried with Medusa (tried: {', '.join(VERSIONS)}*); set MEDUSA_VLLM_ANY_VERSION=1 to try it"
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any, Callable, List, Optional
 
 from medusa import _api
 
-from . import compiled
+from . import compiled, switches
 from .plan import Plans
 from .recording import Recording, size_of
 
 log = logging.getLogger("vllm.medusa")
 
-SWITCH = "MEDUSA_VLLM_PIECES"  # 0: no pieces; 1: a warning says why there are none; otherwise that is only information
-
-
-def _wish() -> str:
-    return os.environ.get(SWITCH, "")
-
-
 def _tell(text: str, *values: Any) -> None:
-    log.log(logging.WARNING if _wish() else logging.INFO, text, *values)
+    log.log(logging.WARNING if switches.pieces() else logging.INFO, text, *values)
 
 
 def _unfit(takeover: Any, modules: List[Any]) -> str:
@@ -31,7 +23,7 @@ def _unfit(takeover: Any, modules: List[Any]) -> str:
     compilation = config.compilation_config
     for what, there in (
         # vLLM's kernel for adapters adds in an order that differs each time, so verification refuses most of these pieces.
-        (f"adapters (LoRA), unless {SWITCH}=1", config.lora_config and _wish() != "1"),
+        (f"adapters (LoRA), unless {switches.PIECES}=1", config.lora_config and not switches.pieces()),
         ("Inductor's own partitions of the graph", compilation.use_inductor_graph_partition),
         ("cudagraph_copy_inputs", compilation.cudagraph_copy_inputs),
     ):
@@ -62,7 +54,7 @@ def _compiled_modules(takeover: Any) -> List[Any]:
 
 def prepare(takeover: Any) -> Optional[Recording]:
     """Called in a capture or a verification before full graphs are bound; allocates the memory of pieces."""
-    if _wish() == "0" or _api.mode() not in ("capture", "verify"):
+    if switches.pieces() is False or _api.mode() not in ("capture", "verify"):
         return None
     takeover.compile_now()  # a verification has answered profiling from the artifact, and the model is not compiled yet
     modules = _compiled_modules(takeover)
@@ -90,7 +82,7 @@ def capture(takeover: Any) -> None:
 def restore(takeover: Any, remark: Any) -> Optional[Plans]:
     """Called when full graphs are restored; remark: what the first of them says about pieces."""
     modules = compiled.outermost(takeover.interim.waiting)
-    if _wish() == "0" or _api.mode() != "restore" or not modules:
+    if switches.pieces() is False or _api.mode() != "restore" or not modules:
         return None
     why = _unfit(takeover, modules)
     if not why and not remark:

@@ -24,7 +24,7 @@ from multiprocessing import context, popen_fork, popen_forkserver, resource_trac
 from multiprocessing.reduction import dump
 from typing import Any, Dict, List, Optional
 
-from . import _start, inherited
+from . import _start, inherited, switches
 from .guard import spared
 
 log = logging.getLogger("vllm.medusa")
@@ -62,7 +62,7 @@ def begin(chosen: Optional[str] = None) -> None:
     """Forks, if this is a server that restores and nothing is unusual. chosen: the start method that the user has set."""
     from medusa import _api
 
-    if not _serves() or os.environ.get("MEDUSA_VLLM") == "0" or not _wanted():
+    if not _serves() or not switches.plugin() or not switches.prefork():
         return
     if _api.mode() != "restore":
         return
@@ -82,10 +82,6 @@ def begin(chosen: Optional[str] = None) -> None:
         return _start_core(core, process_obj) or original(process_obj)
 
     context.SpawnProcess._Popen = staticmethod(popen)
-
-
-def _wanted() -> bool:
-    return os.environ.get("MEDUSA_VLLM_PREFORK", "1") != "0"
 
 
 def _unusual(chosen: Optional[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import weakref
 from typing import Any, Callable, Dict, List
 
-from . import fit
+from . import fit, switches
 from .guard import spared
 
 log = logging.getLogger("vllm.medusa")
@@ -21,7 +21,7 @@ WORKER: Dict[str, List[str]] = {"init_device": ["self"], "_get_sleep_mode_backen
 
 def wanted() -> bool:
     """Whether this process belongs to an engine of `medusa-swap run`, and the user has not switched the backend off."""
-    return bool(os.environ.get("MEDUSA_SWAP_CONTROL")) and os.environ.get("MEDUSA_VLLM_SLEEP", "1") != "0"
+    return bool(os.environ.get("MEDUSA_SWAP_CONTROL")) and switches.sleep()
 
 
 def hook_worker(module: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from medusa import _api
 from medusa.torch import Graphs
 
-from . import facts, lora, prefills, workspace
+from . import facts, lora, prefills, switches, workspace
 from .guard import spared
 from .interim import Interim
 
@@ -99,7 +98,7 @@ class Takeover:
 
     def postpone_compiling(self) -> None:
         """Prefills run eagerly until a graph has to be captured."""
-        if os.environ.get("MEDUSA_VLLM_PREFILL", "eager") != "eager":
+        if switches.prefill() != "eager":
             self.runner.profile_run()
             return
         self.interim.begin(self.runner.get_model())

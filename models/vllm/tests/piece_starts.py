@@ -10,7 +10,7 @@ import starts  # skips without PyTorch
 import standin_compiled
 import torch
 from medusa import _api
-from medusa_vllm import arena, background, plan, prefills, recording, turns
+from medusa_vllm import arena, plan, recording, switches, turns
 from standin import BLOCK, VOCABULARY, CUDAGraphMode
 from standin_compiled import step
 
@@ -108,8 +108,8 @@ class PieceStarts(starts.Starts):
             patch = mock.patch.object(owner, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-        os.environ[prefills.SWITCH] = "1"
-        os.environ[background.AFTER] = os.environ[background.SWITCH] = "0"
+        os.environ[switches.PIECES] = "1"
+        os.environ[switches.AFTER] = os.environ[switches.TAKEOVER] = "0"
         self.numbers = random.Random(5)
 
     def assert_said(self, text):

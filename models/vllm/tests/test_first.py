@@ -15,7 +15,7 @@ import standin_first  # noqa: E402
 import standin_first_compiled  # noqa: E402
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
-from medusa_vllm import background, compiled, first, fit, hooks, takeover, turns  # noqa: E402
+from medusa_vllm import compiled, first, fit, hooks, switches, takeover, turns  # noqa: E402
 from piece_starts import KINDS, NONE, PIECEWISE, SIZES, PieceStarts  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
 from standin_compiled import step  # noqa: E402
@@ -265,7 +265,7 @@ class FirstRunnersPieces(PieceStarts):
                 self.assertEqual(worker.log, [("compiled", PIECEWISE, size)])
                 self.assertEqual(launched, [(kind, size) for kind in KINDS])
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: "load"}):
             self.restore(artifact, serve)
         self.assert_said("has taken over after")
 

@@ -15,7 +15,7 @@ import starts  # noqa: E402  # skips without PyTorch
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
 import standin_compiled  # noqa: E402
-from medusa_vllm import background, hooks, lora, prefills, second, turns  # noqa: E402
+from medusa_vllm import hooks, lora, second, switches, turns  # noqa: E402
 from piece_starts import KINDS, SIZES, PieceStarts  # noqa: E402
 from standin_compiled import step  # noqa: E402
 from standin import CUDAGraphMode, MOST_TOKENS, VOCABULARY, WIDTH  # noqa: E402
@@ -190,7 +190,7 @@ class Lora(starts.Starts):
             runner.lora_manager.adapters = {7}
             wrapper = runner.lora_manager._adapter_manager.punica_wrapper_mapping["language"]
             wrapper.told.clear()
-            with mock.patch.dict(os.environ, {background.SWITCH: "load", background.AFTER: "0"}):
+            with mock.patch.dict(os.environ, {switches.TAKEOVER: "load", switches.AFTER: "0"}):
                 taking.serve()
             self.assertTrue(taking.background.join(20))
             self.assertEqual(runner.lora_manager.adapters, {7})
@@ -201,7 +201,7 @@ class Lora(starts.Starts):
             for number in CASES:
                 self.assertEqual(standin_compiled.step(worker, [1, 2], adapters=number)[0], CUDAGraphMode.PIECEWISE)
 
-        off = mock.patch.dict(os.environ, {background.SWITCH: "0"})
+        off = mock.patch.dict(os.environ, {switches.TAKEOVER: "0"})
         with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "LATE_S", 0.0), off:
             _, library = self.start("capture")
             self.start("restore", library.artifact, after=serve)
@@ -294,7 +294,7 @@ class PiecesWithAdapters(PieceStarts):
         self.restore(library.artifact, serve, adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
 
     def test_they_are_left_out_unless_asked_for(self):
-        del os.environ[prefills.SWITCH]
+        del os.environ[switches.PIECES]
         _, library = self.start("capture")
         self.assertFalse([key for key in library.artifact if key[0].startswith("piece")])
         self.assert_said("no support yet for adapters (LoRA), unless MEDUSA_VLLM_PIECES=1")

@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from fakes import Graph  # noqa: E402
 from medusa import _api  # noqa: E402
 from medusa.torch.graphs import Graphs  # noqa: E402
-from medusa_vllm import arena, background, compiled, hooks, prefills, recording  # noqa: E402
+from medusa_vllm import arena, background, compiled, hooks, prefills, recording, switches  # noqa: E402
 from piece_starts import KINDS, MEMORY, NONE, PIECEWISE, SIZES, WORKSPACE, Arena, PieceStarts  # noqa: E402
 from standin_compiled import step  # noqa: E402
 
@@ -233,16 +233,16 @@ class Pieces(PieceStarts):
             self.eager(artifact, "batches with prefills run eagerly, without pieces: out of memory")
 
     def test_an_artifact_without_pieces(self):
-        os.environ[prefills.SWITCH] = "0"
+        os.environ[switches.PIECES] = "0"
         _, artifact = self.record()
-        os.environ[prefills.SWITCH] = "1"
+        os.environ[switches.PIECES] = "1"
         self.eager(artifact, "the artifact has no pieces; the log of its capture says why")
 
     def test_it_is_on_unless_it_is_switched_off(self):
-        del os.environ[prefills.SWITCH]
+        del os.environ[switches.PIECES]
         _, artifact = self.record()
         self.restore(artifact, lambda worker, launched: self.assert_as_compiled(worker, self.tokens(4)))
-        os.environ[prefills.SWITCH] = "0"
+        os.environ[switches.PIECES] = "0"
         _, library = self.process("capture")
         self.assertEqual({key[0] for key in library.artifact if key != "kv"}, {"decode.1"})
         self.assertNotIn("pieces.0", library.bound)
@@ -255,7 +255,7 @@ class Pieces(PieceStarts):
         self.assertNotIn("pieces.0", self.library.bound)
 
     def test_what_is_not_covered_is_named(self):
-        del os.environ[prefills.SWITCH]
+        del os.environ[switches.PIECES]
         for change, reason in (
             (lambda worker: setattr(worker.vllm_config, "lora_config", object()), "no support yet for adapters (LoRA), unless MEDUSA_VLLM_PIECES=1"),
             (lambda worker: setattr(worker.vllm_config.compilation_config, "use_inductor_graph_partition", True), "Inductor's own partitions"),
@@ -291,7 +291,7 @@ class Pieces(PieceStarts):
             self.assertTrue(taking.join(60))
             serve(worker, launched)
 
-        with mock.patch.dict(os.environ, {background.SWITCH: wish}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: wish}):
             return self.restore(artifact, after, change)
 
     def test_restored_pieces_are_handed_to_the_compiled_model(self):

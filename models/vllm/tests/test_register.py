@@ -11,7 +11,7 @@ sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
 
 import medusa_vllm  # noqa: E402
 from medusa import _api, _imports  # noqa: E402
-from medusa_vllm import tuning  # noqa: E402
+from medusa_vllm import _start, tuning  # noqa: E402
 
 NAMES = [medusa_vllm.WORKER, medusa_vllm.GRAPHS, medusa_vllm.FIRST, tuning.TUNERS]
 

@@ -17,7 +17,7 @@ sys.path.insert(0, HERE)
 import starts  # noqa: E402  # skips without PyTorch
 import standin_compiled  # noqa: E402
 import torch  # noqa: E402
-from medusa_vllm import background, compiled, hooks, turns  # noqa: E402
+from medusa_vllm import background, compiled, hooks, switches, turns  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
 from standin_compiled import step  # noqa: E402
 
@@ -32,12 +32,12 @@ class Beside(starts.Starts):
 
     def setUp(self):
         super().setUp()
-        os.environ[background.SWITCH] = "load"
+        os.environ[switches.TAKEOVER] = "load"
         for name, value in (("LATE_S", 100), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
             patch = mock.patch.object(turns, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-        os.environ[background.AFTER] = "0"
+        os.environ[switches.AFTER] = "0"
         _, self.artifact = self.record()
         self.said.clear()
 
@@ -67,7 +67,7 @@ class TakeOver(Beside):
     # ---- what it does ----
 
     def test_the_compiled_model_and_its_pieces_take_over(self):
-        os.environ[background.AFTER] = "0.3"
+        os.environ[switches.AFTER] = "0.3"
 
         def serve(worker):
             worker.log.clear()
@@ -202,7 +202,7 @@ class TakeOver(Beside):
             self.assertIn(("compiles", 4), worker.log)
             self.assertEqual(step(worker, TOKENS)[0], PIECEWISE)
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "compile"}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: "compile"}):
             self.restore(serve)
 
     def test_it_is_on_unless_it_is_switched_off(self):
@@ -212,11 +212,11 @@ class TakeOver(Beside):
             self.assertEqual(step(worker, TOKENS)[0], NONE)
 
         with mock.patch.dict(os.environ):
-            del os.environ[background.SWITCH]
+            del os.environ[switches.TAKEOVER]
             self.restore(self.wait)
         self.assert_said("has taken over")
         self.said.clear()
-        with mock.patch.dict(os.environ, {background.SWITCH: "0"}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: "0"}):
             self.restore(serve)
         self.assertEqual([line for line in self.said if "taken over" in line], [])
 
@@ -297,11 +297,11 @@ class TakeOver(Beside):
             self.wait(worker)
             self.assertEqual(taking.turns.waits, 0)
 
-        os.environ[background.AFTER] = "0.3"
+        os.environ[switches.AFTER] = "0.3"
         self.restore(serve)
-        for text, seconds in (("1.5", 1.5), ("soon", background.AFTER_S), ("-3", 0)):
-            os.environ[background.AFTER] = text
-            self.assertEqual(background._begin_after(), seconds)
+        for text, seconds in (("1.5", 1.5), ("soon", switches.AFTER_S), ("-3", switches.AFTER_S)):
+            os.environ[switches.AFTER] = text
+            self.assertEqual(switches.takeover_after(), seconds)
 
     def test_work_is_interrupted_in_the_middle_of_a_piece(self):
         def serve(worker):
@@ -526,7 +526,7 @@ class Sleeping(Beside):
         return taking._thread.is_alive() and not taking.turns._working and len(self.cuda.graphs) == before
 
     def test_nothing_is_done_while_it_sleeps(self):
-        os.environ[background.AFTER] = "0.2"
+        os.environ[switches.AFTER] = "0.2"
 
         def serve(worker):
             step(worker, TOKENS)
@@ -555,7 +555,7 @@ class Sleeping(Beside):
         self.assert_said("12 piecewise graphs")
 
     def test_work_that_does_not_pause_keeps_it_awake(self):
-        os.environ[background.AFTER] = "0.3"
+        os.environ[switches.AFTER] = "0.3"
 
         def serve(worker):
             turns_ = getattr(worker, hooks.ATTRIBUTE).background.turns

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 
-from .. import _api
+from .. import _api, _settings
 from . import continuous_batching
 
 log = logging.getLogger("medusa.torch")
@@ -177,12 +177,7 @@ def _request() -> Dict[str, Any]:
 
 
 def most_tokens() -> int:
-    text = os.environ.get("MEDUSA_SERVE_TOKENS", "")
-    if text.isdigit():
-        return int(text)
-    if text:
-        log.warning("medusa: MEDUSA_SERVE_TOKENS is %r, not a number of tokens; %d is taken", text, TOKENS)
-    return TOKENS
+    return _settings.whole("MEDUSA_SERVE_TOKENS", TOKENS, log.name)
 
 
 # ---- one manager ----
