@@ -21,6 +21,10 @@ def register() -> None:
         from . import _start
 
         _start.imported()
+        why = _start.incomplete()
+        if why:
+            log.error("medusa: vLLM is left as it is: %s", why)
+            return
         from medusa import _api
 
         from . import sleeping, switches
@@ -35,6 +39,8 @@ def register() -> None:
             return
         from . import hooks, tuning
 
+        if _start.unread():
+            log.warning("medusa: %s", _start.unread())
         # The API server never imports a worker, so it is not changed.
         for name, hook in ((WORKER, hooks.hook_worker), (GRAPHS, hooks.hook_graphs), (FIRST, hooks.hook_first),
                            (tuning.TUNERS, tuning.hook_tuners)):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import sys
 from typing import Any, List
 
 FIRST = "vllm.version"  # imported before every other module of vLLM, and before PyTorch
 COMMAND_LINE = "vllm.entrypoints.serve.utils.api_utils"
+begun: List[bool] = []  # holds an element when Python has read medusa-vllm.pth
 resting: List[bool] = []  # holds an element while this module keeps the garbage collector off
 SERVERS = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 
@@ -17,9 +19,25 @@ def begin() -> None:
     """Loads neither PyTorch nor vLLM, and has no effect on a program that never imports vLLM's server."""
     from medusa._imports import after_import
 
+    begun.append(True)
     after_import(COMMAND_LINE, _hook_command_line, "vllm.medusa")  # settings are read when a server starts
     if _is_command_line():
         after_import(FIRST, _hook_first, "vllm.medusa")
+
+
+def incomplete() -> str:
+    """What of Medusa is not installed, if a library of Medusa's is preloaded; "" if nothing is missing."""
+    if "libmedusa" in os.environ.get("LD_PRELOAD", "") and importlib.util.find_spec("medusa") is None:
+        return "the package medusa-torch is not installed: pip install ./models/torch ./models/vllm"
+    return ""
+
+
+def unread() -> str:
+    """What a process lacks whose Python has not read medusa-vllm.pth at its start; "" if it has."""
+    if begun:
+        return ""
+    return ("Python did not read medusa-vllm.pth when it started (PYTHONPATH does not do that, and python -S reads none): `vllm serve` spawns its engine "
+            "core and imports vLLM twice; install the plug-in (pip install ./models/torch ./models/vllm, or with -e)")
 
 
 def _hook_first(module: Any) -> None:

@@ -55,6 +55,26 @@ class Register(unittest.TestCase):
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _imports.Finder)]
         self.assertEqual(self.waits("none"), [])
 
+    def test_a_missing_adapter_is_named_under_a_library_of_ours_alone(self):
+        os.environ["LD_PRELOAD"] = "/usr/lib/libmedusa-restore.so"
+        with mock.patch.dict(sys.modules, {"medusa": None}), self.assertLogs("vllm.medusa", "ERROR") as said:
+            medusa_vllm.register()
+        self.assertEqual(said.output, ["ERROR:vllm.medusa:medusa: vLLM is left as it is: the package medusa-torch is not installed: "
+                                       "pip install ./models/torch ./models/vllm"])
+
+    def test_a_start_that_has_not_read_the_pth_file_is_named(self):
+        with mock.patch.object(_start, "begun", []), self.assertLogs("vllm.medusa", "WARNING") as said:
+            self.waits("restore")
+        self.assertIn("Python did not read medusa-vllm.pth when it started", said.output[0])
+        with mock.patch.object(_start, "begun", []), self.assertNoLogs("vllm.medusa"):
+            self.waits("none")
+        with mock.patch.object(_start, "begun", [True]), self.assertNoLogs("vllm.medusa"):
+            self.waits("restore")
+
+    def test_what_is_neither_on_nor_off_leaves_vllm_as_it_is(self):
+        os.environ["MEDUSA_VLLM"] = "of"
+        self.assertEqual(self.waits("restore"), [])
+
     def test_an_adapter_that_is_missing_or_older_is_logged_and_not_raised(self):
         for name in ("medusa", "medusa._imports"):
             with self.subTest(name), mock.patch.dict(sys.modules, {name: None}), self.assertLogs("vllm.medusa", "ERROR") as said:
