@@ -19,7 +19,7 @@ folder = sys.argv[1]
 config = f"""
 startPort: {free_ports(4)}
 models:
-  a: {{cmd: "{ENGINE} --name a", aliases: [first]}}
+  a: {{cmd: "env HF_TOKEN=hf-secret SOURCE=http://me:secret@h/ {ENGINE} --name a", aliases: [first]}}
   b: {{cmd: "{ENGINE} --name b"}}
   dies: {{cmd: "{ENGINE} --name dies --die-at-start"}}
 """
@@ -61,6 +61,8 @@ check("models", [("a", "stopped"), ("b", "stopped"), ("dies", "stopped")], [(m["
 # Loading and unloading.
 check("load", (0, "", ""), (lambda r: (r.returncode, r.stdout, r.stderr))(d.ctl("load", "first")))
 check("it runs", {"a": "ready"}, d.running())
+shown = d.get("/running").json["running"][0]
+check("its command is shown without secrets", (True, False), (shown["cmd"].startswith("env HF_TOKEN=REDACTED SOURCE=http://REDACTED@h/ "), "secret" in json.dumps(shown)))
 check("its engine got no request", 0, d.get("/upstream/a/counts").json.get("requests"))
 check("load what is loaded", 0, d.ctl("load", "a").returncode)
 check("another one takes its place", (0, {"b": "ready"}), (d.ctl("load", "b").returncode, d.running()))
@@ -69,7 +71,8 @@ check("an engine that does not start", (1, True), (r.returncode, "exit code 3" i
 check("the same as JSON", (False, True), (lambda r: (r.get("ok"), "exit code 3" in r.get("message", "")))(d.tell("load", "dies")))
 check("its failure is told", True, "exit code 3" in of(d, "dies")["last_failure"])
 check("an unknown one", 3, d.ctl("load", "nobody").returncode)
-d.chat("a")
+with open(f"/proc/{d.chat('a').json['pid']}/environ", "rb") as environ:
+    check("the engine has them", True, b"\0HF_TOKEN=hf-secret\0" in b"\0" + environ.read())
 check("latencies: two loads, two requests", 4, of(d, "a")["first_token_s"]["count"])
 check("as text", True, any(line.startswith("a ") and " ready " in line for line in d.ctl("models").stdout.split("\n")))
 check("unload", (0, {}), (d.ctl("unload", "a").returncode, d.running()))
