@@ -7,6 +7,7 @@ Under `medusa-swap run`, sleep mode is medusa-swap's. vLLM calls register() in e
 from __future__ import annotations
 
 import logging
+import os
 
 log = logging.getLogger("vllm.medusa")
 
@@ -23,7 +24,8 @@ def register() -> None:
         _start.imported()
         why = _start.incomplete()
         if why:
-            log.error("medusa: vLLM is left as it is: %s", why)
+            if "libmedusa" in os.environ.get("LD_PRELOAD", ""):
+                log.error("medusa: vLLM is left as it is: %s", why)
             return
         from medusa import _api
 

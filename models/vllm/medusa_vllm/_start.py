@@ -19,6 +19,8 @@ def begin() -> None:
     """Loads neither PyTorch nor vLLM, and has no effect on a program that never imports vLLM's server."""
     from medusa._imports import after_import
 
+    if begun:
+        return  # in a virtual environment, Python reads .pth files twice
     begun.append(True)
     after_import(COMMAND_LINE, _hook_command_line, "vllm.medusa")  # settings are read when a server starts
     if _is_command_line():
@@ -26,8 +28,8 @@ def begin() -> None:
 
 
 def incomplete() -> str:
-    """What of Medusa is not installed, if a library of Medusa's is preloaded; "" if nothing is missing."""
-    if "libmedusa" in os.environ.get("LD_PRELOAD", "") and importlib.util.find_spec("medusa") is None:
+    """What of Medusa is not installed; "" if nothing is missing."""
+    if importlib.util.find_spec("medusa") is None:
         return "the package medusa-torch is not installed: pip install ./models/torch ./models/vllm"
     return ""
 
