@@ -124,18 +124,24 @@ static const char *end_of_value(const char *at, enum form form)
 	return behind ? end_of_plain(behind, "\"'`") : end;
 }
 
-/* Keeps the quotes, so that JSON stays JSON. */
+static bool is_shown(const char *at)
+{
+	return !strncmp(at, MD_SECRET_SHOWN, strlen(MD_SECRET_SHOWN));
+}
+
+/* Keeps the quotes, so that JSON stays JSON. Where a value was replaced before, its end was found then. */
 static const char *put_hidden(struct md_buf *out, const char *at, enum form form)
 {
-	const char *end = end_of_value(at, form);
-	const char *inner = at + strspn(at, "\\") + 1;
-	bool quoted =
-	    is_quoted(at) && end >= inner + (inner - at) && !strncmp(end - (inner - at), at, (size_t)(inner - at));
-	if (quoted)
-		put(out, at, inner);
+	const char *end = is_shown(at) ? at + strlen(MD_SECRET_SHOWN) : end_of_value(at, form);
+	size_t opening = is_quoted(at) ? strspn(at, "\\") + 1 : 0;
+	const char *behind = opening ? end_of_quoted(at) : at;
+	bool closed = behind >= at + 2 * opening && !strncmp(behind - opening, at, opening);
+	bool keeps = opening && (closed ? behind == end : !*end);
+	if (keeps)
+		md_buf_put(out, at, opening);
 	put_shown(out);
-	if (quoted)
-		put(out, at, inner);
+	if (keeps && closed)
+		md_buf_put(out, at, opening);
 	return end;
 }
 
@@ -153,7 +159,7 @@ static const char *separator(const char *end)
 	if (*sign != '=' || sign[1] == '=')
 		return NULL;
 	/* in a program, the value is an expression if it is not quoted */
-	return sign == at || is_quoted(skip_space(sign + 1)) ? sign : NULL;
+	return sign == at || is_quoted(skip_space(sign + 1)) || is_shown(skip_space(sign + 1)) ? sign : NULL;
 }
 
 static bool is_query_name(const char *name, size_t size)
@@ -191,7 +197,7 @@ static const char *put_name(struct md_buf *out, const char *line, const char *at
 		return put_hidden(out, end + 1, QUERY);
 	}
 	if (sign && md_secret_is_named(at, size)) {
-		from = *sign == '=' && sign[1] != from[0] && !is_quoted(from) ? sign + 1 : from;
+		from = *sign == '=' && sign[1] != from[0] && !is_quoted(from) && !is_shown(from) ? sign + 1 : from;
 		put(out, at, from);
 		return put_hidden(out, from, *sign == ':' ? FIELD : in_query ? QUERY : WORD);
 	}

@@ -147,7 +147,8 @@ static const struct line_case lines[] = {
     {"--use-auth-token model/a", NULL},
     {"--use-auth-token Abc1_bbbbbbbbbbbbbbbb", "--use-auth-token " X},
     {"\xc3\xa9 --api-key \xe2\x82\xac x", "\xc3\xa9 --api-key " X " x"},
-    {"a \"unclosed --api-key 'b c", "a \"unclosed --api-key " X},
+    {"KEYS_SECRET=[a]b c", "KEYS_SECRET=" X "b c"},
+    {"a \"unclosed --api-key 'b c", "a \"unclosed --api-key '" X},
     {"", NULL},
 };
 
