@@ -23,7 +23,7 @@
 #define PARK_SECONDS 30
 #define BYTES_MOST (64u << 20)
 
-static const char *const events[] = {"begun", "ended", "broke", "hung", "left-out"};
+static const char *const events[] = {"begun", "ended", "broke", "hung", "left-out", "stopped"};
 #define EVENTS (sizeof(events) / sizeof(events[0]))
 
 /* ---- lines ---- */
@@ -246,6 +246,12 @@ void md_note_end(void)
 	if (begun.test)
 		put(&(struct md_note){.pid = getpid(), .event = MD_NOTE_ENDED, .of = begun});
 	begun.test = NULL;
+}
+
+void md_note_stopped(const char *why)
+{
+	put(&(struct md_note){
+	    .pid = getpid(), .event = MD_NOTE_STOPPED, .of = {.test = MD_NOTE_RECORDING}, .why = why});
 }
 
 static void park(void)

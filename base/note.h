@@ -29,8 +29,10 @@ enum md_note_event {
 	MD_NOTE_BROKE,    /* the context has an error that does not go away */
 	MD_NOTE_HUNG,     /* a replay does not end */
 	MD_NOTE_LEFT_OUT, /* written by the command */
+	MD_NOTE_STOPPED,  /* no test: the recording of this process has stopped, and can no longer be completed */
 };
 
+#define MD_NOTE_RECORDING "recording" /* no test, either */
 #define MD_NOTE_POISON "poison test"
 #define MD_NOTE_PROOF "proof"
 #define MD_NOTE_BORDER "trial of an address between two bindings" /* its label names a parameter, not a graph */
@@ -73,6 +75,8 @@ void md_note_end(void);
  * returns if nobody has ended it after half a minute.
  */
 void md_note_break(enum md_note_event event, const char *why);
+/* STOPPED. No other note of this process follows. */
+void md_note_stopped(const char *why);
 /* Why the command wants this test left out; NULL: it does not. */
 const char *md_note_left_out(const struct md_note_of *of);
 /* How many notes leave out this kind of test. */

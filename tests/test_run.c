@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,4 +70,76 @@ Test(run, library_that_is_not_there)
 	int code = -1;
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_ERR_NOT_FOUND);
 	cr_assert_not_null(strstr(err.message, "libmedusa-nothing.so"), "%s", err.message);
+}
+
+/* ---- a run that takes too long ---- */
+
+static unsigned looked, late_calls;
+static bool is_late;
+
+static void look(void *user)
+{
+	(void)user;
+	looked++;
+}
+
+static void say_late(void *user)
+{
+	cr_assert(!is_late && !kill(*(pid_t *)user, 0), "everything still runs");
+	late_calls++;
+}
+
+static enum md_run_left never_over(void *user, pid_t *pid)
+{
+	(void)user;
+	*pid = 0;
+	return MD_RUN_AT_WORK;
+}
+
+static int run_for(const char *script, uint64_t limit_ns, pid_t *seen)
+{
+	char *argv[] = {"sh", "-c", (char *)script, NULL};
+	struct md_run run = {.argv = argv,
+			     .limit_ns = limit_ns,
+			     .look = look,
+			     .late = say_late,
+			     .is_late = &is_late,
+			     .left = never_over,
+			     .user = seen};
+	struct md_error err = {0};
+	int code = -1;
+	cr_assert_eq(md_run_child(&run, &code, &err), MD_OK, "%s", err.message);
+	return code;
+}
+
+Test(run, one_that_takes_too_long_is_ended)
+{
+	pid_t here = getpid();
+	cr_assert_eq(run_for("sleep 1000", 100000000, &here), 128 + SIGTERM);
+	cr_assert(is_late && late_calls == 1 && looked > 0);
+}
+
+Test(run, one_that_ends_in_time_is_not_late)
+{
+	pid_t here = getpid();
+	cr_assert_eq(run_for("exit 3", 100000000000, &here), 3);
+	cr_assert(!is_late && !late_calls);
+	cr_assert_eq(run_for("sleep 0.2", 0, &here), 0, "0 is no limit");
+	cr_assert(!is_late && !late_calls && looked > 0);
+}
+
+/* In a session of its own, so that only what it was started by tells whose it is. */
+Test(run, a_daemon_that_takes_too_long_is_ended, .timeout = 60)
+{
+	char path[] = "/tmp/medusa-run-XXXXXX", script[200];
+	pid_t here = getpid(), daemon = 0;
+	int fd = mkstemp(path);
+	snprintf(script, sizeof(script), "setsid sh -c 'echo $$ >%s; exec sleep 1000' & sleep 0.2", path);
+	cr_assert_eq(run_for(script, 500000000, &here), 0, "the command itself has ended well");
+	cr_assert(is_late && late_calls == 1);
+	FILE *in = fdopen(fd, "r");
+	cr_assert(in && fscanf(in, "%d", &daemon) == 1 && daemon > 1);
+	cr_assert(kill(daemon, 0) != 0, "process %d goes on", (int)daemon);
+	fclose(in);
+	unlink(path);
 }

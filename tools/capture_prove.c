@@ -249,7 +249,9 @@ static int verify(struct md_job *job)
 		free(reports);
 		return md_stop_signal() ? 128 + md_stop_signal() : md_job_fail(job, &err, MD_EXIT_COMMAND);
 	}
-	int result = apply_reports(job, reports);
+	if (job->repeat.late && !md_stop_signal())
+		md_job_say(job, "verification: nothing was written");
+	int result = job->repeat.late && !md_stop_signal() ? MD_EXIT_COMMAND : apply_reports(job, reports);
 	job->traces_needed |= result >= 0;
 	for (uint32_t i = 0; i < job->rank_count; i++)
 		md_verify_finish(&reports[i]);

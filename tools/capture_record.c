@@ -9,96 +9,13 @@
 
 #include "base/clock.h"
 #include "format/trace/order.h"
-#include "format/trace/part_file.h"
 #include "tools/capture_job.h"
 #include "tools/capture_ranks.h"
+#include "tools/capture_watch.h"
 #include "tools/stop.h"
 
 /* Any seed but 0 moves a run's addresses; all three runs have different ones. */
 static const char *const shift_seeds[MD_CAPTURES_MOST] = {NULL, "20240915", "20240916"};
-
-/* ---- while it runs; user: the path of the run's trace ---- */
-
-/* An engine that becomes a daemon is recorded further after the command has ended. */
-static enum md_run_left trace_left(const char *path, pid_t *pid)
-{
-	char part[PATH_MAX + 8];
-	struct stat info;
-	snprintf(part, sizeof(part), "%s.part", path);
-	if (!access(path, F_OK) || stat(part, &info))
-		return MD_RUN_OVER;
-	if (md_trace_part_is_held(part, pid))
-		return MD_RUN_AT_WORK;
-	return info.st_size ? MD_RUN_OVER : MD_RUN_UNKNOWN;
-}
-
-static enum md_run_left recording_left(void *user, pid_t *pid)
-{
-	static struct md_rank_traces found; /* large */
-	bool unknown = false;
-	char path[PATH_MAX];
-	if (md_rank_traces_find(user, &found, NULL) != MD_OK || !found.ranks)
-		return trace_left(user, pid);
-	for (uint32_t i = 0; i < found.ranks; i++) {
-		md_rank_trace(user, i, found.ranks, path);
-		enum md_run_left left = trace_left(path, pid);
-		if (left == MD_RUN_AT_WORK)
-			return left;
-		unknown |= left == MD_RUN_UNKNOWN;
-	}
-	return unknown ? MD_RUN_UNKNOWN : MD_RUN_OVER;
-}
-
-static bool trace_is_there(const char *path, uint32_t rank)
-{
-	(void)rank;
-	return !access(path, F_OK);
-}
-
-/* A trace is also complete when its process has ended, even if the command goes on. It is read once. */
-static bool trace_says_complete(const char *path, uint32_t rank)
-{
-	static struct stat seen[MD_RANKS_MOST];
-	static bool said[MD_RANKS_MOST];
-	struct md_trace trace;
-	struct stat info;
-	if (stat(path, &info))
-		return false;
-	if (info.st_ino == seen[rank].st_ino && info.st_mtim.tv_sec == seen[rank].st_mtim.tv_sec &&
-	    info.st_mtim.tv_nsec == seen[rank].st_mtim.tv_nsec)
-		return said[rank];
-	seen[rank] = info;
-	said[rank] = false;
-	if (md_trace_read(path, &trace, NULL) != MD_OK)
-		return false;
-	said[rank] = trace.said_complete;
-	md_trace_finish(&trace);
-	return said[rank];
-}
-
-static bool all_ranks(const char *trace, bool (*is_so)(const char *path, uint32_t rank))
-{
-	static struct md_rank_traces found; /* large */
-	char path[PATH_MAX];
-	if (md_rank_traces_find(trace, &found, NULL) != MD_OK)
-		return false;
-	for (uint32_t i = 0; i < found.ranks; i++) {
-		md_rank_trace(trace, i, found.ranks, path);
-		if (!is_so(path, i))
-			return false;
-	}
-	return found.ranks || is_so(trace, 0);
-}
-
-static bool is_recorded(void *user)
-{
-	return all_ranks(user, trace_is_there);
-}
-
-static bool engine_is_complete(void *user)
-{
-	return all_ranks(user, trace_says_complete);
-}
 
 /* ---- the run ---- */
 
@@ -131,15 +48,12 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 	struct md_run run = {.preload = "libmedusa-capture.so",
 			     .env = env,
 			     .env_count = 4,
-			     .argv = index && job->wish->second ? shell : job->argv,
-			     .left = recording_left,
-			     .done = md_job_asks_engine(job) ? engine_is_complete
-				     : job->wish->stop       ? is_recorded
-							     : NULL,
-			     .user = job->traces[index]};
+			     .argv = index && job->wish->second ? shell : job->argv};
+	struct md_job_watch watch = {.job = job, .index = index, .trace = job->traces[index]};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];
+	md_job_watch(&watch, &run);
 	snprintf(number, sizeof(number), "%u", index + 1);
 	if (md_workplace_file(&job->workplace, number, ".mtrace", job->traces[index], &err) != MD_OK)
 		return md_options_report(job->command, &err);
@@ -160,6 +74,7 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 		    (outcome == MD_REPEAT_AGAIN && renew(job, index, &err) != MD_OK))
 			return md_job_fail(job, &err, MD_EXIT_COMMAND);
 	} while (outcome == MD_REPEAT_AGAIN);
+	job->repeat.late = (job->repeat.late && !watch.over) || watch.stopped;
 	return outcome == MD_REPEAT_GIVEN_UP ? MD_EXIT_COMMAND : -1;
 }
 
@@ -312,6 +227,10 @@ static int record(struct md_job *job, unsigned index)
 		result = find_ranks(job, index, &found);
 	if (result >= 0)
 		return md_stop_signal() ? 128 + md_stop_signal() : result;
+	if (job->repeat.late && !md_stop_signal()) { /* the reason was said */
+		job->traces_needed = true;
+		return MD_EXIT_COMMAND;
+	}
 	enum md_status status = read_traces(job, index, &found, &said, &err);
 	struct md_job_rank *lacks = job->at;
 	job->at = job->bundle ? NULL : job->ranks;

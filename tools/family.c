@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 #define LOOK_MS 20
 #define GRACE_MS 3000
+#define END_TURNS 5
 
 struct process {
 	pid_t pid, parent, session;
@@ -193,25 +195,39 @@ void md_family_end(pid_t command, pid_t other)
 	free(all.list);
 }
 
-/* Keeps the processes of our session, without this one. */
-static size_t keep_left(struct process *list, size_t count)
+/* Keeps processes that run, without this one; session 0: of any session. */
+static size_t keep_running(struct process *list, size_t count, pid_t session)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < count; i++)
-		if (list[i].pid != getpid() && list[i].session == getsid(0) && list[i].state != 'Z')
+		if (list[i].pid != getpid() && (!session || list[i].session == session) && list[i].state != 'Z')
 			list[kept++] = list[i];
 	return kept;
 }
 
-void md_family_end_left(int number)
+static size_t end_started(int number, pid_t session)
 {
 	struct processes all = {0};
 	list_processes(&all);
-	size_t count = keep_left(all.list, keep_family(all.list, all.count, getpid(), getpid()));
+	size_t count = keep_running(all.list, keep_family(all.list, all.count, getpid(), getpid()), session);
 	for (size_t i = 0; number && i < count; i++)
 		kill(all.list[i].pid, number);
 	wait_and_kill(all.list, count);
 	free(all.list);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
+	return count;
+}
+
+void md_family_end_left(int number)
+{
+	end_started(number, getsid(0));
+}
+
+/* One that is ended may start another one meanwhile. */
+void md_family_end_all(int number)
+{
+	size_t before = SIZE_MAX, now = 0;
+	for (int turn = 0; turn < END_TURNS && (now = end_started(number, 0)) && now < before; turn++)
+		before = now;
 }

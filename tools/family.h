@@ -22,6 +22,8 @@ void md_family_end(pid_t command, pid_t other);
  * already), and SIGKILL three seconds later. Daemons, which have a session of their own, go on.
  */
 void md_family_end_left(int number);
+/* The same for everything that this program has started, daemons too. */
+void md_family_end_all(int number);
 
 /* Sleeps between two checks of a process. */
 void md_family_wait_ms(long ms);

@@ -9,10 +9,12 @@
 #include "tools/cache_pack.h"
 #include "tools/capture_job.h"
 #include "tools/engine_device.h"
+#include "tools/run_limit.h"
 #include "tools/stop.h"
 
 static struct md_job_wish wish;
-static const char *device, *cache_limit;
+static const char *device, *cache_limit, *timeout;
+static uint64_t limit_ns;
 
 static const struct md_option options[] = {
     {.name = "output",
@@ -25,6 +27,7 @@ static const struct md_option options[] = {
      .value = &wish.until,
      .help = "When recording ends: exit, graphs=N or mark=NAME; default: mark=complete, which also ends CMD."},
     {.name = "stop", .flag = &wish.stop, .help = MD_STOP_HELP},
+    {.name = "timeout", .argument = "SECONDS", .value = &timeout, .help = MD_TIMEOUT_HELP},
     {.name = "vary",
      .argument = "PATTERN",
      .list = &wish.vary,
@@ -90,6 +93,7 @@ static int carry_out(struct md_job *job)
 	if (md_repeat_init(&job->repeat, &command, &job->workplace, &err) != MD_OK)
 		result = md_job_fail(job, &err, MD_EXIT_COMMAND);
 	job->repeat.stop = wish.stop || md_job_asks_engine(job);
+	job->repeat.limit_ns = limit_ns;
 	if (result < 0)
 		result = md_job_capture(job, 0);
 	if (result < 0)
@@ -190,6 +194,8 @@ int main(int argc, char *argv[])
 	if (cache_limit && md_cache_limit_parse(cache_limit, &wish.cache_limit, &err) != MD_OK)
 		return md_options_usage_error(&command, "--cache-limit: %s", err.message);
 	result = md_tolerance_take(&command, wish.nondeterministic, &wish.tolerance);
+	if (result < 0)
+		result = md_run_limit_take(&command, timeout, &limit_ns);
 	if (result < 0)
 		result = md_device_choose(&command, device);
 	return result >= 0 ? result : work(arguments.command);

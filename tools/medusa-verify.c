@@ -12,15 +12,17 @@
 #include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
+#include "tools/run_limit.h"
 #include "tools/stop.h"
 #include "tools/tolerance.h"
 #include "tools/verify_report.h"
 
-static const char *junit_path, *until;
+static const char *junit_path, *until, *timeout;
+static uint64_t limit_ns;
 static const char *nondeterministic, *device;
 static struct md_tolerance tolerance;
 static struct md_cache_wish caches;
-static bool as_json, allow_uncompared, accept_unvaried, stop;
+static bool late, as_json, allow_uncompared, accept_unvaried, stop;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
@@ -39,6 +41,7 @@ static const struct md_option options[] = {
 	     "CMD.",
      .value = &until},
     {.name = "stop", .help = MD_STOP_HELP, .flag = &stop},
+    {.name = "timeout", .argument = "SECONDS", .help = MD_TIMEOUT_HELP, .value = &timeout},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
 
@@ -151,6 +154,8 @@ static int conclude(const struct md_verify_report *report, const char *rank)
 	bool missed = false;
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
+	if (late) /* which was said */
+		return MD_EXIT_COMMAND;
 	if (report->exit_code && !(report->complete && (until ? has_end() : report->reached))) {
 		md_options_say(&command, "%sthe command ended with %d; " MD_REPEAT_OWN, rank, report->exit_code);
 		return MD_EXIT_COMMAND;
@@ -209,8 +214,10 @@ static int verify_in(const struct md_workplace *workplace, const char *path, uin
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	md_verify_accept_unvaried(accept_unvaried);
 	repeat.stop = stop || !until;
+	repeat.limit_ns = limit_ns;
 	if (status == MD_OK)
 		status = md_verify_run(path, ranks, argv, &repeat, reports, &error);
+	late = repeat.late;
 	md_repeat_finish(&repeat);
 	if (md_stop_signal()) {
 		if (status == MD_OK)
@@ -262,6 +269,8 @@ int main(int argc, char *argv[])
 	if (stop && !has_end())
 		return md_options_usage_error(&command, MD_STOP_USAGE);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
+	if (result < 0)
+		result = md_run_limit_take(&command, timeout, &limit_ns);
 	if (result < 0)
 		result = md_cache_wish_check(&command, &caches);
 	if (result < 0)

@@ -26,13 +26,21 @@ enum md_status md_repeat_init(struct md_repeat *repeat, const struct md_command 
 {
 	*repeat = (struct md_repeat){.command = command, .workplace = workplace, .most = MD_REPEAT_MOST};
 	MD_FORWARD(md_workplace_file(workplace, "notes", ".txt", repeat->notes, err));
-	return md_workplace_file(workplace, "left-out", ".txt", repeat->left_out, err);
+	MD_FORWARD(md_workplace_file(workplace, "left-out", ".txt", repeat->left_out, err));
+	return md_workplace_file(workplace, "told", ".txt", repeat->told, err);
 }
 
 void md_repeat_finish(struct md_repeat *repeat)
 {
 	md_note_list_finish(repeat->left, repeat->count);
 	*repeat = (struct md_repeat){0};
+}
+
+/* A note can then be added to the file even if the disk is full, because a block of it is taken. */
+static bool empty_notes(const char *path)
+{
+	MD_AUTO_FILE FILE *file = fopen(path, "we");
+	return file && fputc('\n', file) != EOF && !fflush(file);
 }
 
 static enum md_status write_left_out(const struct md_repeat *repeat, struct md_error *err)
@@ -43,9 +51,10 @@ static enum md_status write_left_out(const struct md_repeat *repeat, struct md_e
 		written = md_note_write(out, &repeat->left[i]);
 	if (out && fclose(out))
 		written = false;
-	if (written && !truncate(repeat->notes, 0))
+	if (written && empty_notes(repeat->notes) && !truncate(repeat->told, 0))
 		return MD_OK;
-	return md_error_set(err, MD_ERR_IO, "%s: %s", written ? repeat->notes : repeat->left_out, strerror(errno));
+	return md_error_set(err, MD_ERR_IO, "%s: %s", written ? repeat->workplace->folder : repeat->left_out,
+			    strerror(errno));
 }
 
 /* ---- who broke it ---- */
@@ -54,7 +63,7 @@ static enum md_status write_left_out(const struct md_repeat *repeat, struct md_e
 static bool stayed_open(const struct md_note *notes, size_t at, size_t count)
 {
 	for (size_t i = at + 1; i < count; i++)
-		if (notes[i].pid == notes[at].pid)
+		if (notes[i].pid == notes[at].pid && notes[i].event != MD_NOTE_STOPPED)
 			return false;
 	return notes[at].event == MD_NOTE_BEGUN;
 }
@@ -199,22 +208,26 @@ static enum md_status open_meeting(struct md_repeat *repeat, char setting[PATH_M
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err)
 {
-	static char notes[PATH_MAX + 32], left_out[PATH_MAX + 32], meeting[PATH_MAX + 32];
-	const char *env[ENV_MOST] = {notes, left_out};
+	static char notes[PATH_MAX + 32], left_out[PATH_MAX + 32], told[PATH_MAX + 32], meeting[PATH_MAX + 32];
+	const char *env[ENV_MOST] = {notes, left_out, told};
 	struct md_run noted = *run;
 	const struct md_note *culprit;
 	struct md_note *list = NULL;
 	enum md_status status;
 	size_t count = 0;
-	if (run->env_count > ENV_MOST - 4)
+	if (run->env_count > ENV_MOST - 5)
 		return md_error_set(err, MD_ERR_INVALID, "%zu variables for the command, at most %d", run->env_count,
-				    ENV_MOST - 4);
+				    ENV_MOST - 5);
 	MD_FORWARD(open_meeting(repeat, meeting, err));
 	snprintf(notes, sizeof(notes), "MEDUSA_NOTES=%s", repeat->notes);
 	snprintf(left_out, sizeof(left_out), "MEDUSA_LEAVE_OUT=%s", repeat->left_out);
-	memcpy(env + 2, run->env, run->env_count * sizeof(*env));
+	snprintf(told, sizeof(told), "MEDUSA_TELL=%s", repeat->told);
+	memcpy(env + 3, run->env, run->env_count * sizeof(*env));
 	noted.env = env;
-	noted.env_count += 2;
+	noted.env_count += 3;
+	noted.limit_ns = repeat->limit_ns;
+	noted.is_late = &repeat->late;
+	repeat->late = false;
 	if (*meeting)
 		env[noted.env_count++] = meeting;
 	if (*meeting && !secure_getenv("MEDUSA_JOB"))
@@ -222,7 +235,7 @@ enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run,
 	*outcome = MD_REPEAT_DONE;
 	MD_FORWARD(write_left_out(repeat, err));
 	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));
-	if (md_stop_signal()) /* command and engine were told to end */
+	if (md_stop_signal() || repeat->late) /* command and engine were told to end */
 		return MD_OK;
 	MD_FORWARD(md_note_list(repeat->notes, &list, &count, err));
 	culprit = find_culprit(list, count, *exit_code);

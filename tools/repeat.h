@@ -16,10 +16,13 @@ struct md_repeat {
 	const struct md_command *command;     /* for messages */
 	const struct md_workplace *workplace; /* not owned; holds the notes: */
 	char notes[PATH_MAX], left_out[PATH_MAX];
+	char told[PATH_MAX];  /* holds what plug-ins say, see tools/told.h */
 	struct md_note *left; /* owned; the tests that are left out so far */
 	size_t count;
 	unsigned most, runs;
-	bool stop; /* set by the caller: the command is ended once it has done what --until names */
+	bool stop;         /* set by the caller: the command is ended once it has done what --until names */
+	uint64_t limit_ns; /* set by the caller: for each run, as in struct md_run */
+	bool late;         /* the last run was ended for that reason, or another one that was said */
 };
 
 enum md_repeat_outcome {
@@ -33,7 +36,7 @@ enum md_status md_repeat_init(struct md_repeat *repeat, const struct md_command 
 void md_repeat_finish(struct md_repeat *repeat);
 
 /*
- * Runs the command once, as md_run_child does (output: -1), or md_run_child_output. If a process of the command notes
+ * Runs the command once, for repeat->limit_ns at most, as md_run_child does (output: -1), or md_run_child_output. If a process of the command notes
  * that it is broken or hangs, the process is ended, with the command and everything that the command has started.
  */
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,

@@ -15,19 +15,21 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "tools/family.h"
 #include "tools/preload.h"
 #include "tools/stop.h"
 
-#define UNKNOWN_TURNS 3000u /* of 20 ms */
 #define LOOK_MS 50
-#define STOP_MS 10000
+#define LEFT_MS 20
+#define STOP_NS 10000000000u
+#define KILL_NS 10000000000u /* behind STOP_NS; md_family_end() waits for up to 6 s of it */
+#define UNKNOWN_NS 60000000000u
 
 #ifdef __SANITIZE_THREAD__
 #define RUNTIME_INIT __tsan_init
@@ -168,37 +170,69 @@ static void wait_ms_for(pid_t child, int ms)
 		close(fd);
 }
 
-/* Asks the command to end once it has done what it was run for, and makes it end if it does not. */
-static enum md_status wait_until_done(const struct md_run *run, pid_t child, bool *stopped, int *exit_code,
-				      struct md_error *err)
+struct wait {
+	const struct md_run *run;
+	pid_t child;
+	uint64_t started, stopped; /* on a clock that nobody sets; stopped: 0 until the command is told to end */
+	bool killed;
+};
+
+/* True once; late() has been called then. */
+static bool becomes_late(struct wait *wait)
+{
+	const struct md_run *run = wait->run;
+	if (!run->limit_ns || *run->is_late || md_clock_ns() - wait->started < run->limit_ns)
+		return false;
+	run->late(run->user);
+	*run->is_late = true;
+	return true;
+}
+
+/* The command is asked to end once it has done what it was run for, or too late, and made to end if it does not. */
+static void look_on(struct wait *wait)
+{
+	const struct md_run *run = wait->run;
+	if (!wait->stopped && ((run->done && run->done(run->user)) || becomes_late(wait))) {
+		wait->stopped = md_clock_ns();
+		kill(wait->child, SIGTERM);
+	} else if (!wait->stopped && run->look) {
+		run->look(run->user);
+	} else if (wait->stopped && !wait->killed && md_clock_ns() - wait->stopped >= STOP_NS) {
+		wait->killed = true;
+		md_family_end(wait->child, wait->child);
+	}
+}
+
+/* A device driver may hold it up for ever, and nobody may kill a process of another user. */
+static enum md_status check_end(const struct wait *wait, struct md_error *err)
+{
+	if (!wait->killed || md_clock_ns() - wait->stopped < STOP_NS + KILL_NS)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_IO,
+			    "%s (process %d) does not end, although it was told to and killed: end it by hand",
+			    wait->run->argv[0], (int)wait->child);
+}
+
+static enum md_status wait_watched(struct wait *wait, int *exit_code, struct md_error *err)
 {
 	bool ended = false;
-	int waited = 0;
 	while (!ended) {
-		if (!*stopped && run->done(run->user)) {
-			*stopped = true;
-			kill(child, SIGTERM);
-		}
-		if (*stopped && waited == STOP_MS)
-			md_family_end(child, child);
-		MD_FORWARD(take_status(child, WNOHANG, &ended, exit_code, err));
+		look_on(wait);
+		MD_FORWARD(check_end(wait, err));
+		MD_FORWARD(take_status(wait->child, WNOHANG, &ended, exit_code, err));
 		if (!ended)
-			wait_ms_for(child, LOOK_MS);
-		waited += *stopped ? LOOK_MS : 0;
+			wait_ms_for(wait->child, wait->run->pace_ms ? (int)wait->run->pace_ms : LOOK_MS);
 	}
 	return MD_OK;
 }
 
-/* *stopped: the command was told to end. */
-static enum md_status wait_for(const struct md_run *run, pid_t child, bool *stopped, int *exit_code,
-			       struct md_error *err)
+static enum md_status wait_for(struct wait *wait, int *exit_code, struct md_error *err)
 {
 	bool ended;
-	*stopped = false;
-	if (!run->done)
-		wait_for_end(child);
-	return run->done ? wait_until_done(run, child, stopped, exit_code, err)
-			 : take_status(child, 0, &ended, exit_code, err);
+	if (wait->run->done || wait->run->look || wait->run->limit_ns)
+		return wait_watched(wait, exit_code, err);
+	wait_for_end(wait->child);
+	return take_status(wait->child, 0, &ended, exit_code, err);
 }
 
 /* True if the command has left processes behind: they became children of this process when their parent ended. */
@@ -211,14 +245,18 @@ static bool has_left_any(void)
 	}
 }
 
-static void wait_for_left(const struct md_run *run)
+static void wait_for_left(struct wait *wait)
 {
-	const struct timespec pause = {0, 20000000};
+	const struct md_run *run = wait->run;
+	uint64_t since = md_clock_ns();
 	bool said = false;
-	for (unsigned turns = 0; has_left_any(); turns++) {
+	while (has_left_any() && !becomes_late(wait)) {
 		pid_t pid = 0;
 		enum md_run_left left = run->left(run->user, &pid);
-		if (left == MD_RUN_OVER || (left == MD_RUN_UNKNOWN && turns >= UNKNOWN_TURNS))
+		bool done = run->done && run->done(run->user);
+		if (done && pid > 0) /* other daemons go on */
+			md_family_end(pid, pid);
+		if (done || left == MD_RUN_OVER || (left == MD_RUN_UNKNOWN && md_clock_ns() - since >= UNKNOWN_NS))
 			return;
 		md_stop_child(pid > 0 ? pid : -1);
 		if (md_stop_signal() && pid <= 0)
@@ -226,7 +264,9 @@ static void wait_for_left(const struct md_run *run)
 		if (!said)
 			fprintf(stderr, "%s has ended and left processes behind; waiting for them\n", run->argv[0]);
 		said = true;
-		nanosleep(&pause, NULL);
+		if (run->look)
+			run->look(run->user);
+		md_family_wait_ms(LEFT_MS);
 	}
 }
 
@@ -264,6 +304,7 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 {
 	int report = -1, code = 0;
 	struct md_error why;
+	struct wait wait = {.run = run, .started = md_clock_ns()};
 	pid_t child = 0;
 	md_stop_hold();
 	enum md_status status = start(run, library, output, &child, &report, err);
@@ -272,12 +313,15 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	md_stop_release();
 	if (status != MD_OK)
 		return status;
-	bool failed = failed_to_start(report, &why), stopped;
+	bool failed = failed_to_start(report, &why);
 	close(report);
-	status = wait_for(run, child, &stopped, &code, err);
-	if (status == MD_OK && !code && !failed && !stopped && run->left)
-		wait_for_left(run);
-	if (stopped)
+	wait.child = child;
+	status = wait_for(&wait, &code, err);
+	if (status == MD_OK && !code && !failed && !wait.stopped && run->left)
+		wait_for_left(&wait);
+	if (run->limit_ns && *run->is_late)
+		md_family_end_all(SIGTERM);
+	else if (wait.stopped)
 		md_family_end_left(SIGTERM);
 	if (md_stop_signal())
 		md_family_end_left(md_stop_came_from_terminal() ? 0 : md_stop_signal());

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -22,15 +23,27 @@ struct md_run {
 	char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
 	/*
 	 * Asked again and again when the command has ended and has left processes behind, as daemons do: MD_RUN_OVER,
-	 * or why to go on waiting for them. *pid: who does the work, to be passed signals; 0 if that is not known.
+	 * or why to go on waiting for them. *pid: who does the work, or has done it and is still there, to be passed signals, and
+	 * ended after done(); 0 if that is not known.
 	 * NULL: nobody is waited for.
 	 */
 	enum md_run_left (*left)(void *user, pid_t *pid);
 	/*
-	 * Asked again and again while the command runs: true once it may be ended, by SIGTERM, and ten seconds later by
-	 * md_family_end(). NULL: the command runs to its end.
+	 * Asked again and again while the command runs, or what it has left behind: true once it may be ended, by SIGTERM, and ten
+	 * seconds later by md_family_end(). NULL: the command runs to its end.
 	 */
 	bool (*done)(void *user);
+	unsigned pace_ms; /* between two such questions; 0: 50 */
+	/* Called again and again while neither the command has ended nor done() was true. NULL: nobody looks on. */
+	void (*look)(void *user);
+	/*
+	 * How long after its start this may go on, with the processes that the command leaves behind; 0: without end. When the
+	 * time has passed, late() is called while all still run, then *is_late is set, and the command is ended as after done(), with
+	 * everything that it has started, daemons too. Neither pointer is NULL if there is a limit.
+	 */
+	uint64_t limit_ns;
+	void (*late)(void *user);
+	bool *is_late;
 	void *user;
 };
 

@@ -12,9 +12,12 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "format/verify_line.h"
 #include "ranks/rank_bundle.h"
 #include "tools/run.h"
+#include "tools/run_limit.h"
+#include "tools/told.h"
 
 #define LINE_MAX_BYTES (32u << 20) /* a label of the greatest length that a file may hold, with each byte escaped */
 
@@ -299,6 +302,9 @@ static bool has_verdict(const char *path, enum md_verdict verdict)
 struct run { /* of a bundle, the reports have the rank behind this path */
 	const char *artifact, *report;
 	uint32_t ranks; /* 0: no bundle */
+	struct md_repeat *repeat;
+	struct md_quiet quiet;
+	bool said_quiet, over; /* over: everything was compared when the time for the run had passed */
 };
 
 static void report_of(const struct run *run, uint32_t rank, char path[PATH_MAX])
@@ -343,6 +349,57 @@ static bool is_compared(void *user)
 	return true;
 }
 
+static void say_told(const struct run *run)
+{
+	static struct md_told told; /* large */
+	md_told_read(run->repeat->told, &told);
+	for (unsigned i = 0; i < told.count; i++)
+		md_options_say(run->repeat->command, "plug-in %s", told.lines[i]);
+}
+
+static void say_late(void *user)
+{
+	struct run *run = user;
+	double seconds = (double)run->repeat->limit_ns / 1e9;
+	run->over = is_compared(run);
+	if (run->over) {
+		md_options_say(
+		    run->repeat->command,
+		    "everything is compared, and the command has not ended after %g s (--timeout): it is ended "
+		    "(--stop ends it sooner)",
+		    seconds);
+		return;
+	}
+	md_options_say(run->repeat->command,
+		       "%g s have passed (--timeout), and not everything has been compared that is to be compared: the "
+		       "command is ended",
+		       seconds);
+	say_told(run);
+}
+
+/* Comparisons have begun, and the engine does nothing more. */
+static void look(void *user)
+{
+	struct run *run = user;
+	uint64_t limit = run->repeat->limit_ns, bytes = 0;
+	char report[PATH_MAX], when[64] = "";
+	struct stat info;
+	for (uint32_t i = 0; !i || i < run->ranks; i++) {
+		report_of(run, i, report);
+		bytes += stat(report, &info) ? 0 : (uint64_t)info.st_size;
+	}
+	uint64_t quiet = md_quiet_for(&run->quiet, md_clock_ns(), bytes);
+	if (run->said_quiet || !bytes || quiet < md_quiet_most(limit))
+		return;
+	run->said_quiet = true;
+	if (limit)
+		snprintf(when, sizeof(when), ", and --timeout after %g s", (double)limit / 1e9);
+	md_options_say(run->repeat->command,
+		       "nothing was compared for %.0f s, and the command goes on: Ctrl-C gives up%s",
+		       (double)quiet / 1e9, when);
+	say_told(run);
+}
+
 static enum md_status empty_reports(const struct run *run, struct md_error *err)
 {
 	char report[PATH_MAX];
@@ -366,6 +423,8 @@ static enum md_status run_engine(struct run *own, char *const argv[], struct md_
 			     .argv = argv,
 			     .left = comparing_left,
 			     .done = repeat->stop ? is_compared : NULL,
+			     .look = look,
+			     .late = say_late,
 			     .user = own};
 	if (!realpath(own->artifact, absolute))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", own->artifact, strerror(errno));
@@ -375,6 +434,7 @@ static enum md_status run_engine(struct run *own, char *const argv[], struct md_
 		MD_FORWARD(empty_reports(own, err));
 		MD_FORWARD(md_repeat_run(repeat, &run, STDERR_FILENO, exit_code, &outcome, err));
 	}
+	repeat->late &= !own->over;
 	if (outcome == MD_REPEAT_GIVEN_UP)
 		return md_error_set(err, MD_ERR_UNPROVABLE, "the verification run was given up");
 	return MD_OK;
@@ -433,7 +493,7 @@ enum md_status md_verify_run(const char *artifact_path, uint32_t ranks, char *co
 {
 	static char report[PATH_MAX];
 	static FILE *in[MD_RANKS_MOST];
-	struct run run = {artifact_path, report, ranks};
+	struct run run = {.artifact = artifact_path, .report = report, .ranks = ranks, .repeat = repeat};
 	uint32_t parsed = 0, count = ranks ? ranks : 1;
 	int exit_code = 0;
 	snprintf(report, sizeof(report), "%.*s/report-%s.jsonl", PATH_MAX - 64, repeat->workplace->folder,

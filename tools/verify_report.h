@@ -59,7 +59,8 @@ void md_verify_accept_unvaried(bool accept);
  * Runs the command with the restore library in verify mode and collects its report (of a bundle one for each rank, ranks
  * of them; 0: no bundle), which lies in the workplace for
  * that time; again, without the graph whose comparison breaks it. A command that fails is no error here (see
- * exit_code); one that cannot be started is, or that is broken too often.
+ * exit_code); one that cannot be started is, or that is broken too often. repeat->late says that the run was ended because it
+ * took too long, before everything was compared.
  */
 enum md_status md_verify_run(const char *artifact_path, uint32_t ranks, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err);

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "base/note.h"
 #include "base/secret.h"
 #include "base/setting.h"
 #include "base/thread.h"
@@ -323,6 +324,7 @@ void md_capture_trouble(const char *format, ...) MD_LOCKS_UNCHECKED
 	vsnprintf(why, sizeof(why), format, args);
 	va_end(args);
 	md_error_log("recording stopped, the program runs on: %s", why);
+	md_note_stopped(why);
 	atomic_store(&abandoned, md_capture.writer);
 }
 

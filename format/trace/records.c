@@ -3,6 +3,7 @@
 #include "format/trace/records.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -316,15 +317,19 @@ void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char 
 	md_trace_record_end(w);
 }
 
-/* Of other marks only people who read the file make use. */
 static enum md_status get_mark(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 			       struct md_error *err)
 {
+	struct md_trace *trace = build->trace;
 	size_t size;
 	const char *name = md_unpack_string(in, &size);
 	(void)sequence, (void)err;
 	if (name && size == strlen(MD_MARK_COMPLETE) && !memcmp(name, MD_MARK_COMPLETE, size))
-		build->trace->said_complete = true;
+		trace->said_complete = true;
+	if (size > sizeof(trace->mark))
+		size = sizeof(trace->mark);
+	if (name)
+		snprintf(trace->mark, sizeof(trace->mark), "%.*s", (int)size, name);
 	return MD_OK;
 }
 

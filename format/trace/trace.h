@@ -339,6 +339,7 @@ struct md_trace {
 	struct md_stage_time *stages;
 	uint32_t stage_count;
 	bool said_complete; /* there is a mark MD_MARK_COMPLETE */
+	char mark[100];     /* the last one that the engine has set, or as much of it as fits; "" when there is none */
 };
 
 /*

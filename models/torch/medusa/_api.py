@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from typing import Callable, Dict, Optional, Sequence, Tuple
 
@@ -13,6 +14,8 @@ NOTE_MAX = 65536
 
 _MODES = {0: "none", 1: "capture", 2: "restore", 3: "verify"}
 _NOT_PRELOADED = "no Medusa library is preloaded"
+
+log = logging.getLogger("medusa")
 
 
 class Error(Exception):
@@ -112,24 +115,34 @@ _PROTOTYPES = {
 }
 
 
-def _load() -> Optional[ctypes.CDLL]:
+def _load() -> Tuple[Optional[ctypes.CDLL], str]:
+    """The library, and why there is none."""
     library = ctypes.CDLL(None)
+    if not any(hasattr(library, name) for name in _PROTOTYPES):
+        return None, _NOT_PRELOADED
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(library, name, None)
         if function is None:
-            return None  # nothing preloaded, or a library that is older than this package
+            return None, f"the Medusa library that is loaded has no {name}: it is older than this package, and is not used"
         function.restype = result
         function.argtypes = arguments
-    return library
+    return library, ""
 
 
-_library = _load()
+_library, _why_none = _load()
+if _why_none not in ("", _NOT_PRELOADED):
+    log.warning("medusa: %s", _why_none)
 _kept: list = []  # callbacks that C may still call
 
 
 def present() -> bool:
     """Whether a library answers at all; the null library does, with mode "none"."""
     return _library is not None
+
+
+def why_none() -> str:
+    """Why no library answers; "" if one does."""
+    return _why_none
 
 
 def mode() -> str:
@@ -165,7 +178,7 @@ def fingerprint_add(name: str, value: str) -> None:
 def graph_get(label: str, batch: int, timeout_ns: int = FOREVER) -> int:
     """The restored graph's CUgraphExec."""
     if not _library:
-        raise Error(NOT_FOUND, _NOT_PRELOADED)
+        raise Error(NOT_FOUND, _why_none)
     taken = ctypes.c_void_p()
     _check(_library.medusa_graph_get(_text(label), batch, timeout_ns, ctypes.byref(taken)))
     return taken.value or 0
@@ -218,7 +231,7 @@ def swap_needed(address: int, size: int) -> None:
 def graph_output_get(label: str, batch: int, index: int) -> Tuple[int, int]:
     """Address and bytes."""
     if not _library:
-        raise Error(NOT_FOUND, _NOT_PRELOADED)
+        raise Error(NOT_FOUND, _why_none)
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
     _check(
         _library.medusa_graph_output_get(_text(label), batch, index, ctypes.byref(address), ctypes.byref(size))
@@ -228,7 +241,7 @@ def graph_output_get(label: str, batch: int, index: int) -> Tuple[int, int]:
 
 def graph_note_get(label: str, batch: int) -> bytes:
     if not _library:
-        raise Error(NOT_FOUND, _NOT_PRELOADED)
+        raise Error(NOT_FOUND, _why_none)
     data, size = ctypes.c_void_p(), ctypes.c_size_t()
     _check(_library.medusa_graph_note_get(_text(label), batch, ctypes.byref(data), ctypes.byref(size)))
     return ctypes.string_at(data.value, size.value) if data.value and size.value else b""
@@ -275,7 +288,7 @@ def kv_capacity(
 ) -> Tuple[Kv, str]:
     """The answer, and why it was measured although there is an artifact. The callback may set `most`."""
     if not _library:
-        raise Error(UNSUPPORTED, _NOT_PRELOADED)
+        raise Error(UNSUPPORTED, _why_none)
     pointer = ctypes.cast(callback.pointer, ctypes.c_void_p) if callback else None
     limit = ctypes.pointer(most) if most is not None else None
     request = KvRequest(ctypes.sizeof(KvRequest), _text(key), block_bytes, utilization, pointer, None, limit)

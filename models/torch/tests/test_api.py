@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 from medusa import _api, _driver
 
@@ -37,6 +39,29 @@ class WithoutLibrary(unittest.TestCase):
             with self.assertRaisesRegex(_api.Error, "no Medusa library is preloaded") as caught:
                 ask()
             self.assertEqual(caught.exception.code, _api.NOT_FOUND)
+
+
+class OlderLibrary(unittest.TestCase):
+    def test_the_missing_function_is_named(self):
+        known = {name: mock.Mock() for name in _api._PROTOTYPES if name != "medusa_graph_scratch"}
+        with mock.patch.object(_api.ctypes, "CDLL", lambda name: types.SimpleNamespace(**known)):
+            library, why = _api._load()
+        self.assertIsNone(library)
+        self.assertIn("has no medusa_graph_scratch: it is older than this package", why)
+
+    @unittest.skipUnless(BUILD, "MEDUSA_BUILD names no build")
+    def test_it_is_said_in_a_process_that_has_one(self):
+        with open(os.path.join(BUILD, "lib/libmedusa-capture.so"), "rb") as file:
+            newer = file.read()
+        with tempfile.TemporaryDirectory() as folder:
+            older = os.path.join(folder, "libmedusa-capture.so")
+            with open(older, "wb") as file:
+                file.write(newer.replace(b"\0medusa_graph_scratch\0", b"\0medusa_graph_scrotch\0"))
+            done = subprocess.run([sys.executable, "-c", "from medusa import _api; print(_api.mode()); _api.graph_get('decode', 1)"],
+                                  env={**os.environ, "LD_PRELOAD": older}, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout, "none\n")
+        self.assertIn("medusa: the Medusa library that is loaded has no medusa_graph_scratch", done.stderr)
+        self.assertIn("Error: the Medusa library that is loaded has no medusa_graph_scratch", done.stderr)
 
 
 class Callbacks(unittest.TestCase):

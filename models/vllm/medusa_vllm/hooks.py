@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List
 
 from medusa import _api
 
-from . import capacity, fit, interim, sleeping
+from . import capacity, fit, interim, sleeping, tell
 from .first import First
 from .guard import spared
 from .second import Second
@@ -34,6 +34,7 @@ def _fits(owner: type, needs: Dict[str, List[str]]) -> bool:
     why = fit.unfit_module(owner, needs)
     if why:
         log.warning("medusa: vLLM is left as it is: %s", why)
+        tell(f"leaves vLLM as it is: {why}")
     return not why
 
 
@@ -46,6 +47,9 @@ def hook_worker(module: Any) -> None:
             _wrap(module.Worker, "shutdown", _shutdown)
         if _api.mode() == "restore":
             interim.spare_imports()
+        tell("is at work in vLLM's worker")
+    elif hasattr(module.Worker, "compile_or_warm_up_model"):
+        _wrap(module.Worker, "compile_or_warm_up_model", _warmed_up)
     if sleeping.wanted():
         sleeping.hook_worker(module)
 
@@ -70,10 +74,12 @@ def takeover_of(worker: Any) -> Any:
             why = fit.unfit(worker) or _unhooked(worker)
             if why:
                 log.warning("medusa: all graphs are captured live: %s", why)
+                tell(f"leaves all graphs to vLLM: {why}")
             else:
                 takeover = (Second if worker.use_v2_model_runner else First)(worker)
-        except Exception:  # pylint: disable=broad-except
+        except Exception as error:  # pylint: disable=broad-except
             log.exception("medusa: all graphs are captured live, because the plug-in failed")
+            tell(f"leaves all graphs to vLLM, because it failed: {error!r}")
         setattr(worker, ATTRIBUTE, takeover)
     return getattr(worker, ATTRIBUTE)
 
@@ -105,6 +111,17 @@ def _hand_over(worker: Any, takeover: Any) -> bool:
     if manager is not None:
         setattr(manager, ATTRIBUTE, takeover)
     return True
+
+
+def _warmed_up(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a worker that the plug-in does not know: nothing is taken over, and a capture ends as soon as the engine is ready."""
+
+    def warmed_up(*args: Any, **options: Any) -> Any:
+        times = original(*args, **options)
+        spared("a capture does not end by itself", nothing_to_come)
+        return times
+
+    return warmed_up
 
 
 def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 """The entry point: what register() waits for, and that it never raises. Needs neither PyTorch nor vLLM."""
 import os
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -83,6 +84,26 @@ class Register(unittest.TestCase):
             with self.subTest(name), mock.patch.dict(sys.modules, {name: None}), self.assertLogs("vllm.medusa", "ERROR") as said:
                 self.assertEqual(self.waits("restore"), [])
             self.assertIn("medusa: the plug-in could not be registered: vLLM is left as it is", said.output[0])
+
+    def told(self, mode):
+        """What a register() in this mode says to the command."""
+        with tempfile.NamedTemporaryFile(mode="r") as file, mock.patch.dict(os.environ, MEDUSA_TELL=file.name):
+            self.waits(mode)
+            lines = [line.rstrip("\n").split(" ", 3) for line in file]
+        self.assertEqual([line[:3] for line in lines], [["medusa-vllm", medusa_vllm._version(), str(os.getpid())]] * len(lines))
+        return [line[3] for line in lines]
+
+    def test_the_command_hears_that_it_is_loaded_or_why_it_does_nothing(self):
+        self.assertEqual(self.told("capture"), ["is loaded, and waits for vLLM's worker (capture)"])
+        with mock.patch.object(_api, "_why_none", "the library has no medusa_mark"):
+            self.assertEqual(self.told("none"), ["does nothing: the library has no medusa_mark"])
+        with mock.patch.dict(sys.modules, {"medusa._imports": None}), self.assertLogs("vllm.medusa", "ERROR"):
+            self.assertIn("does nothing, because it failed: ModuleNotFoundError", self.told("restore")[0])
+        worker = types.ModuleType(medusa_vllm.WORKER)
+        with mock.patch.dict(sys.modules, {medusa_vllm.WORKER: worker}), self.assertLogs("vllm.medusa", "ERROR"):
+            self.assertEqual(self.told("restore")[0], f"leaves {medusa_vllm.WORKER} as it is, because it failed: RuntimeError('the hook fails')")
+        os.environ["MEDUSA_VLLM"] = "0"
+        self.assertEqual(self.told("capture"), ["does nothing, because MEDUSA_VLLM is 0"])
 
     def test_a_failing_hook_is_logged_and_not_raised(self):
         worker = types.ModuleType(medusa_vllm.WORKER)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -132,6 +133,18 @@ class Plugin(starts.Starts):
         self.left_alone("vLLM 0.27.1 was never tried", version="0.27.1")
         with mock.patch.dict(os.environ, MEDUSA_VLLM_ANY_VERSION="1"):
             self.process("capture", version="0.27.1")
+
+    def test_a_worker_of_another_kind(self):
+        original = standin.Worker.compile_or_warm_up_model
+
+        def other(worker, kv_cache=None):
+            return original(worker)
+
+        with tempfile.NamedTemporaryFile(mode="r") as file, mock.patch.object(standin.Worker, "compile_or_warm_up_model", other):
+            os.environ["MEDUSA_TELL"] = file.name
+            self.left_alone("has the parameters ['worker', 'kv_cache'], not ['self']")
+            self.assertEqual(file.readline().split(" ", 3)[3], "leaves vLLM as it is: Worker.compile_or_warm_up_model has the "
+                             "parameters ['worker', 'kv_cache'], not ['self']\n")
 
     def test_what_is_not_restored_yet(self):
         self.left_alone("speculative decoding", speculative_config=object())

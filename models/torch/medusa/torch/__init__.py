@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
 
 from .. import _api
 from .._api import mode
+from .._tell import tell as _tell
 from .adapter_slots import AdapterSlots
 from .bindings import Constant, Input, Output, Scratch, State
 from .discard import discardable
@@ -42,6 +43,8 @@ __all__ = [
     "share",
     "stage",
 ]
+
+_tell("medusa-torch", f"is loaded ({mode()}{f': {_api.why_none()}' if _api.why_none() else ''})")
 
 
 def memory_stats() -> Dict[str, int]:

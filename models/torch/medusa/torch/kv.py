@@ -71,7 +71,7 @@ def kv_capacity(
     start = time.perf_counter_ns()
     if not _api.present():
         size, blocks = _measure(block_bytes, utilization, profile, most)
-        return KV(size, blocks, False, time.perf_counter_ns() - start, "no Medusa library is preloaded")
+        return KV(size, blocks, False, time.perf_counter_ns() - start, _api.why_none())
     torch.cuda.current_stream().query()  # makes the context current in this thread
     facts.say_process()
     ran = []

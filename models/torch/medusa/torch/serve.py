@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List
 import torch
 
 from .. import _api, _settings
+from .._tell import tell
 from . import continuous_batching
 
 log = logging.getLogger("medusa.torch")
@@ -55,6 +56,7 @@ def unfit(owner: Any, needs: Dict[str, List[str]]) -> str:
 def leave(why: str) -> None:
     """Logs why everything is left to transformers, and ends a capture: no graph gets a name, however long the server runs."""
     log.warning("medusa: transformers serve is left as it is: %s", why)
+    tell("medusa-torch", f"leaves transformers serve as it is: {why}")
     _api.mark("complete")
 
 
