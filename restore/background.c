@@ -27,6 +27,7 @@
 #include "restore/heap.h"
 #include "restore/groups.h"
 #include "restore/image_load.h"
+#include "restore/outcome.h"
 #include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
@@ -118,6 +119,7 @@ static void at_exit(void)
 	if (r->verify)
 		md_verify_end();
 	md_ranks_leave();
+	md_outcome_end(r);
 	atomic_store(&r->stop, true);
 	pthread_mutex_lock(&md_restore_lock);
 	pthread_cond_broadcast(&r->changed);
@@ -145,6 +147,7 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 		md_warn("restored graphs are not read back from the driver (MEDUSA_VERIFY_READ_BACK=0): equal outputs "
 			"alone do not show that they are the recorded ones");
 	md_restore_agree_init();
+	md_outcome_init(r);
 	r->require_proof =
 	    md_setting_is_on("MEDUSA_REQUIRE_PROOF", false, true, "graphs of one capture only are captured live");
 	r->stats.size = sizeof(r->stats);
@@ -331,6 +334,11 @@ static void run_graphs(struct md_restore *r)
 			pthread_cond_broadcast(&r->changed); /* graphs may have been refused */
 		if (!go) {
 			pthread_mutex_unlock(&md_restore_work);
+			if (work.kind == MD_WORK_WAIT && md_outcome_due()) {
+				pthread_mutex_unlock(&md_restore_lock);
+				md_outcome_write(r);
+				continue;
+			}
 			if (!atomic_load(&r->stop))
 				md_restore_wait(r, wait_ns == UINT64_MAX ? wait_ns : md_clock_ns() + wait_ns);
 			pthread_mutex_unlock(&md_restore_lock);
@@ -340,6 +348,8 @@ static void run_graphs(struct md_restore *r)
 			md_restore_busy(r, +1);
 		pthread_mutex_unlock(&md_restore_lock);
 		work_in_turn(r, &work, &turn);
+		if (work.kind == MD_WORK_SETTLE)
+			md_outcome_settled(r);
 		settled = work.kind == MD_WORK_SETTLE;
 		pthread_mutex_unlock(&md_restore_work);
 	}
@@ -397,6 +407,8 @@ static void *thread_main(void *argument)
 		pthread_mutex_unlock(&md_restore_lock);
 	}
 	atomic_store(&md_pace_engine.watched, false);
+	md_outcome_changed();
+	md_outcome_write(r);
 	pthread_mutex_lock(&md_restore_lock);
 	r->thread_done = true;
 	pthread_cond_broadcast(&r->changed);
@@ -464,6 +476,7 @@ void md_restore_stop(const char *reason)
 {
 	struct md_restore *r = &md_restore;
 	CUcontext popped;
+	md_outcome_end(r);
 	pthread_mutex_lock(&md_restore_lock);
 	bool running = r->thread_started && !atomic_load(&r->off);
 	r->thread_started = false;

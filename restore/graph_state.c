@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "restore/groups.h"
+#include "restore/outcome.h"
 
 static void note_first_ready(struct md_restore *r) MD_RESTORE_HELD
 {
@@ -50,6 +51,7 @@ void md_restore_refuse_at(struct md_restore *r, struct md_restore_graph *graph, 
 	r->stats.graphs_refused++;
 	md_log(level, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch,
 	       err->message);
+	md_outcome_changed();
 	md_restore_group_refuse(r, graph);
 }
 

@@ -20,6 +20,7 @@
 #include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/library_made.h"
+#include "restore/outcome.h"
 #include "restore/plan.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
@@ -216,6 +217,8 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 		pthread_mutex_unlock(&md_restore_lock);
 		pthread_mutex_unlock(&md_restore_work);
 	}
+	md_outcome_engaged();
+	md_outcome_tell(r);
 	return md_api_answer(status, &err);
 }
 
@@ -393,6 +396,15 @@ static enum md_status get_alone(struct md_restore *r, const char *label, unsigne
 	return status;
 }
 
+static void note_asked(struct md_restore *r, const char *label, unsigned batch, const struct md_error *why)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	bool expected = r->phase == MD_PHASE_OPEN && refusal_in_artifact(r, label, batch);
+	md_outcome_asked(r, label, batch, why, expected);
+	pthread_mutex_unlock(&md_restore_lock);
+	md_outcome_tell(r);
+}
+
 MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	MD_UNCANCELLED;
@@ -409,6 +421,8 @@ MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeo
 		status = md_restore_agree(r, label, batch, status, deadline, &err);
 	if (status == MD_OK)
 		*exec = taken;
+	err.status = status;
+	note_asked(r, label, batch, &err);
 	return md_api_answer(status, &err);
 }
 
@@ -478,6 +492,10 @@ MD_EXPORT int medusa_mark(const char *name)
 	md_restore_init();
 	if (md_restore.verify && !atomic_load(&md_restore.off))
 		md_verify_mark(name);
+	if (!strcmp(name, MD_MARK_COMPLETE)) {
+		md_outcome_complete();
+		md_outcome_tell(&md_restore);
+	}
 	return md_api_ok();
 }
 

@@ -12,6 +12,7 @@
 #include "driver/process_arguments.h"
 #include "restore/background.h"
 #include "restore/graph_state.h"
+#include "restore/outcome.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"
 #include "restore/restore_facts.h"
@@ -170,10 +171,13 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 	}
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&md_restore_lock);
+	if (first)
+		md_outcome_changed();
 	if (first && held)
 		drop_the_rest(r);
 	else if (first)
 		md_restore_stop(why->message);
+	md_outcome_write(r);
 }
 
 void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)

@@ -12,11 +12,16 @@
 #include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
+#include "tools/restore_require.h"
 #include "tools/run.h"
+#include "tools/run_limit.h"
 #include "tools/stop.h"
 #include "tools/workplace.h"
 
-static const char *resolve_order, *device;
+#define ENV_MOST 8
+
+static const char *resolve_order, *device, *required, *timeout, *report;
+static struct md_require require;
 static struct md_cache_wish caches;
 
 static const struct md_option options[] = {
@@ -24,6 +29,15 @@ static const struct md_option options[] = {
      .argument = "ORDER",
      .value = &resolve_order,
      .help = "Where kernels may come from: a list of loaded, stored, trigger."},
+    {.name = "require",
+     .argument = "WHAT",
+     .value = &required,
+     .help = "End CMD, with exit code 1, unless all of its graphs, or any, are restored: all, any."},
+    {.name = "timeout",
+     .argument = "SECONDS",
+     .value = &timeout,
+     .help = "How long --require waits for them (default: 3600; 0: no limit)."},
+    {.name = "report", .argument = "FILE", .value = &report, .help = "Have CMD write what was restored, as JSON."},
     MD_CACHE_OPTIONS(caches),
     MD_DEVICE_OPTION(device),
 };
@@ -34,8 +48,9 @@ static const struct md_command command = {
     .summary = "Starts CMD cold, with its CUDA graphs restored from the artifact.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes =
-	"Once CMD has been started, the exit code is its own. It is started even if the artifact is damaged.\n",
+    .exit_notes = "Once CMD has been started, the exit code is its own, or 1 with --require. It is started even if the "
+		  "artifact is\n"
+		  "damaged.\n",
 };
 
 /* The first word of the list that is not a source of kernels; 0 when all are. */
@@ -79,23 +94,44 @@ static int find_artifact(const char *path, char absolute[PATH_MAX], bool *bundle
  * The ranks of a bundle meet in a folder that is theirs alone, unless the user has named one; it is removed when they have
  * ended, or a signal ends this process. Nobody else comes there, so any name of their job will do.
  */
-static enum md_status run_ranks(struct md_run *run, int *exit_code, struct md_error *err)
+static size_t set_meeting(const struct md_workplace *place, const char *env[2])
 {
-	static struct md_workplace meeting; /* large */
 	static char folder[PATH_MAX + 32];
-	const char *env[4];
-	md_stop_watch();
-	if (md_workplace_open_temporary(&meeting, err) != MD_OK)
-		return md_error_prefix(err, "where the ranks meet, unless MEDUSA_RANKS_FOLDER says");
-	snprintf(folder, sizeof(folder), "MEDUSA_RANKS_FOLDER=%s", meeting.folder);
+	snprintf(folder, sizeof(folder), "MEDUSA_RANKS_FOLDER=%s", place->folder);
+	env[0] = folder;
+	env[1] = "MEDUSA_JOB=bundle";
+	return secure_getenv("MEDUSA_JOB") ? 1 : 2;
+}
+
+static enum md_status run_in(const struct md_workplace *place, struct md_run *run, bool meets, int *exit_code,
+			     struct md_error *err)
+{
+	const char *env[ENV_MOST];
 	memcpy(env, run->env, run->env_count * sizeof(*env));
-	env[run->env_count++] = folder;
-	if (!secure_getenv("MEDUSA_JOB"))
-		env[run->env_count++] = "MEDUSA_JOB=bundle";
+	if (meets)
+		run->env_count += set_meeting(place, env + run->env_count);
+	if (require.asked) {
+		MD_FORWARD(md_require_begin(&require, place, run, env + run->env_count, err));
+		run->env_count += MD_REQUIRE_ENV;
+	}
 	run->env = env;
-	enum md_status status = md_run_child(run, exit_code, err);
+	MD_FORWARD(md_run_child(run, exit_code, err));
+	if (require.asked && !md_stop_signal())
+		*exit_code = md_require_end(&require, *exit_code);
+	return MD_OK;
+}
+
+/* This process goes on beside the command. */
+static enum md_status run_beside(struct md_run *run, bool meets, int *exit_code, struct md_error *err)
+{
+	static struct md_workplace place; /* large */
+	md_stop_watch();
+	if (md_workplace_open_temporary(&place, err) != MD_OK)
+		return meets ? md_error_prefix(err, "where the ranks meet, unless MEDUSA_RANKS_FOLDER says")
+			     : err->status;
+	enum md_status status = run_in(&place, run, meets, exit_code, err);
 	md_stop_hold();
-	md_workplace_close(&meeting);
+	md_workplace_close(&place);
 	md_stop_release();
 	return status;
 }
@@ -114,20 +150,67 @@ static int check_launched(const char *artifact, bool bundle)
 
 static int start(const char *artifact, bool bundle, char *const argv[])
 {
-	static char artifact_setting[PATH_MAX + 32], order_setting[256];
-	const char *const env[] = {artifact_setting, order_setting};
+	static char artifact_setting[PATH_MAX + 32], order_setting[256], report_setting[PATH_MAX + 32];
+	const char *env[ENV_MOST] = {artifact_setting};
 	const char *place = secure_getenv("MEDUSA_RANKS_FOLDER");
-	struct md_run run = {
-	    .preload = "libmedusa-restore.so", .env = env, .env_count = resolve_order ? 2 : 1, .argv = argv};
+	bool meets = bundle && !(place && *place);
+	struct md_run run = {.preload = "libmedusa-restore.so", .env = env, .env_count = 1, .argv = argv};
 	struct md_error error = {0};
 	int exit_code = MD_EXIT_COMMAND;
 	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);
 	snprintf(order_setting, sizeof(order_setting), "MEDUSA_RESOLVE=%s", resolve_order ? resolve_order : "");
-	if (!bundle || (place && *place))
+	snprintf(report_setting, sizeof(report_setting), "MEDUSA_REPORT=%s", report ? report : "");
+	if (resolve_order)
+		env[run.env_count++] = order_setting;
+	if (report)
+		env[run.env_count++] = report_setting;
+	if (!meets && !require.asked)
 		md_run_exec(&run, &error);
-	else if (run_ranks(&run, &exit_code, &error) == MD_OK)
+	else if (run_beside(&run, meets, &exit_code, &error) == MD_OK)
 		return exit_code;
 	md_options_say(&command, "%s", error.message);
+	return MD_EXIT_COMMAND;
+}
+
+/* Removes a report of an earlier start, which would be taken for this one's. */
+static enum md_status remove_report(const char *path, const char *artifact, struct md_error *err)
+{
+	struct stat info, own;
+	if (lstat(path, &info))
+		return errno == ENOENT ? MD_OK : md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
+	if (!S_ISREG(info.st_mode))
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: not a regular file", path);
+	if (!stat(artifact, &own) && own.st_dev == info.st_dev && own.st_ino == info.st_ino)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: is the artifact", path);
+	return unlink(path) ? md_error_set(err, MD_ERR_OUTPUT, "%s: cannot be removed: %s", path, strerror(errno))
+			    : MD_OK;
+}
+
+static enum md_status prepare_report(const char *artifact, bool bundle, struct md_error *err)
+{
+	char path[PATH_MAX];
+	MD_FORWARD(md_output_check_report(report, err));
+	if (!strstr(report, "%p"))
+		MD_FORWARD(remove_report(report, artifact, err));
+	for (uint32_t i = 0; bundle && !strstr(report, "%p") && i < MD_RANKS_MOST; i++) {
+		snprintf(path, sizeof(path), "%.*s.rank-%u", PATH_MAX - 32, report, i);
+		MD_FORWARD(remove_report(path, artifact, err));
+	}
+	return MD_OK;
+}
+
+/* -1 to go on, else an exit code. */
+static int check_report(const char *artifact, bool bundle)
+{
+	struct md_error err = {0};
+	if (!report)
+		return -1;
+	if (!*report || strlen(report) > PATH_MAX - 128)
+		return md_options_usage_error(&command, "--report: \"%.100s\" is no path that a report may have",
+					      report);
+	if (prepare_report(artifact, bundle, &err) == MD_OK)
+		return -1;
+	md_options_say(&command, "--report: %s", err.message);
 	return MD_EXIT_COMMAND;
 }
 
@@ -145,13 +228,22 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (resolve_order && bad_order(resolve_order))
 		return MD_EXIT_USAGE;
-	result = md_cache_wish_check(&command, &caches);
+	result = md_require_take(&command, required, &require);
+	if (result < 0)
+		result = md_run_limit_take(&command, timeout, &require.limit_ns);
+	if (result < 0 && timeout && !required)
+		result =
+		    md_options_usage_error(&command, "--timeout says how long --require waits, which is not given");
+	if (result < 0)
+		result = md_cache_wish_check(&command, &caches);
 	if (result >= 0)
 		return result;
 	result = find_artifact(arguments.files[0], artifact, &bundle);
 	if (result)
 		return result;
 	result = check_launched(artifact, bundle);
+	if (result < 0)
+		result = check_report(artifact, bundle);
 	if (result < 0)
 		result = md_device_choose(&command, device);
 	if (result >= 0)

@@ -39,7 +39,7 @@ void md_repeat_finish(struct md_repeat *repeat)
 /* A note can then be added to the file even if the disk is full, because a block of it is taken. */
 static bool empty_notes(const char *path)
 {
-	MD_AUTO_FILE FILE *file = fopen(path, "we");
+	MD_AUTO_FILE FILE *file = md_file_open_output(path);
 	return file && fputc('\n', file) != EOF && !fflush(file);
 }
 

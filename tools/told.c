@@ -2,14 +2,14 @@
 /* Reads what plug-ins have said about themselves in the file MEDUSA_TELL. */
 #include "tools/told.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 
 #define READ_BYTES 65536u
 
@@ -69,11 +69,11 @@ static void take_lines(char *text, struct md_told *out)
 void md_told_read(const char *path, struct md_told *out)
 {
 	static char text[READ_BYTES + 1];
-	struct stat info;
+	MD_AUTO_FD int fd = -1;
+	uint64_t bytes;
 	size_t size = 0;
 	*out = (struct md_told){0};
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &info) || !S_ISREG(info.st_mode))
+	if (md_file_open(path, UINT64_MAX, &fd, &bytes, NULL) != MD_OK)
 		return;
 	for (ssize_t got; size < READ_BYTES && (got = read(fd, text + size, READ_BYTES - size)) > 0;)
 		size += (size_t)got;

@@ -7,7 +7,7 @@
 #define MD_TOLD_BYTES 512
 
 struct md_told {
-	char lines[MD_TOLD_MOST][MD_TOLD_BYTES]; /* "medusa-vllm 0.2.0 in process 4711: what it does" */
+	char lines[MD_TOLD_MOST][MD_TOLD_BYTES]; /* "medusa-vllm VERSION in process 4711: what it does" */
 	unsigned count;
 };
 

@@ -27,6 +27,10 @@ def any_version() -> bool:
     return _settings.is_on("MEDUSA_VLLM_ANY_VERSION", False, "versions that were never tried are left alone", LOG)
 
 
+def tuning() -> bool:
+    return _settings.is_on("MEDUSA_VLLM_TUNING", True, "Inductor measures its kernels' variants anew in each start", LOG)
+
+
 def prefill() -> str:
     """ "eager" or "compiled": how batches with prefills run after a restore."""
     return _settings.word("MEDUSA_VLLM_PREFILL", ("eager", "compiled"), "eager", "compiled",

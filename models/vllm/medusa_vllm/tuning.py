@@ -14,19 +14,18 @@ import os
 import stat
 from typing import Any, Dict, Iterator, List, Optional
 
-from . import fit
+from . import fit, switches
 
 log = logging.getLogger("vllm.medusa")
 
 TUNERS = "torch._inductor.runtime.triton_heuristics"
 TUNER: Dict[str, List[str]] = {"autotune_to_one_config": ["self", "args", "kwargs"]}
-SWITCH = "MEDUSA_VLLM_TUNING"  # 0: Inductor measures, as it does without the plug-in
 MOST_BYTES = 64 << 10  # of such a file, which has some hundred
 
 
 def hook_tuners(module: Any) -> None:
     """Wraps CachingAutotuner's measurement. Another vLLM, or a PyTorch without this method, is left as it is."""
-    if os.environ.get(SWITCH, "1") == "0":
+    if not switches.tuning():
         return
     owner = getattr(module, "CachingAutotuner", None)
     why = fit.unfit_version() or (fit.unfit_module(owner, TUNER) if owner is not None else f"{TUNERS} has no CachingAutotuner")
