@@ -14,7 +14,7 @@ import starts  # noqa: E402  # skips without PyTorch
 import standin_compiled  # noqa: E402
 import standin_first  # noqa: E402
 import torch  # noqa: E402
-from medusa_vllm import background, capacity, facts, first, fit, hooks, interim, lora, plan, prefills, second, sleeping, takeover, turns, workspace  # noqa: E402
+from medusa_vllm import background, capacity, facts, first, fit, hooks, interim, lora, plan, prefills, second, sleeping, switches, takeover, turns, workspace  # noqa: E402
 from piece_starts import PieceStarts  # noqa: E402
 from standin_compiled import step  # noqa: E402
 
@@ -121,7 +121,7 @@ class Serving(PieceStarts):
 
     def test_steps_that_cannot_take_turns(self):
         for name in ("enter", "leave"):
-            with self.subTest(name), mock.patch.object(turns.Turns, name, side_effect=PLANTED), mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+            with self.subTest(name), mock.patch.object(turns.Turns, name, side_effect=PLANTED), mock.patch.dict(os.environ, {switches.TAKEOVER: "load"}):
                 def serve(worker, _):
                     began = time.monotonic()
                     for _ in range(3):
@@ -146,7 +146,7 @@ class Serving(PieceStarts):
             self.assertIn("shut down", worker.log)
             beside.stop()
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "load", background.AFTER: "100"}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: "load", switches.AFTER: "100"}):
             self.restore(self.artifact, serve)
 
     def test_an_engine_whose_methods_are_the_users_own_is_not_taken_over(self):
@@ -154,7 +154,7 @@ class Serving(PieceStarts):
             worker.vllm_config.parallel_config.worker_extension_cls = "unittest.mock.Mock"
 
         _, artifact = self.record(change=change)
-        with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+        with mock.patch.dict(os.environ, {switches.TAKEOVER: "load"}):
             self.restore(artifact, lambda worker, _: self.assertIsNone(getattr(worker, hooks.ATTRIBUTE).background), change)
         self.assert_said("methods of the user's own in the worker (worker_extension_cls)")
 
