@@ -5,11 +5,14 @@
 
 Options are those of vllm_engine.py; the engine core is in this process. Where a GPU waits for the processor, as it does with small
 models, times of steps differ between two hosts of one kind by more than between a live and a restored engine; counts do not.
+What a step costs may depend on how Python has specialized the functions, so that is noted, too, with the memory in huge pages and
+with how fast two loops are that have nothing to do with vLLM.
 --probe profile: a live engine meets what the take-over's thread does to Python (sys.setprofile in another thread), and is measured
 before and after that.
 """
 import collections
 import ctypes
+import dis
 import gc
 import json
 import os
@@ -119,6 +122,73 @@ def count_calls(engine, batch):
     return {name: (long[name] - short[name]) / COUNTED for name in long if long[name] != short[name]}
 
 
+def yardstick():
+    """ns of one turn of a loop in the first-level cache, and of one that goes through 64 MiB of this process's heap."""
+    def timed(work, turns):
+        began = time.perf_counter_ns()
+        work()
+        return round((time.perf_counter_ns() - began) / turns, 2)
+
+    def small():
+        total = 0
+        for at in range(1000000):
+            total += at & 7
+
+    cells = [[at] for at in range(1000000)]
+    order = list(range(len(cells)))
+    vllm_engine.random.Random(3).shuffle(order)
+
+    def large():
+        total = 0
+        for at in order:
+            total += cells[at][0]
+
+    return {"small_ns": min(timed(small, 1000000) for _ in range(5)), "large_ns": min(timed(large, len(cells)) for _ in range(5))}
+
+
+def memory():
+    """kB of anonymous memory, and of it in huge pages."""
+    found = {}
+    with open("/proc/self/smaps_rollup", encoding="utf-8") as file:
+        for line in file:
+            name, *value = line.split()
+            if name in ("Anonymous:", "AnonHugePages:", "Rss:"):
+                found[name[:-1]] = int(value[0])
+    return found
+
+
+def sample_codes(engine, batch):
+    """Code objects of frames that steps are in, seen from another thread, which changes nothing in how they run: samples by code."""
+    main, seen, ended = threading.get_ident(), collections.Counter(), threading.Event()
+
+    def watch():
+        while not ended.wait(0.001):
+            frame = sys._current_frames().get(main)
+            while frame is not None:
+                seen[frame.f_code] += 1
+                frame = frame.f_back
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    choose = vllm_engine.random.Random(11)
+    prompts = [([choose.randrange(1000, 30000) for _ in range(256)], 0) for _ in range(batch)]
+    engine.ask(prompts, 512)
+    ended.set()
+    thread.join()
+    return seen
+
+
+def specialized(codes):
+    """How Python runs the instructions of these functions now: by name, specialized ones, and those of instrumented code, included."""
+    found = collections.Counter()
+    for code in codes:
+        try:
+            found.update(instruction.opname for instruction in dis.get_instructions(code, adaptive=True))
+        except (IndexError, KeyError, ValueError):
+            found["?"] += 1
+    return found
+
+
 def profile_in_thread():
     """What the take-over does while it loads the compiled model."""
     def work():
@@ -154,8 +224,10 @@ def table(folder):
     for kind, found in reports.items():
         for report in found:
             print(f"{kind}: counted {report['counted']}, gc {report['gc']}, default eval frame {report['default_eval_frame']}, "
-                  f"{report['threads']} threads, busy {report['busy_threads']}")
+                  f"{report['threads']} threads, memory {report['memory']}, yardstick {report['yardstick']}")
     if reports["live"] and reports["takeover"]:
+        for name, was, now in difference(reports["live"][0]["instructions"], reports["takeover"][0]["instructions"])[:40]:
+            print(f"instructions of the functions that were seen: {name}: {was} live, {now} after the takeover")
         for batch in ("1", "64"):
             for name, was, now in difference(reports["live"][0]["calls"][batch], reports["takeover"][0]["calls"][batch])[:40]:
                 print(f"{batch:>3} prompts: {name}: {was:.2f} calls a step live, {now:.2f} after the takeover")
@@ -190,6 +262,7 @@ def main():
     counters = [Counter(INSTRUCTIONS), Counter(CYCLES)]
     report = {"medusa": vllm_engine.read_stages()[1], "gc": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), len(gc.get_objects())],
               "default_eval_frame": eval_frame_is_default(), "threads": len(threads()), "steps": {}, "calls": {}}
+    report["memory"], report["yardstick"] = [memory()], [yardstick()]
     for name in ("first", "second") if probe is None else ("first", "profiled"):
         if name == "profiled":
             thread = profile_in_thread()
@@ -199,6 +272,10 @@ def main():
         report["steps"][name] = {str(batch): measure(engine, batch, counters) for batch in (1, 64)}
         after = threads()
         report["busy_threads"] = {each: after[each] - before.get(each, 0) for each in after if after[each] > before.get(each, 0)}
+    report["memory"].append(memory())
+    report["yardstick"].append(yardstick())
+    codes = sample_codes(engine, 1)
+    report["instructions"] = specialized(codes)
     for batch in (1, 64):
         report["calls"][str(batch)] = count_calls(engine, batch)
     report["counted"] = {str(batch): sum(report["calls"][str(batch)].values()) for batch in (1, 64)}
@@ -206,7 +283,7 @@ def main():
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(report, file)
-    print(json.dumps({key: value for key, value in report.items() if key != "calls"}), flush=True)
+    print(json.dumps({key: value for key, value in report.items() if key not in ("calls", "instructions")}), flush=True)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,9 @@ class Background:
 
     def _work(self) -> int:
         self._compiled()
-        return self._graphs()
+        made = self._graphs()
+        interim.spare_imports()  # what was made with the graphs stays, too; a live start freezes it after its own
+        return made
 
     def _compiled(self) -> None:
         takeover, turns = self._takeover, self.turns
