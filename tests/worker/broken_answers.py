@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that engines break off, and counters of requests that add up: broken_answers.py FOLDER."""
+import collections
 import http.client
 import json
 import os
@@ -25,8 +26,8 @@ LIVES, DIES = ("bad_gateway", "the message was cut off"), ("engine_failed", "its
 
 
 def count(model):
-    """What /metrics says of the model's requests."""
-    found = {}
+    """What /metrics says of the model's requests, which is nothing before the first one."""
+    found = collections.defaultdict(int)
     for line in d.get("/metrics").body.decode().splitlines():
         name, _, rest = line.partition("{")
         if rest.startswith(f'model="{model}"}} '):
@@ -180,7 +181,7 @@ for text in ('{"a": "x', "[]"):
 
 # An engine whose first process does not know yet that the one that serves has been killed ends all the same, and what it had is tried again.
 held = Held(d, "late")
-until("it runs", lambda: count("late").get("requests") == 1)
+until("it runs", lambda: count("late")["requests"] == 1)
 pid = int(re.findall(r"late listens on \d+, pid (\d+)", until("the engine says who it is", lambda: d.engine_log("late")))[-1])
 until("the engine has the request", lambda: d.get("/upstream/late/counts").json.get("running") == 1)
 os.kill(pid, signal.SIGKILL)
@@ -202,19 +203,19 @@ check("three answers", [b"200", b"502", b"200"], [part[:3] for part in text.spli
 # Clients that leave, and those that are refused.
 before = count("a")
 held = Held(d, "a", 3)
-until("three run", lambda: count("a").get("requests") == 3)
+until("three run", lambda: count("a")["requests"] == 3)
 check("one more", 429, d.chat("a").status)
 held.let_go().wait()
 for stream in (False, True):
     connection = d.connect()
     connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "wait": 0.2, "stream": stream, "max_tokens": 100000, "token": 0.01}))
-    until("it runs", lambda: count("a").get("requests") == 1)
+    until("it runs", lambda: count("a")["requests"] == 1)
     if stream:
         connection.getresponse().read(10)
     connection.close()
-    until("it has left", lambda: count("a").get("requests") == 0)
+    until("it has left", lambda: count("a")["requests"] == 0)
 held = Held(d, "a")
-until("it runs", lambda: count("a").get("requests") == 1)
+until("it runs", lambda: count("a")["requests"] == 1)
 connection = d.connect()
 connection.request("POST", "/v1/chat/completions", json.dumps({"model": "b"}))
 until("it waits", lambda: count("b")["requests"] == 1)
