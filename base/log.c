@@ -67,7 +67,8 @@ static void say_unknown(const char *level)
 int md_log_enabled(enum md_log_level level)
 {
 	pthread_once(&log_once, read_environment);
-	const char *other = atomic_exchange(&unknown, NULL);
+	/* read first: this is called on hot paths, by many threads at once */
+	const char *other = atomic_load(&unknown) ? atomic_exchange(&unknown, NULL) : NULL;
 	if (other)
 		say_unknown(other);
 	return level <= log_level;
