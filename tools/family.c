@@ -20,6 +20,7 @@
 #define LOOK_MS 20
 #define GRACE_MS 3000
 #define END_TURNS 5
+#define ANY_SESSION ((pid_t)-1) /* 0 is a session, too: one whose leader is outside the process's namespace */
 
 struct process {
 	pid_t pid, parent, session;
@@ -195,12 +196,13 @@ void md_family_end(pid_t command, pid_t other)
 	free(all.list);
 }
 
-/* Keeps processes that run, without this one; session 0: of any session. */
+/* Keeps processes that run, without this one. */
 static size_t keep_running(struct process *list, size_t count, pid_t session)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < count; i++)
-		if (list[i].pid != getpid() && (!session || list[i].session == session) && list[i].state != 'Z')
+		if (list[i].pid != getpid() && (session == ANY_SESSION || list[i].session == session) &&
+		    list[i].state != 'Z')
 			list[kept++] = list[i];
 	return kept;
 }
@@ -228,6 +230,6 @@ void md_family_end_left(int number)
 void md_family_end_all(int number)
 {
 	size_t before = SIZE_MAX, now = 0;
-	for (int turn = 0; turn < END_TURNS && (now = end_started(number, 0)) && now < before; turn++)
+	for (int turn = 0; turn < END_TURNS && (now = end_started(number, ANY_SESSION)) && now < before; turn++)
 		before = now;
 }

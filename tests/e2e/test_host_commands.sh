@@ -204,6 +204,28 @@ for apart in "" setsid; do
 		touch "$work/go" # the engine itself was told by nobody if it is a daemon's child
 	done
 done
+# A container's first process may be in a session that began outside; its id is 0 for all who are in the container.
+section "an engine's other process goes on when the command is told to end (in a container)"
+cat >"$work/container.sh" <<'END'
+APART=setsid DEAF=TERM PIDS=$1/pids READY=$1/go.ready HOST_AFTER="wait=$1/go" \
+	medusa-capture -o "$1/out/one.medusa" -- bash "$1/orphan.sh" "${@:2}" >"$1/orphan.out" 2>"$1/orphan.err" &
+until [ -e "$1/go.ready.both" ]; do sleep 0.02; done
+kill -TERM $!
+wait $!
+code=$?
+sleep 0.1
+[ -e "/proc/$(<"$1/pids")" ] && lives=yes || lives=no
+echo "session $(cut -d' ' -f6 /proc/self/stat), exit $code, it goes on: $lives"
+END
+if unshare -pf --mount-proc true 2>/dev/null; then
+	rm -f "$work/go" "$work/go.ready" "$work/go.ready.both" "$work/pids"
+	assert_equal "what happened" "session 0, exit 143, it goes on: yes" \
+		"$(timeout --kill-after=5 "$run_limit" unshare -pf --mount-proc bash "$work/container.sh" "$work" "${subject[@]}")"
+	assert_equal "what is left" "$nothing_left" "$(left)"
+else
+	echo "not checked here, as process namespaces cannot be made: an engine's other process in a container"
+fi
+
 section "the command is killed, and the engine goes on: the next one removes what is left"
 orphaned setsid TERM
 kill -KILL $victim
