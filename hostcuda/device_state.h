@@ -276,7 +276,11 @@ struct hc_op {
 			CUstream stream;
 			void *data;
 		} host;
-		struct hc_plan *plan;
+		struct {
+			struct hc_plan *plan;
+			struct hc_launch_event *events; /* see graph_exec.c */
+			size_t event_count;
+		} graph;
 		uint64_t address;
 	};
 };

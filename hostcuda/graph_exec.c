@@ -108,34 +108,86 @@ static CUresult plan_make(const struct hc_graph *graph, struct hc_plan **made)
 	return CUDA_SUCCESS;
 }
 
-/* ---- running ---- */
-static void record_event(struct hc_event *event, struct hc_context *context)
+/* ---- events of a launch ---- */
+/*
+ * As on a device, a launch has recorded the events of its graph as soon as the call returns: who waits for one of them
+ * from then on waits for the node that records it in this launch. Its own nodes wait for what was recorded last before
+ * the launch, or by the launch's nodes that come first.
+ */
+struct hc_launch_event {  /* of each node that has an event, in the order in which they run */
+	struct hc_op *op; /* a reference: what the node marks as done, or waits for (NULL: nothing was ever recorded) */
+	bool recorded;    /* by the launch */
+};
+
+struct launch {
+	struct hc_op *op;
+	size_t at; /* the next one of its events */
+};
+
+static bool is_event(const struct hc_node *node)
 {
-	struct hc_op *marker = hc_op_new(NULL, NULL);
-	HC_STATE_GUARD();
-	if (!marker || hc_handle_kind(event) != HC_EVENT) {
-		hc_op_unref(marker);
-		return;
-	}
-	marker->context = context;
-	marker->done_ns = md_clock_ns();
-	marker->done = true;
-	hc_op_unref(event->op);
-	event->op = marker;
+	return node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
 }
 
-static void wait_event(struct hc_event *event)
+static size_t count_events(const struct hc_plan *plan)
 {
-	hc_state_lock();
-	struct hc_op *op = hc_handle_kind(event) == HC_EVENT ? event->op : NULL;
+	size_t count = 0;
+	for (size_t i = 0; i < plan->graph->count; i++)
+		if (!plan->disabled[i])
+			count += plan->children[i] ? count_events(plan->children[i]) : is_event(plan->graph->nodes[i]);
+	return count;
+}
+
+static struct hc_op *op_ref(struct hc_op *op)
+{
 	if (op)
 		__atomic_add_fetch(&op->refs, 1, __ATOMIC_RELAXED);
-	hc_state_unlock();
-	if (op)
-		hc_op_join(op);
+	return op;
 }
 
-static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
+static bool note_event(const struct hc_node *node, struct hc_op *launch) HC_STATE_HELD
+{
+	struct hc_event *event = hc_handle_kind(node->event) == HC_EVENT ? node->event : NULL;
+	struct hc_launch_event *noted = &launch->graph.events[launch->graph.event_count];
+	noted->recorded = node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+	noted->op = noted->recorded ? hc_op_new(NULL, NULL) : event ? op_ref(event->op) : NULL;
+	if (noted->recorded && !noted->op)
+		return false;
+	launch->graph.event_count++;
+	if (!noted->recorded || !event)
+		return true;
+	noted->op->context = event->context;
+	hc_op_unref(event->op);
+	event->op = op_ref(noted->op);
+	return true;
+}
+
+static bool note_events(const struct hc_plan *plan, struct hc_op *launch) HC_STATE_HELD
+{
+	bool noted = true;
+	for (size_t i = 0; noted && i < plan->graph->count; i++) {
+		size_t n = plan->order[i];
+		if (plan->disabled[n])
+			continue;
+		if (plan->children[n])
+			noted = note_events(plan->children[n], launch);
+		else if (is_event(plan->graph->nodes[n]))
+			noted = note_event(plan->graph->nodes[n], launch);
+	}
+	return noted;
+}
+
+/* ---- running ---- */
+static void run_event(struct launch *launch)
+{
+	const struct hc_launch_event *event = &launch->op->graph.events[launch->at++];
+	if (event->recorded)
+		hc_op_finish(event->op);
+	else if (event->op)
+		hc_op_join(op_ref(event->op));
+}
+
+static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context, struct launch *launch)
 {
 	for (size_t i = 0; i < plan->graph->count; i++) {
 		const struct hc_node *node = plan->graph->nodes[plan->order[i]];
@@ -156,13 +208,11 @@ static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
 			node->host.fn(node->host.userData);
 			break;
 		case CU_GRAPH_NODE_TYPE_GRAPH:
-			result = run_plan(plan->children[plan->order[i]], context);
+			result = run_plan(plan->children[plan->order[i]], context, launch);
 			break;
 		case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-			record_event(node->event, context);
-			break;
 		case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-			wait_event(node->event);
+			run_event(launch);
 			break;
 		default:
 			break;
@@ -175,12 +225,20 @@ static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
 
 static CUresult run_graph(struct hc_op *op)
 {
-	return run_plan(op->plan, op->context);
+	struct launch launch = {.op = op};
+	return run_plan(op->graph.plan, op->context, &launch);
 }
 
+/* Whoever waits for an event of a launch that has failed, or never ran, goes on. */
 static void release_graph(struct hc_op *op)
 {
-	plan_unref(op->plan);
+	for (size_t i = 0; i < op->graph.event_count; i++) {
+		if (op->graph.events[i].recorded)
+			hc_op_finish(op->graph.events[i].op);
+		hc_op_unref(op->graph.events[i].op);
+	}
+	free(op->graph.events);
+	plan_unref(op->graph.plan);
 }
 
 /* ---- entry points ---- */
@@ -280,9 +338,10 @@ CUresult hc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 	struct hc_op *op = hc_op_new(run_graph, release_graph), *kept;
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	op->plan = exec->plan;
+	op->graph.plan = exec->plan;
+	op->graph.events = calloc(count_events(exec->plan) + 1, sizeof(*op->graph.events));
 	__atomic_add_fetch(&exec->plan->refs, 1, __ATOMIC_RELAXED);
-	if (!hc_op_wait_for(op, exec->last)) {
+	if (!op->graph.events || !hc_op_wait_for(op, exec->last) || !note_events(exec->plan, op)) {
 		hc_op_unref(op);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

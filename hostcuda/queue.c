@@ -82,6 +82,13 @@ static void run_op(struct hc_op *op)
 	op->owned = NULL;
 }
 
+static void finish_held(struct hc_op *op) HC_QUEUE_HELD
+{
+	op->done_ns = md_clock_ns();
+	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&some_done);
+}
+
 static void *work(void *argument)
 {
 	struct hc_stream *stream = argument;
@@ -101,9 +108,7 @@ static void *work(void *argument)
 		stream->head = op->next;
 		if (!stream->head)
 			stream->tail = NULL;
-		op->done_ns = md_clock_ns();
-		__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
-		pthread_cond_broadcast(&some_done);
+		finish_held(op);
 		hc_op_unref(op);
 	}
 	pthread_mutex_unlock(&hc_queue_mutex);
@@ -175,6 +180,14 @@ void hc_op_join(struct hc_op *op)
 		pthread_cond_wait(&some_done, &hc_queue_mutex);
 	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_op_unref(op);
+}
+
+void hc_op_finish(struct hc_op *op)
+{
+	pthread_mutex_lock(&hc_queue_mutex);
+	if (!hc_op_done(op))
+		finish_held(op);
+	pthread_mutex_unlock(&hc_queue_mutex);
 }
 
 struct hc_op *hc_stream_last(struct hc_stream *stream)

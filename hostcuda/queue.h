@@ -13,6 +13,7 @@ CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over
 CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
 void hc_op_join(struct hc_op *op); /* waits, and releases the reference */
 bool hc_op_done(struct hc_op *op);
+void hc_op_finish(struct hc_op *op); /* of a marker in no stream: it is done now; nothing if it was already */
 
 CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority, struct hc_stream **stream);
 void hc_stream_finish(struct hc_stream *stream); /* drains, joins the worker, frees; no state lock held */

@@ -342,6 +342,64 @@ Test(hostcuda_graph, launches_of_one_executable_follow_each_other)
 	ok(md_cuda.cuStreamDestroy_v2(second));
 }
 
+static void wait_for_flag(void *flag)
+{
+	while (!__atomic_load_n((int *)flag, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+Test(hostcuda_graph, a_launch_has_recorded_the_events_of_its_graph, .timeout = 60)
+{
+	CUgraphNode wait, record;
+	CUstream second;
+	CUevent event;
+	int flag = 0;
+	CUDA_HOST_NODE_PARAMS waiting = {wait_for_flag, &flag};
+	ok(md_cuda.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(md_cuda.cuGraphAddHostNode(&wait, graph, NULL, 0, &waiting));
+	ok(md_cuda.cuGraphAddEventRecordNode(&record, graph, &wait, 1, event));
+	add_scale(record, 3);
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuGraphLaunch(exec, stream));
+	ok(md_cuda.cuStreamWaitEvent(second, event, 0));
+	ok(md_cuda.cuMemsetD32Async(x + 4, 9, 1, second));
+	usleep(50000);
+	refused(CUDA_ERROR_NOT_READY, md_cuda.cuEventQuery(event));
+	refused(CUDA_ERROR_NOT_READY, md_cuda.cuStreamQuery(second));
+	__atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+	ok(md_cuda.cuEventSynchronize(event));
+	ok(md_cuda.cuCtxSynchronize());
+	assert_ints(x, 1, 3);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+	ok(md_cuda.cuEventDestroy_v2(event));
+	ok(md_cuda.cuStreamDestroy_v2(second));
+}
+
+/* As communication libraries do: wait for the last operation, whichever it was, and record the event behind this one. */
+Test(hostcuda_graph, a_launch_waits_for_what_was_recorded_before_it, .timeout = 60)
+{
+	CUgraphNode wait, record;
+	CUevent event;
+	ok(md_cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(md_cuda.cuGraphAddEventWaitNode(&wait, graph, NULL, 0, event));
+	ok(md_cuda.cuGraphAddEventRecordNode(&record, graph, (CUgraphNode[]){add_scale(wait, 2)}, 1, event));
+	CUgraphExec exec = instantiated();
+	for (int i = 0; i < 4; i++) {
+		int flag = 0;
+		if (i)
+			ok(md_cuda.cuLaunchHostFunc(stream, wait_for_flag, &flag));
+		ok(md_cuda.cuGraphLaunch(exec, stream)); /* the event may not have been recorded at all yet */
+		ok(md_cuda.cuEventRecord(event, stream));
+		ok(md_cuda.cuGraphLaunch(exec, stream));
+		__atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+		ok(md_cuda.cuStreamSynchronize(stream));
+	}
+	assert_ints(x, 64, 256);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+	ok(md_cuda.cuEventDestroy_v2(event));
+}
+
 Test(hostcuda_graph, should_fail_cycles)
 {
 	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
