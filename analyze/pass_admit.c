@@ -97,15 +97,12 @@ static void check_made_events(const struct md_analysis *analysis, struct md_pair
 		if (node->type != MD_NODE_EVENT_RECORD && node->type != MD_NODE_EVENT_WAIT)
 			continue;
 		const char *name = md_analysis_event_name(analysis->traces[0], node->event);
-		if (name && node->type == MD_NODE_EVENT_WAIT)
-			md_pair_refuse(pair, "node %" PRIu32 ": waits for %s, an event of a communication library", n,
-				       name);
-		else if (name && (!library || !md_maker_same_library(library, name)))
+		if (name && (!library || !md_maker_same_library(library, name)))
 			md_pair_refuse(pair,
 				       "node %" PRIu32
-				       ": records %s, an event of a communication library whose memory the "
-				       "graph does not use",
-				       n, name);
+				       ": %s %s, an event of a communication library whose memory the graph does not "
+				       "use",
+				       n, node->type == MD_NODE_EVENT_WAIT ? "waits for" : "records", name);
 	}
 }
 

@@ -231,11 +231,12 @@ Test(artifact_said, library_events_keep_older_readers_out, .init = setup, .fini 
 	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
 	cr_assert_eq(read.graphs[0].nodes[graph->node_count - 1].event, graph->node_count + 65535);
 	md_artifact_finish(&read);
+	node->type = MD_NODE_EVENT_WAIT;
+	cr_assert_eq(write_and_get_required(&artifact), 16391, "one that is waited for");
 	node->event++;
 	should_fail_to_write(&artifact, "event 65542, of a graph of 6 nodes");
-	node->event = graph->node_count;
-	node->type = MD_NODE_EVENT_WAIT;
-	should_fail_to_write(&artifact, "event 6, of a graph of 6 nodes");
+	node->type = MD_NODE_EVENT_RECORD;
+	should_fail_to_write(&artifact, "event 65542, of a graph of 6 nodes");
 	md_artifact_finish(&artifact);
 }
 

@@ -95,7 +95,8 @@ Test(pass_event, a_librarys_event_goes_with_its_memory)
 	} made[] = {
 	    {"r0",
 	     "node 0: records @nccl.event.3, an event of a communication library whose memory the graph does not use"},
-	    {"w0", "node 0: waits for @nccl.event.3, an event of a communication library"},
+	    {"w0", "node 0: waits for @nccl.event.3, an event of a communication library whose memory the graph does "
+		   "not use"},
 	};
 	for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
 		struct builder b[2];

@@ -55,8 +55,7 @@ static enum md_status check_node(const struct md_graph_check *c, uint32_t index)
 		return MD_OK;
 	case MD_NODE_EVENT_WAIT:
 	case MD_NODE_EVENT_RECORD:
-		if (node->event >= c->graph->node_count &&
-		    (node->type == MD_NODE_EVENT_WAIT || node->event - c->graph->node_count >= MD_LIBRARY_EVENTS_MOST))
+		if (node->event >= c->graph->node_count && node->event - c->graph->node_count >= MD_LIBRARY_EVENTS_MOST)
 			return md_bad_node(c, index, "event %u, of a graph of %u nodes", node->event,
 					   c->graph->node_count);
 		return MD_OK;

@@ -28,7 +28,8 @@ static bool has_library_events(const struct md_artifact_graph *graph)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < graph->node_count; i++)
-		any |= graph->nodes[i].type == MD_NODE_EVENT_RECORD && graph->nodes[i].event >= graph->node_count;
+		any |= (graph->nodes[i].type == MD_NODE_EVENT_RECORD || graph->nodes[i].type == MD_NODE_EVENT_WAIT) &&
+		       graph->nodes[i].event >= graph->node_count;
 	return any;
 }
 

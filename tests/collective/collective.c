@@ -212,7 +212,10 @@ MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, 
 	return NULL;
 }
 
-/* A graph's launch is ordered with live calls by a node that records the event; live calls wait for it. */
+/*
+ * A graph's launch is ordered with live calls, and with other launches, as NCCL does it: one node waits for the event
+ * before the operation, and one records it behind it.
+ */
 MD_EXPORT CUresult collective_sum(struct collective *with, CUdeviceptr data, int n, CUstream stream)
 {
 	void *params[] = {&with->state, &data, &n};
@@ -220,8 +223,8 @@ MD_EXPORT CUresult collective_sum(struct collective *with, CUdeviceptr data, int
 	if (n < 0 || n > COLLECTIVE_MOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	CHECK(cuStreamIsCapturing(stream, &status));
-	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
-		CHECK(cuStreamWaitEvent(stream, with->order, 0));
+	CHECK(cuStreamWaitEvent(stream, with->order,
+				status == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : CU_EVENT_WAIT_EXTERNAL));
 	CHECK(cuLaunchKernel(sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		return cuEventRecord(with->order, stream);

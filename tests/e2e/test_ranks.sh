@@ -43,8 +43,8 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 		assert_equal "what rank $rank computes in each run" "$(sort "$work/live.$rank.out")" "$(sort -u "$work/captured.$rank.out")"
 		assert_contains "$work/captured.$rank.err" "verification: 2 passed, 0 failed, 0 not compared"
 		for graph in reduced deep; do
-			node=1
-			[ $graph = reduced ] || node=$((2 + rank))
+			node=2
+			[ $graph = reduced ] || node=$((3 + rank))
 			assert_contains "$work/captured.$rank.err" "refused: ($graph, 1): node at index $node has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
 		done
 		assert_contains "$work/captured.$rank.err" "refused: (listed, 1): replay with changed private memory failed: its unbound memory holds an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: "
@@ -53,7 +53,7 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 	section "without the poison test, $kind"
 	ranks unproven env MEDUSA_PROBE=0 medusa-capture --vary '*' -o "$work/unprovenRANK.medusa" --
 	assert_both unproven "1 1"
-	assert_contains "$work/unproven.0.err" "refused: (reduced, 1): node at index 1 has an address in @mdcollective.0, "
+	assert_contains "$work/unproven.0.err" "refused: (reduced, 1): node at index 2 has an address in @mdcollective.0, "
 
 	section "restored, $kind"
 	ranks restored medusa-restore "$work/rankRANK.medusa" --
@@ -61,7 +61,7 @@ for mapped in '' 1; do # memory of the library: allocations and IPC handles, or 
 	for rank in 0 1; do
 		assert_same_file "$work/live.$rank.out" "$work/restored.$rank.out"
 		assert_contains "$work/restored.$rank.err" "local restored"
-		assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 1 has an address in @mdcollective.0"
+		assert_contains "$work/restored.$rank.err" "reduced live: graph reduced/1 was not materialized: node at index 2 has an address in @mdcollective.0"
 		assert_contains "$work/restored.$rank.err" "deep live: "
 	done
 

@@ -86,9 +86,9 @@ capture tp2
 section "what proves nothing together"
 capture unproven MEDUSA_PROBE=0
 assert_exit unproven 1
-assert_contains "$work/unproven.err" "refused: (reduced, 1): node at index 1 has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: no rank restores it unless all ranks have replayed it together in a capture"
+assert_contains "$work/unproven.err" "refused: (reduced, 1): node at index 2 has an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: no rank restores it unless all ranks have replayed it together in a capture"
 ranked single medusa-capture --single -o "$work/single.medusa" --
-assert_contains "$work/single.err" "refused: (reduced, 1): node 1: byte 0 points into @mdcollective.0, memory of a communication library, which one capture alone does not prove"
+assert_contains "$work/single.err" "refused: (reduced, 1): node 2: byte 0 points into @mdcollective.0, memory of a communication library, which one capture alone does not prove"
 
 section "a graph that the analysis refuses in one rank"
 capture unsteady LAUNCHER_AT_1=SUBJECT_UNSTEADY=1
