@@ -25,8 +25,9 @@ def stay(connection):
 
 def sit():
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(PATH)
+    listening.bind(PATH + ".new")
     listening.listen(8)
+    os.rename(PATH + ".new", PATH)  # whoever sees it can connect
     if HOW == "listen-gone":  # the socket is left behind by somebody who did not close it in time
         os._exit(0)
     kept = []
