@@ -33,12 +33,17 @@ static uint32_t bucket_of(uint64_t ns)
 
 bool md_latencies_reserve(struct medusa_sched *s, uint32_t functions)
 {
-	uint32_t before = s->latency_capacity;
+	bool first = !s->latency_capacity;
 	if (!MD_ARRAY_RESERVE(s->latencies, functions + 1, s->latency_capacity))
 		return false;
-	for (uint32_t i = before; i < s->latency_capacity; i++)
-		memset(&s->latencies[i], 0, sizeof(s->latencies[i]));
+	if (first)
+		memset(s->latencies, 0, sizeof(*s->latencies));
 	return true;
+}
+
+void md_latencies_begin(struct medusa_sched *s, uint32_t function)
+{
+	memset(&s->latencies[function + 1], 0, sizeof(*s->latencies));
 }
 
 static void count(struct md_histogram *histogram, uint64_t ns)

@@ -19,6 +19,7 @@ struct md_latencies {
 
 /* Makes room for those of so many functions, and of all together; false: out of memory. */
 bool md_latencies_reserve(struct medusa_sched *s, uint32_t functions);
+void md_latencies_begin(struct medusa_sched *s, uint32_t function); /* there is room for those of this one: all are 0 */
 /* Counts the time since the request arrived. */
 void md_latency_count(struct medusa_sched *s, uint32_t request, enum medusa_sched_latency which);
 

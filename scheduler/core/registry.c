@@ -440,6 +440,7 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 	if (home != NONE)
 		s->gpus[home].bound += spec.weight_bytes + spec.context_bytes + spec.kv_bytes;
 	*index = s->function_count++;
+	md_latencies_begin(s, *index);
 	struct md_function *f = &s->functions[*index];
 	*f = (struct md_function){
 	    .spec = spec,
