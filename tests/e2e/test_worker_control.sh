@@ -16,6 +16,10 @@ section 'what /metrics says'
 run metrics python3 tests/worker/metrics_page.py "$work"
 assert_exit metrics 0
 grep -A3 FAIL "$work/metrics.out"
+section 'pages that are long'
+run long python3 tests/worker/long_pages.py "$work"
+assert_exit long 0
+grep -A3 FAIL "$work/long.out"
 section 'reload'
 run reload python3 tests/worker/reload.py "$work"
 assert_exit reload 0

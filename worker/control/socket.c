@@ -64,11 +64,27 @@ void md_control_watch(struct md_control_call *call, void (*gone)(void *context),
 
 /* ---- answers ---- */
 
+/* A second line would be taken for the answer to the next question. */
+static bool may_answer(const struct md_control_call *call)
+{
+	if (!call->open)
+		md_error_log("the control socket: a question was answered twice, and the second answer is not sent");
+	return call->open;
+}
+
+static void end_answer(struct md_control_call *call)
+{
+	md_http_wire_watch(call->wire, EV_WRITE);
+	call->open = false;
+	call->gone = NULL;
+	/* the next question may be there already; it is looked at outside of the caller's call */
+	bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
+}
+
 static void send_line(struct md_control_call *call, json_t *answer)
 {
 	struct evbuffer *output = bufferevent_get_output(call->wire);
-	if (!call->open) { /* a second line would be taken for the answer to the next question */
-		md_error_log("the control socket: a question was answered twice, and the second answer is not sent");
+	if (!may_answer(call)) {
 		json_decref(answer);
 		return;
 	}
@@ -82,11 +98,57 @@ static void send_line(struct md_control_call *call, json_t *answer)
 		    MD_CONTROL_VERSION, md_status_name(MD_ERR_NO_MEMORY));
 	free(text);
 	json_decref(answer);
-	md_http_wire_watch(call->wire, EV_WRITE);
-	call->open = false;
-	call->gone = NULL;
-	/* the next question may be there already; it is looked at outside of the caller's call */
-	bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
+	end_answer(call);
+}
+
+struct released {
+	void (*release)(void *context);
+	void *context;
+};
+
+static void on_sent(const void *bytes, size_t size, void *context)
+{
+	struct released *released = context;
+	(void)bytes, (void)size;
+	released->release(released->context);
+	free(released);
+}
+
+/* NULL: out of memory. What it has is released with it. */
+static struct evbuffer *make_line(const char *result, size_t size, struct released *released)
+{
+	struct evbuffer *line = evbuffer_new();
+	if (line && evbuffer_add_printf(line, "{\"version\":%d,\"ok\":true,\"result\":", MD_CONTROL_VERSION) > 0 &&
+	    !evbuffer_add_reference(line, result, size, on_sent, released)) {
+		if (!evbuffer_add(line, "}\n", 2))
+			return line;
+	} else {
+		on_sent(NULL, 0, released);
+	}
+	if (line)
+		evbuffer_free(line);
+	return NULL;
+}
+
+void md_control_answer_text(struct md_control_call *call, const char *result, size_t size,
+			    void (*release)(void *context), void *context)
+{
+	struct released *released = malloc(sizeof(*released));
+	if (!released) {
+		release(context);
+		send_line(call, NULL);
+		return;
+	}
+	*released = (struct released){.release = release, .context = context};
+	struct evbuffer *line = make_line(result, size, released);
+	if (line && may_answer(call)) {
+		evbuffer_add_buffer(bufferevent_get_output(call->wire), line);
+		end_answer(call);
+	} else if (!line) {
+		send_line(call, NULL);
+	}
+	if (line)
+		evbuffer_free(line);
 }
 
 void md_control_answer(struct md_control_call *call, json_t *result)

@@ -29,6 +29,9 @@ void md_control_destroy(struct md_control *control); /* NULL is fine */
 
 /* Each ends the call; a second answer to it is logged, and is not sent. The reference to result is taken over; NULL: out of memory. */
 void md_control_answer(struct md_control_call *call, json_t *result);
+/* The same with the text of a JSON object, of which no copy is made: `release` is called when it was sent, or will not be. */
+void md_control_answer_text(struct md_control_call *call, const char *result, size_t size,
+			    void (*release)(void *context), void *context);
 void md_control_refuse(struct md_control_call *call, enum md_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* `gone` is called if the asker goes before it was answered; the call is no longer there then. */

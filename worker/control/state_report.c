@@ -1,34 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/control/state_report.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* ---- latencies ---- */
-
-/* The upper bound of the bucket in which the part `part` of all requests has been; null: there is none. */
-static json_t *percentile(const struct medusa_sched_histogram *histogram, double part)
-{
-	uint64_t below = 0;
-	if (!histogram->count)
-		return json_null();
-	for (uint32_t i = 0; i < MEDUSA_SCHED_BUCKETS; i++) {
-		below += histogram->buckets[i];
-		uint64_t bound = medusa_sched_bucket_ns(i);
-		if ((double)below >= part * (double)histogram->count)
-			return bound == UINT64_MAX ? json_null() : json_real((double)bound * 1e-9);
-	}
-	return json_null();
-}
-
-static json_t *latencies(const struct md_model *model, enum medusa_sched_latency which)
-{
-	struct medusa_sched_histogram histogram = {.size = sizeof(histogram)};
-	medusa_sched_latency_get(model->worker->sched, model->function, which, &histogram);
-	return json_pack("{s:I, s:o, s:o, s:o}", "count", (json_int_t)histogram.count, "p50",
-			 percentile(&histogram, 0.5), "p90", percentile(&histogram, 0.9), "p99",
-			 percentile(&histogram, 0.99));
-}
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "json/tree_text.h"
 
 /* ---- models ---- */
 
@@ -37,10 +17,16 @@ static json_t *bytes_or_null(uint64_t bytes, bool known)
 	return known ? json_integer((json_int_t)bytes) : json_null();
 }
 
-/* Requests that a limit of their tenant holds back wait for it as well, and the scheduler does not count them as the model's. */
-static json_int_t waiting_of(const struct md_model *model, const struct medusa_sched_function_state *state)
+static json_t *seconds_or_null(uint64_t ns)
 {
-	return model->unfinished > state->running ? (json_int_t)(model->unfinished - state->running) : 0;
+	return ns == UINT64_MAX ? json_null() : json_real((double)ns * 1e-9);
+}
+
+static json_t *describe_latency(const struct md_row_latency *latency)
+{
+	return json_pack("{s:I, s:o, s:o, s:o}", "count", (json_int_t)latency->count, "p50",
+			 seconds_or_null(latency->p50), "p90", seconds_or_null(latency->p90), "p99",
+			 seconds_or_null(latency->p99));
 }
 
 /* How requests have ended: each is in one of these. *object gets them. */
@@ -52,39 +38,57 @@ static void put_ends(json_t *object, const struct md_metrics_requests *requests)
 	json_object_set_new(object, "cancelled", json_integer((json_int_t)md_metrics_cancelled(requests)));
 }
 
-static json_t *describe(const struct md_model *model)
+/* Of a model that nothing has happened to. */
+static const struct md_row_used unused = {.first_token = {0, UINT64_MAX, UINT64_MAX, UINT64_MAX},
+					  .completion = {0, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+
+static json_t *describe(const struct md_model_row *row)
 {
-	struct medusa_sched_function_state state = {.size = sizeof(state)};
-	enum md_engine_state engine = md_model_state(model);
-	bool away = engine == MD_ENGINE_STOPPED || engine == MD_ENGINE_SWAPPED;
-	uint64_t memory = model->base ? model->config->bytes : model->config->own.memory_bytes, host = 0;
-	bool counted = !model->base && md_engine_memory(model->engine, &host);
-	uint32_t gpu = model->base ? model->base->gpu : model->gpu;
-	medusa_sched_function_get(model->worker->sched, model->function, &state);
-	json_t *made =
-	    json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", model->id, "state",
-		      md_engine_state_name(engine), "gpu", bytes_or_null(gpu, !away), "memory_bytes",
-		      bytes_or_null(memory, memory != 0), "waiting", waiting_of(model, &state), "running",
-		      (json_int_t)state.running, "failures", (json_int_t)model->failures, "loads",
-		      (json_int_t)model->starts, "first_token_s", latencies(model, MEDUSA_SCHED_LATENCY_FIRST_TOKEN),
-		      "completion_s", latencies(model, MEDUSA_SCHED_LATENCY_COMPLETION), "last_failure",
-		      *model->last_failure ? json_string(model->last_failure) : json_null());
-	json_object_set_new(made, "host_memory_bytes", bytes_or_null(host, counted));
-	json_object_set_new(made, "base", model->base ? json_string(model->base->id) : json_null());
-	put_ends(made, &model->requests);
+	const struct md_config_model *config = row->config;
+	const struct md_row_used *used = row->used ? row->used : &unused;
+	bool away = row->state == MD_ENGINE_STOPPED || row->state == MD_ENGINE_SWAPPED;
+	const char *base = md_model_row_base(row);
+	uint64_t memory = base ? config->bytes : config->own.memory_bytes;
+	json_t *made = json_pack(
+	    "{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "model", config->id, "state",
+	    md_engine_state_name(row->state), "gpu", bytes_or_null(used->gpu, !away), "memory_bytes",
+	    bytes_or_null(memory, memory != 0), "waiting", (json_int_t)used->waiting, "running",
+	    (json_int_t)used->running, "failures", (json_int_t)used->failures, "loads", (json_int_t)used->starts,
+	    "first_token_s", describe_latency(&used->first_token), "completion_s", describe_latency(&used->completion),
+	    "last_failure", *used->last_failure ? json_string(used->last_failure) : json_null());
+	json_object_set_new(made, "host_memory_bytes", bytes_or_null(used->memory, used->counted));
+	json_object_set_new(made, "base", base ? json_string(base) : json_null());
+	put_ends(made, &used->requests);
 	return made;
 }
 
-json_t *md_report_models(const struct md_worker *worker)
+/* The adapters of each model, in their order: first[i] is the first one of model i, next[a] the one after a. */
+static bool list_adapters(const struct md_model_rows *rows, uint32_t **first, uint32_t **next)
 {
-	const struct md_config_model *all = worker->config->models;
-	json_t *models = json_array();
-	for (uint32_t i = 0; i < worker->config->model_count; i++) {
-		if (all[i].base == MD_CONFIG_NONE)
-			json_array_append_new(models, describe(worker->current[i]));
-		for (uint32_t a = 0; all[i].own.adapted && a < worker->config->model_count; a++)
-			if (all[a].base == i)
-				json_array_append_new(models, describe(worker->current[a]));
+	*first = malloc((rows->count + 1u) * sizeof(**first));
+	*next = malloc((rows->count + 1u) * sizeof(**next));
+	for (uint32_t i = 0; *first && *next && i < rows->count; i++)
+		(*first)[i] = MD_CONFIG_NONE;
+	for (uint32_t i = rows->count; *first && *next && i-- > 0;) {
+		uint32_t base = rows->rows[i].config->base;
+		if (base == MD_CONFIG_NONE)
+			continue;
+		(*next)[i] = (*first)[base];
+		(*first)[base] = i;
+	}
+	return *first && *next;
+}
+
+json_t *md_report_models(const struct md_model_rows *rows)
+{
+	MD_AUTO_FREE uint32_t *first = NULL, *next = NULL;
+	json_t *models = list_adapters(rows, &first, &next) ? json_array() : NULL;
+	for (uint32_t i = 0; models && i < rows->count; i++) {
+		if (rows->rows[i].config->base != MD_CONFIG_NONE)
+			continue;
+		json_array_append_new(models, describe(&rows->rows[i]));
+		for (uint32_t a = first[i]; a != MD_CONFIG_NONE; a = next[a])
+			json_array_append_new(models, describe(&rows->rows[a]));
 	}
 	return models;
 }
@@ -142,28 +146,37 @@ static json_t *describe_pool(const struct md_worker *worker)
 			 (json_int_t)sizes.spill_free);
 }
 
-json_t *md_report_status(const struct md_worker *worker)
+char *md_report_node(const struct md_worker *worker)
 {
+	json_t *made =
+	    json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:o, s:o, s:o}", "pid", (int)getpid(), "version", MD_VERSION,
+		      "uptime_s", (json_int_t)(time(NULL) - worker->began), "port", (int)worker->port, "draining",
+		      md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count, "gpus",
+		      describe_gpus(worker), "tenants", describe_tenants(worker), "pool", describe_pool(worker));
+	char *text = made ? md_jansson_print(made, JSON_COMPACT) : NULL;
+	json_decref(made);
+	return text;
+}
+
+json_t *md_report_status(const struct md_model_rows *rows, const char *node)
+{
+	json_error_t error;
 	json_int_t loaded = 0, waiting = 0, running = 0;
 	struct md_metrics_requests sum = {0};
-	for (uint32_t i = 0; i < worker->config->model_count; i++) {
-		const struct md_model *model = worker->current[i];
-		struct medusa_sched_function_state state = {.size = sizeof(state)};
-		medusa_sched_function_get(worker->sched, model->function, &state);
-		loaded += md_model_state(model) == MD_ENGINE_READY;
-		waiting += waiting_of(model, &state);
-		running += state.running;
-		sum.served += md_metrics_served(&model->requests);
-		sum.refused += md_metrics_refused(&model->requests);
-		sum.failed += md_metrics_failed(&model->requests);
-		sum.left_running += md_metrics_cancelled(&model->requests);
+	for (uint32_t i = 0; i < rows->count; i++) {
+		const struct md_row_used *used = rows->rows[i].used ? rows->rows[i].used : &unused;
+		loaded += rows->rows[i].state == MD_ENGINE_READY;
+		waiting += (json_int_t)used->waiting;
+		running += (json_int_t)used->running;
+		sum.served += md_metrics_served(&used->requests);
+		sum.refused += md_metrics_refused(&used->requests);
+		sum.failed += md_metrics_failed(&used->requests);
+		sum.left_running += md_metrics_cancelled(&used->requests);
 	}
-	json_t *made =
-	    json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pid", (int)getpid(), "version",
-		      MD_VERSION, "uptime_s", (json_int_t)(time(NULL) - worker->began), "port", (int)worker->port,
-		      "draining", md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count,
-		      "loaded", loaded, "waiting", waiting, "running", running, "gpus", describe_gpus(worker),
-		      "tenants", describe_tenants(worker), "pool", describe_pool(worker));
+	json_t *made = md_jansson_parse(node, strlen(node), 0, &error);
+	json_object_set_new(made, "loaded", json_integer(loaded));
+	json_object_set_new(made, "waiting", json_integer(waiting));
+	json_object_set_new(made, "running", json_integer(running));
 	put_ends(made, &sum);
 	return made;
 }

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "worker/accounting/ledger.h"
-#include "worker/control/state_report.h"
 #include "worker/control/trace_report.h"
+#include "worker/core/long_pages.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
 #define DRAIN_S_MAX 86400
@@ -332,16 +332,48 @@ static void trace(struct md_verbs *verbs, struct md_control_call *call, const js
 
 /* ---- questions ---- */
 
+static void release(void *context)
+{
+	md_printed_let_go(context);
+}
+
+static void on_printed(void *context, struct md_printed *text)
+{
+	struct pending *pending = context;
+	if (text) {
+		md_printed_hold(text);
+		md_control_answer_text(pending->call, text->bytes, text->size, release, text);
+	} else {
+		md_control_refuse(pending->call, MD_ERR_NO_MEMORY, "out of memory for the answer");
+	}
+	free(pending);
+}
+
+static void forget_page(void *order)
+{
+	md_printer_forget(order);
+}
+
+static void answer_page(struct md_verbs *verbs, struct md_control_call *call, enum md_page page)
+{
+	struct pending *pending = wait_for(verbs, call, forget_page);
+	if (!pending)
+		return;
+	pending->order = md_printer_order(md_long_pages_get(verbs->worker->pages, page), on_printed, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	(void)question;
-	md_control_answer(call, md_report_status(verbs->worker));
+	answer_page(verbs, call, MD_PAGE_CONTROL_STATUS);
 }
 
 static void models(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	(void)question;
-	md_control_answer(call, json_pack("{s:o}", "models", md_report_models(verbs->worker)));
+	answer_page(verbs, call, MD_PAGE_CONTROL_MODELS);
 }
 
 /* ---- all ---- */

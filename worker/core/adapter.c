@@ -68,7 +68,7 @@ static void is_loaded(struct md_model *adapter)
 	own->refused = own->again = false;
 	if (own->began) {
 		uint64_t took = md_clock_ns() - own->began;
-		md_metrics_note(&md_model_newest(adapter)->loads, took);
+		md_metrics_note(&md_model_newest(adapter)->histograms[MD_MODEL_LOADS], took);
 		md_learned_note(adapter, MD_LEARNED_START, took);
 		md_account_load(adapter);
 		md_info("adapter %s: loaded by the engine of model %s", adapter->id, adapter->base->id);
@@ -250,7 +250,7 @@ static void tell_found(struct md_model *model)
 {
 	for (struct md_model *adapter = model->host.first; adapter; adapter = adapter->adapter.next) {
 		struct md_adapter *own = &adapter->adapter;
-		if (!own->has || own->call.http)
+		if (adapter->coming || !own->has || own->call.http)
 			continue;
 		if (own->wanted && own->transfer) {
 			is_loaded(adapter);
@@ -325,8 +325,8 @@ static bool waits_for_other(const struct md_model *adapter)
 static bool may_load(const struct md_model *adapter)
 {
 	const struct md_adapter *own = &adapter->adapter;
-	return own->wanted && !own->has && !own->other && !own->call.http && !own->pretended && !own->refused &&
-	       !waits_for_other(adapter);
+	return !adapter->coming && own->wanted && !own->has && !own->other && !own->call.http && !own->pretended &&
+	       !own->refused && !waits_for_other(adapter);
 }
 
 /* An engine that is to leave is left alone from now on; it goes when its last call has ended. */

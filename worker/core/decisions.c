@@ -13,6 +13,7 @@
 #include "base/log.h"
 
 #define QUEUE_FIRST 256u
+#define STEPS_MIN 512u /* events in one turn of the loop, however long they take: so many belong together */
 #define AGAIN_US 50000 /* until an event is told again for which the scheduler had no memory */
 
 /* ---- carrying out ---- */
@@ -148,11 +149,16 @@ static bool take_step(struct md_worker *worker, const struct medusa_sched_event 
 	return true;
 }
 
-/* An event that is lost would leave somebody waiting for ever, and those behind it must not come before it. */
-static void wait_for_memory(struct md_worker *worker, size_t taken)
+static void leave_rest(struct md_worker *worker, size_t taken)
 {
 	worker->queued -= taken;
 	memmove(worker->queue, worker->queue + taken, worker->queued * sizeof(*worker->queue));
+}
+
+/* An event that is lost would leave somebody waiting for ever, and those behind it must not come before it. */
+static void wait_for_memory(struct md_worker *worker, size_t taken)
+{
+	leave_rest(worker, taken);
 	worker->step_waits = true;
 	event_add(worker->step, &(struct timeval){.tv_usec = AGAIN_US});
 }
@@ -161,7 +167,9 @@ static void wait_for_memory(struct md_worker *worker, size_t taken)
 static void on_step(evutil_socket_t fd, short what, void *context)
 {
 	struct md_worker *worker = context;
+	uint64_t until = md_clock_ns() + MD_WORKER_TURN_NS;
 	(void)fd, (void)what;
+	worker->step_rests = false;
 	for (size_t i = 0; i < worker->queued; i++) {
 		struct medusa_sched_event event = worker->queue[i];
 		event.now = md_clock_ns();
@@ -171,6 +179,11 @@ static void on_step(evutil_socket_t fd, short what, void *context)
 			return;
 		}
 		worker->step_waits = false;
+		if (i >= STEPS_MIN && event.now > until && !event_add(worker->step, &(struct timeval){.tv_usec = 0})) {
+			worker->step_rests = true;
+			leave_rest(worker, i + 1);
+			return;
+		}
 	}
 	worker->queued = 0;
 }
@@ -197,7 +210,7 @@ void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event
 		return;
 	}
 	worker->queue[worker->queued++] = event;
-	if (!worker->step_waits)
+	if (!worker->step_waits && !worker->step_rests)
 		event_active(worker->step, EV_TIMEOUT, 0);
 }
 

@@ -92,7 +92,8 @@ static void on_body(void *context, const char *bytes, size_t size)
 		return;
 	if (!job->first_token) {
 		md_job_post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
-		md_metrics_note(&md_model_newest(job->model)->first_byte, md_clock_ns() - job->arrived);
+		md_metrics_note(&md_model_newest(job->model)->histograms[MD_MODEL_FIRST_BYTE],
+				md_clock_ns() - job->arrived);
 		/* what is not streamed begins with its end */
 		if (job->stream)
 			md_learned_note(job->model, MD_LEARNED_FIRST_TOKEN, md_clock_ns() - job->sent);

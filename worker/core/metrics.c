@@ -14,6 +14,13 @@ void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns)
 	histogram->sum_s += seconds;
 }
 
+void md_metrics_add(struct md_metrics_histogram *sum, const struct md_metrics_histogram *part)
+{
+	for (unsigned b = 0; b <= MD_METRICS_BUCKETS; b++)
+		sum->counts[b] += part->counts[b];
+	sum->sum_s += part->sum_s;
+}
+
 /* ---- how requests have ended ---- */
 
 uint64_t md_metrics_served(const struct md_metrics_requests *requests)

@@ -34,6 +34,7 @@ uint64_t md_metrics_refused(const struct md_metrics_requests *requests);
 uint64_t md_metrics_failed(const struct md_metrics_requests *requests);
 uint64_t md_metrics_cancelled(const struct md_metrics_requests *requests); /* by its client */
 
+void md_metrics_add(struct md_metrics_histogram *sum, const struct md_metrics_histogram *part);
 void md_metrics_note(struct md_metrics_histogram *histogram, uint64_t ns);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "worker/accounting/ledger.h"
 #include "worker/core/gpu_memory.h"
+#include "worker/core/loop_turn.h"
 #include "worker/core/metrics_text.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/worker.h"
@@ -222,6 +223,21 @@ static void put_lost(FILE *out, const struct md_worker *worker)
 	fprintf(out, "medusa_worker_accounting_lost_requests_total %" PRIu64 "\n", md_ledger_lost(worker->ledger));
 }
 
+static void put_loop(FILE *out)
+{
+	struct md_loop_turns turns = md_loop_turn_get();
+	begin(out, "loop_longest_turn_seconds", "gauge",
+	      "The longest time since the start for which the daemon's loop looked at no connection.");
+	fprintf(out, "medusa_worker_loop_longest_turn_seconds %.9g\n", (double)turns.longest_ns * 1e-9);
+	begin(out, "loop_longest_turn_cpu_seconds", "gauge",
+	      "The most processor time since the start that one turn of the daemon's loop took.");
+	fprintf(out, "medusa_worker_loop_longest_turn_cpu_seconds %.9g\n", (double)turns.longest_cpu_ns * 1e-9);
+	begin(out, "loop_turns_total", "counter", "Turns of the daemon's loop.");
+	fprintf(out, "medusa_worker_loop_turns_total %" PRIu64 "\n", turns.count);
+	begin(out, "loop_late_turns_total", "counter", "Turns of the daemon's loop that took more than 10 ms.");
+	fprintf(out, "medusa_worker_loop_late_turns_total %" PRIu64 "\n", turns.late);
+}
+
 void md_metrics_node_print(struct md_worker *worker, FILE *out)
 {
 	put_refused(out, worker);
@@ -231,4 +247,5 @@ void md_metrics_node_print(struct md_worker *worker, FILE *out)
 	put_pool(out, worker);
 	put_broker(out, worker);
 	put_lost(out, worker);
+	put_loop(out);
 }

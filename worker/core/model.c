@@ -66,7 +66,7 @@ struct md_model *md_model_newest(struct md_model *model)
  */
 static bool is_occupied(const struct md_model *model)
 {
-	if (model->adopting || md_adopt_has_strays(model->worker) ||
+	if (model->coming || model->adopting || md_adopt_has_strays(model->worker) ||
 	    md_engine_state(model->engine) == MD_ENGINE_STOPPING)
 		return true;
 	for (const struct md_model *old = NULL; (old = md_models_next(model->worker, old)) && old < model;)
@@ -220,7 +220,7 @@ void md_model_forward_granted(struct md_model *model)
 static void note_load(struct md_model *model)
 {
 	uint64_t took = md_clock_ns() - model->load_began;
-	md_metrics_note(&md_model_newest(model)->loads, took);
+	md_metrics_note(&md_model_newest(model)->histograms[MD_MODEL_LOADS], took);
 	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
 	model->load_began = 0;
 }
@@ -379,16 +379,39 @@ static void end_retired(struct md_model *model)
 		md_models_free(model);
 }
 
+static void look_at(struct md_model *model)
+{
+	if (model->load_waits && (md_model_all_unfinished(model) || !model->gone))
+		start(model);
+	if (model->retired && model->base)
+		end_retired_adapter(model);
+	else if (model->retired)
+		end_retired(model);
+}
+
+void md_model_look_on(struct md_worker *worker)
+{
+	uint64_t until = md_clock_ns() + MD_WORKER_TURN_NS;
+	struct md_model *model = worker->looked;
+	while ((model = md_models_each(worker, model))) {
+		bool busy = model->load_waits || model->retired;
+		worker->looked = model;
+		look_at(model);
+		if (busy && md_clock_ns() > until && !event_add(worker->look_on, &(struct timeval){.tv_usec = 0}))
+			return;
+	}
+	worker->looked = NULL;
+	if (worker->look_again)
+		event_add(worker->look_on, &(struct timeval){.tv_usec = 0});
+	worker->look_again = false;
+}
+
 void md_model_look(struct md_worker *worker)
 {
-	for (struct md_model *model = NULL; (model = md_models_each(worker, model));) {
-		if (model->load_waits && (md_model_all_unfinished(model) || !model->gone))
-			start(model);
-		if (model->retired && model->base)
-			end_retired_adapter(model);
-		else if (model->retired)
-			end_retired(model);
-	}
+	if (worker->looked) /* those that were looked at may be other than they were */
+		worker->look_again = true;
+	else
+		md_model_look_on(worker);
 }
 
 static void on_changed(void *context)

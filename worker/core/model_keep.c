@@ -19,7 +19,7 @@ void md_model_keep_promise(const struct md_model *model, const struct md_config_
 			   struct medusa_sched_function *function)
 {
 	const struct md_model *base = model->base;
-	bool wanted = !model->unwanted && !(base && base->unwanted);
+	bool wanted = !model->coming && !model->unwanted && !(base && base->unwanted);
 	bool waits = model->keep.again_at || (base && base->keep.again_at);
 	function->pinned = wanted && (own->pin || md_adapter_is_fixed(model));
 	function->min_replicas = wanted && own->min_replicas && !waits; /* a model is one engine */

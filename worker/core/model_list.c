@@ -322,8 +322,8 @@ static enum md_status make_adapter(struct md_model *model, struct md_error *err)
 }
 
 enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
-			     const struct md_engine_url *url, struct md_model *base, struct md_model **added,
-			     struct md_error *err)
+			     const struct md_engine_url *url, struct md_model *base, bool coming,
+			     struct md_model **added, struct md_error *err)
 {
 	struct md_model *model = &worker->models[worker->model_count];
 	if (worker->model_count == MD_WORKER_MODELS_MAX)
@@ -336,6 +336,7 @@ enum md_status md_models_add(struct md_worker *worker, const struct md_worker_co
 				   .config = &config->models[index],
 				   .id = config->models[index].id,
 				   .base = base,
+				   .coming = coming,
 				   .backbone = base ? base->backbone : MEDUSA_SCHED_NONE,
 				   .shared_backbone = MEDUSA_SCHED_NONE};
 	MD_FORWARD(md_models_add_function(model, err));
@@ -439,11 +440,11 @@ enum md_status md_models_create(struct md_worker *worker, struct md_error *err)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u models", config->model_count);
 	for (uint32_t i = 0; i < config->model_count; i++)
 		if (config->models[i].base == MD_CONFIG_NONE)
-			MD_FORWARD(md_models_add(worker, config, i, &urls[i], NULL, &worker->current[i], err));
+			MD_FORWARD(md_models_add(worker, config, i, &urls[i], NULL, false, &worker->current[i], err));
 	for (uint32_t i = 0; i < config->model_count; i++)
 		if (config->models[i].base != MD_CONFIG_NONE)
 			MD_FORWARD(md_models_add(worker, config, i, &urls[i], worker->current[config->models[i].base],
-						 &worker->current[i], err));
+						 false, &worker->current[i], err));
 	return md_model_rules_tell(worker, config, worker->current, err);
 }
 

@@ -8,7 +8,7 @@
 #include "worker/core/worker.h"
 
 /* Functions of the scheduler by the model that they are, and what is made for one of them. */
-struct rules {
+struct md_model_rules {
 	struct md_worker *worker;
 	const struct md_worker_config *config;
 	struct md_model **models;
@@ -17,6 +17,7 @@ struct rules {
 	struct medusa_sched_company *companies;
 	uint32_t *members;
 	size_t company_count, company_room, member_count, member_room;
+	uint32_t at; /* the next model that is told */
 };
 
 static uint32_t index_of(const struct md_worker_config *config, const char *id)
@@ -27,7 +28,7 @@ static uint32_t index_of(const struct md_worker_config *config, const char *id)
 }
 
 /* Sorts all functions that the scheduler may still hold by their models; those of no model are in no list. */
-static bool sort_functions(struct rules *rules)
+static bool sort_functions(struct md_model_rules *rules)
 {
 	const struct md_worker_config *config = rules->config;
 	size_t count = rules->worker->model_count;
@@ -56,7 +57,7 @@ static bool sort_functions(struct rules *rules)
 
 /* ---- one model ---- */
 
-static bool begin_company(struct rules *rules)
+static bool begin_company(struct md_model_rules *rules)
 {
 	if (!MD_ARRAY_GROW(rules->companies, rules->company_count, rules->company_room))
 		return false;
@@ -66,7 +67,7 @@ static bool begin_company(struct rules *rules)
 }
 
 /* All functions of the model, into the last company; where they are is known when there are no more. */
-static bool add_model(struct rules *rules, uint32_t model)
+static bool add_model(struct md_model_rules *rules, uint32_t model)
 {
 	for (uint32_t i = rules->first[model]; i < rules->first[model + 1]; i++) {
 		if (!MD_ARRAY_GROW(rules->members, rules->member_count, rules->member_room))
@@ -78,7 +79,7 @@ static bool add_model(struct rules *rules, uint32_t model)
 }
 
 /* An engine's functions are with each other. */
-static bool add_own(struct rules *rules, uint32_t model)
+static bool add_own(struct md_model_rules *rules, uint32_t model)
 {
 	const struct md_worker_config *config = rules->config;
 	bool done = true;
@@ -94,7 +95,7 @@ static bool add_own(struct rules *rules, uint32_t model)
 	return done;
 }
 
-static bool read_groups(struct rules *rules, uint32_t model)
+static bool read_groups(struct md_model_rules *rules, uint32_t model)
 {
 	const struct md_worker_config *config = rules->config;
 	bool done = begin_company(rules) && add_own(rules, model);
@@ -113,7 +114,7 @@ static bool has_model(const struct md_config_members *members, uint32_t model)
 }
 
 /* A model in no combination ends all others. */
-static bool read_matrix(struct rules *rules, uint32_t model)
+static bool read_matrix(struct md_model_rules *rules, uint32_t model)
 {
 	const struct md_config_matrix *matrix = rules->config->matrix;
 	bool done = true;
@@ -128,7 +129,7 @@ static bool read_matrix(struct rules *rules, uint32_t model)
 	return done && (rules->company_count || (begin_company(rules) && add_own(rules, model)));
 }
 
-static enum md_status tell_model(struct rules *rules, uint32_t model, struct md_error *err)
+static enum md_status tell_model(struct md_model_rules *rules, uint32_t model, struct md_error *err)
 {
 	struct medusa_sched *sched = rules->worker->sched;
 	uint32_t function = rules->models[model]->function;
@@ -150,20 +151,50 @@ static enum md_status tell_model(struct rules *rules, uint32_t model, struct md_
 
 /* ---- all of them ---- */
 
+void md_model_rules_end(struct md_model_rules *rules)
+{
+	if (!rules)
+		return;
+	free(rules->first);
+	free(rules->functions);
+	free(rules->running);
+	free(rules->ends);
+	free(rules->companies);
+	free(rules->members);
+	free(rules);
+}
+
+enum md_status md_model_rules_begin(struct md_worker *worker, const struct md_worker_config *config,
+				    struct md_model **models, struct md_model_rules **rules, struct md_error *err)
+{
+	struct md_model_rules *made = calloc(1, sizeof(*made));
+	if (made)
+		*made = (struct md_model_rules){.worker = worker, .config = config, .models = models};
+	if (!made || (md_config_is_ruled(config) && !sort_functions(made))) {
+		md_model_rules_end(made);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for groups or matrix");
+	}
+	*rules = made;
+	return MD_OK;
+}
+
+enum md_status md_model_rules_step(struct md_model_rules *rules, bool *more, struct md_error *err)
+{
+	if (rules->at < rules->config->model_count)
+		MD_FORWARD(tell_model(rules, rules->at++, err));
+	*more = rules->at < rules->config->model_count;
+	return MD_OK;
+}
+
 enum md_status md_model_rules_tell(struct md_worker *worker, const struct md_worker_config *config,
 				   struct md_model **models, struct md_error *err)
 {
-	struct rules rules = {.worker = worker, .config = config, .models = models};
+	struct md_model_rules *rules;
+	bool more = true;
+	MD_FORWARD(md_model_rules_begin(worker, config, models, &rules, err));
 	enum md_status status = MD_OK;
-	if (!sort_functions(&rules))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for groups or matrix");
-	for (uint32_t i = 0; status == MD_OK && i < config->model_count; i++)
-		status = tell_model(&rules, i, err);
-	free(rules.first);
-	free(rules.functions);
-	free(rules.running);
-	free(rules.ends);
-	free(rules.companies);
-	free(rules.members);
+	while (status == MD_OK && more)
+		status = md_model_rules_step(rules, &more, err);
+	md_model_rules_end(rules);
 	return status;
 }

@@ -19,7 +19,8 @@
 #include "worker/core/api_keys.h"
 #include "worker/core/clients.h"
 #include "worker/core/gpu_memory.h"
-#include "worker/core/metrics_page.h"
+#include "worker/core/long_pages.h"
+#include "worker/core/loop_turn.h"
 #include "worker/core/node_broker.h"
 #include "worker/core/notify.h"
 #include "worker/core/state_lock.h"
@@ -84,6 +85,12 @@ static void on_look(evutil_socket_t fd, short what, void *context)
 {
 	(void)fd, (void)what;
 	md_model_look(context);
+}
+
+static void on_look_on(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	md_model_look_on(context);
 }
 
 /* ---- now and then ---- */
@@ -203,11 +210,12 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the ledger");
 	}
 	worker->look = event_new(worker->base, -1, 0, on_look, worker);
+	worker->look_on = evtimer_new(worker->base, on_look_on, worker);
 	worker->reload = md_reload_create(worker, options->config_file, options->config_folder);
-	worker->metrics = md_metrics_page_create(worker);
+	worker->pages = md_long_pages_create(worker);
 	service->verbs = md_verbs_create(worker);
-	if (!worker->drain || !worker->notify || !worker->look || !worker->reload || !worker->metrics ||
-	    !service->verbs)
+	if (!worker->drain || !worker->notify || !worker->look || !worker->look_on || !worker->reload ||
+	    !worker->pages || !service->verbs)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
 	worker->directory = options->state;
@@ -256,7 +264,7 @@ static void end(struct service *service)
 	struct md_worker *worker = &service->worker;
 	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
-	md_metrics_page_destroy(worker->metrics);
+	md_long_pages_destroy(worker->pages);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
 	md_adopt_end(worker);
@@ -271,6 +279,7 @@ static void end(struct service *service)
 	md_notify_destroy(worker->notify);
 	md_ledger_destroy(worker->ledger);
 	free_event(worker->look);
+	free_event(worker->look_on);
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++)
 		free_event(service->ends[i]);
 	free_event(service->hangup);
@@ -303,6 +312,7 @@ enum md_status md_service_run(const struct md_worker_config *config, const struc
 		clearerr(stdout); /* it serves all the same */
 		load_first(&service.worker);
 		md_notify_ready(service.worker.notify);
+		md_loop_turn_begin();
 		event_base_dispatch(service.worker.base);
 	}
 	end(&service);

@@ -24,6 +24,12 @@
 #include "http/call.h"
 #include "http/front.h"
 
+enum md_model_histogram {
+	MD_MODEL_FIRST_BYTE, /* from a request to the first byte of its answer */
+	MD_MODEL_LOADS,      /* starts and swaps */
+	MD_MODEL_HISTOGRAMS,
+};
+
 /*
  * Who owns what
  *   worker     the loop, the scheduler, models and requests; all of it is used by one thread
@@ -113,16 +119,17 @@ struct md_model {
 				     has none of these */
 	struct md_engine_settings settings;
 	struct md_log_file *log;
-	uint32_t function;                  /* of the scheduler */
-	uint32_t gpu;                       /* where its engine is, or was last: that of its process */
-	uint32_t concurrency, unfinished;   /* requests: at most, and that have not ended */
-	unsigned connect_s, answer_s;       /* see md_http_call_send */
-	uint64_t weight_bytes;              /* as the scheduler knows them, or as those of its backbone */
-	bool retired;                       /* the configuration does not have it any more: what it has may end */
-	bool gone;                          /* the scheduler knows that */
-	bool unwanted;                      /* a user has unloaded it: it stays so until somebody asks for it */
-	bool pretended;                     /* the scheduler believes that it is loaded: a request starts it */
-	bool load_waits;                    /* for the engine of an earlier configuration to end */
+	uint32_t function;                /* of the scheduler */
+	uint32_t gpu;                     /* where its engine is, or was last: that of its process */
+	uint32_t concurrency, unfinished; /* requests: at most, and that have not ended */
+	unsigned connect_s, answer_s;     /* see md_http_call_send */
+	uint64_t weight_bytes;            /* as the scheduler knows them, or as those of its backbone */
+	bool coming;     /* a reload has made it, and the one that it replaces is not told yet: it loads nothing */
+	bool retired;    /* the configuration does not have it any more: what it has may end */
+	bool gone;       /* the scheduler knows that */
+	bool unwanted;   /* a user has unloaded it: it stays so until somebody asks for it */
+	bool pretended;  /* the scheduler believes that it is loaded: a request starts it */
+	bool load_waits; /* for the engine of an earlier configuration to end */
 	struct md_model *successor;         /* of a retired one: has its ID and new requests; NULL: nobody */
 	uint64_t transfer_in, transfer_out; /* 0: none is under way */
 	bool moves;                         /* to next_gpu, when its engine has ended where it is */
@@ -138,7 +145,7 @@ struct md_model {
 	struct md_usage usage;
 	uint64_t starts, failures;
 	struct md_metrics_requests requests;
-	struct md_metrics_histogram first_byte, loads; /* from a request to its first byte; of starts and swaps */
+	struct md_metrics_histogram histograms[MD_MODEL_HISTOGRAMS];
 	uint64_t load_began, leave_began;
 	bool fails;      /* its engine has just failed, and was not told to end */
 	bool hopeless;   /* its last start took all the time it may: requests don't wait for another one */
@@ -157,6 +164,8 @@ static inline struct md_model *md_model_with_engine(struct md_model *model)
 	return model->base ? model->base : model;
 }
 
+/* For one kind of work; the rest of it is left to a later turn of the loop. */
+#define MD_WORKER_TURN_NS UINT64_C(2000000)
 #define MD_WORKER_MODELS_MAX 20000u /* in the life of the daemon: a model whose command changes counts anew */
 #define MD_WORKER_GPU_BYTES (UINT64_C(1) << 40) /* of a GPU whose memory nobody has stated */
 
@@ -192,12 +201,16 @@ struct md_worker {
 	struct medusa_sched_event *queue;
 	size_t queued, queue_capacity;
 	bool step_waits; /* the scheduler had no memory for the first one in the queue */
+	bool step_rests; /* the loop looks at its connections before the next one */
 	struct event *step, *timer;
 	uint64_t timer_at;          /* md_clock_ns() */
 	struct md_model *relearned; /* see md_learned_tell */
 	struct event *look;         /* at retired models, in this turn of the loop */
+	struct event *look_on;      /* the rest of them, in the next one */
+	struct md_model *looked;    /* the last one that was looked at; NULL: none, or all were */
+	bool look_again;            /* from the first one on, when all were */
 	struct md_reload *reload;
-	struct md_metrics_page *metrics;
+	struct md_pages *pages;
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;
@@ -213,7 +226,10 @@ struct md_worker {
 
 enum md_status md_decisions_begin(struct md_worker *worker, struct md_error *err);
 void md_decisions_end(struct md_worker *worker);
-/* The event happens: the scheduler is told in this turn of the loop, after the caller has returned. `now` is set here. */
+/*
+ * The event happens: the scheduler is told in this turn of the loop, after the caller has returned, or, if there are many, in one
+ * of the next ones. `now` is set then.
+ */
 void md_decisions_post(struct md_worker *worker, struct medusa_sched_event event);
 
 /* ---- job.c ---- */
@@ -260,10 +276,13 @@ char *md_models_find_command(const char *name);
 struct md_model *md_models_each(const struct md_worker *worker, const struct md_model *model);
 /* The same of those with an engine of their own. */
 struct md_model *md_models_next(const struct md_worker *worker, const struct md_model *model);
-/* Adds the model of this index; base: of an adapter. On failure the last one of worker->models may be half made. */
+/*
+ * Adds the model of this index; base: of an adapter; coming: see md_model. On failure the last one of worker->models may be half
+ * made.
+ */
 enum md_status md_models_add(struct md_worker *worker, const struct md_worker_config *config, uint32_t index,
-			     const struct md_engine_url *url, struct md_model *base, struct md_model **added,
-			     struct md_error *err);
+			     const struct md_engine_url *url, struct md_model *base, bool coming,
+			     struct md_model **added, struct md_error *err);
 void md_models_free(struct md_model *model); /* it has ended */
 /* Whether its engine, or with this base its adapter, need not be another one for the model of this index. */
 bool md_models_same_engine(const struct md_model *model, const struct md_worker_config *config, uint32_t index,
@@ -329,6 +348,11 @@ void *md_reload_begin(struct md_reload *reload, void (*done)(void *context, cons
 		      void *context);
 void md_reload_forget(void *waiter);           /* `done` is not called; reloading goes on */
 void md_reload_look(struct md_reload *reload); /* now and then: frees configurations that nobody uses any more */
+/* A configuration that is there stays until it is let go as often. */
+void md_reload_hold(struct md_reload *reload, const struct md_worker_config *config);
+void md_reload_let_go(struct md_reload *reload, const struct md_worker_config *config);
+/* Another configuration has come, and not all models are what it says: counters are on their way from old ones to new ones. */
+bool md_reload_changes(const struct md_reload *reload);
 
 /* ---- router.c ---- */
 
@@ -343,7 +367,8 @@ void md_router_refuse(void *worker, struct md_http_exchange *exchange, unsigned 
 struct md_model *md_model_newest(struct md_model *model);
 /* No new requests come for it. Without a successor it serves those that are there; else those that wait go to it. */
 void md_model_retire(struct md_model *model, struct md_model *successor);
-void md_model_look(struct md_worker *worker); /* at retired ones: time has passed */
+void md_model_look(struct md_worker *worker);    /* at retired ones: time has passed */
+void md_model_look_on(struct md_worker *worker); /* at those that were left for the next turn of the loop */
 
 /* What it is in: an adapter is stopped where its engine has nothing of it, and starting while it is loaded. */
 enum md_engine_state md_model_state(const struct md_model *model);

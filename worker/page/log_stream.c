@@ -24,8 +24,9 @@ struct place {
 struct reader {
 	struct md_worker *worker;
 	struct md_http_exchange *exchange;
-	struct event *tick;
-	char *model; /* NULL: all */
+	struct event *tick, *on;       /* the next look; the rest of this one, in the next turn of the loop */
+	const struct md_model *looked; /* the last one whose log was looked at; NULL: none, or all were */
+	char *model;                   /* NULL: all */
 	struct place *places;
 	size_t count;
 	bool history, slow;
@@ -64,6 +65,8 @@ static void free_reader(struct reader *reader)
 {
 	if (reader && reader->tick)
 		event_free(reader->tick);
+	if (reader && reader->on)
+		event_free(reader->on);
 	if (reader) {
 		free(reader->model);
 		free(reader->places);
@@ -79,6 +82,29 @@ static void end_stream(struct reader *reader)
 	md_http_answer_end(exchange);
 }
 
+/* Logs are looked at for a short time in each turn of the loop: there may be thousands. */
+static void look_on(struct reader *reader)
+{
+	struct md_worker *worker = reader->worker;
+	uint64_t until = md_clock_ns() + MD_WORKER_TURN_NS;
+	const struct md_model *model = reader->looked;
+	while (!reader->slow && (model = md_models_next(worker, model))) {
+		reader->looked = model;
+		if (!model->successor && !model->coming)
+			send_log(reader, (size_t)(model - worker->models), model);
+		if (md_clock_ns() > until && !event_add(reader->on, &(struct timeval){.tv_usec = 0}))
+			return;
+	}
+	reader->looked = NULL;
+	md_look_pace_end(&reader->pace);
+}
+
+static void on_more(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	look_on(context);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
 	struct reader *reader = context;
@@ -88,18 +114,13 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		end_stream(reader);
 		return;
 	}
-	if (reader->slow || !md_look_pace_begin(&reader->pace))
+	if (reader->slow || reader->looked || !md_look_pace_begin(&reader->pace))
 		return;
-	if (reader->model) {
-		const struct md_model *model = md_models_find(worker, reader->model);
-		if (model)
-			send_log(reader, 0, model);
-		return;
-	}
-	for (const struct md_model *model = NULL; (model = md_models_next(worker, model));)
-		if (!model->successor)
-			send_log(reader, (size_t)(model - worker->models), model);
-	md_look_pace_end(&reader->pace);
+	const struct md_model *model = reader->model ? md_models_find(worker, reader->model) : NULL;
+	if (model)
+		send_log(reader, 0, model);
+	else if (!reader->model)
+		look_on(reader);
 }
 
 /* ---- readers ---- */
@@ -124,7 +145,8 @@ static struct reader *make_reader(struct md_worker *worker, const char *model)
 	made->worker = worker;
 	made->model = model ? strdup(model) : NULL;
 	made->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, made);
-	if (made->tick && !event_add(made->tick, &wait) && !model == !made->model)
+	made->on = evtimer_new(worker->base, on_more, made);
+	if (made->tick && made->on && !event_add(made->tick, &wait) && !model == !made->model)
 		return made;
 	free_reader(made);
 	return NULL;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/core/reply.h"
+#include "worker/core/long_pages.h"
 #include "worker/page/log_stream.h"
 #include "worker/page/page_events.h"
 #include "worker/page/page_orders.h"
@@ -98,7 +98,7 @@ bool md_page_take(struct md_worker *worker, struct md_http_exchange *exchange, c
 	else if (!strcmp(path, "/api/events"))
 		md_page_events_take(worker, exchange);
 	else if (!strcmp(path, "/api/status"))
-		md_reply_json(exchange, 200, md_page_events_state(worker));
+		md_long_pages_answer(worker->pages, MD_PAGE_STATE, exchange);
 	else
 		return md_log_stream_take(worker, exchange, path);
 	return true;

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), other than the first thread, makes the
+ * file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not there, hold nobody.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/export.h"
+
+static void hold(const char *file)
+{
+	char held[4096];
+	snprintf(held, sizeof(held), "%s.held", file);
+	int fd = open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	while (!access(file, F_OK))
+		usleep(2000);
+}
+
+MD_EXPORT FILE *open_memstream(char **bytes, size_t *size)
+{
+	FILE *(*next)(char **, size_t *) = (FILE * (*)(char **, size_t *)) dlsym(RTLD_NEXT, "open_memstream");
+	const char *file = getenv("HOLD");
+	if (file && syscall(SYS_gettid) != getpid() && !access(file, F_OK))
+		hold(file);
+	return next(bytes, size);
+}
