@@ -62,15 +62,15 @@ static uint64_t listen_somewhere(int *fd)
 	return facts.st_ino;
 }
 
-static void on_found(void *context, pid_t found)
+static void on_found(void *context, const void *found)
 {
-	*(pid_t *)context = found;
+	*(pid_t *)context = md_port_search_owner(found);
 	event_base_loopbreak(base);
 }
 
-static struct md_port_search *search_for(uint64_t inode, pid_t group, const char *mark)
+static struct md_search_thread *search_for(uint64_t inode, pid_t group, const char *mark)
 {
-	struct md_port_search *made = md_port_search_begin(base, inode, group, mark, on_found, &owner);
+	struct md_search_thread *made = md_port_search_begin(base, inode, group, mark, on_found, &owner);
 	cr_assert(made != NULL);
 	return made;
 }
@@ -113,15 +113,15 @@ Test(worker_port_search, nobody_waits_for_one_that_is_forgotten)
 	int fd;
 	uint64_t inode = listen_somewhere(&fd);
 	atomic_store(&held, true);
-	struct md_port_search *search = search_for(inode, getpgrp(), "mark");
+	struct md_search_thread *search = search_for(inode, getpgrp(), "mark");
 	sem_wait(&reached);
-	md_port_search_forget(search);
+	md_search_thread_forget(search);
 	run_once();
 	sem_post(&go);
 	search_for(inode, getpgrp(), "mark");
 	event_base_dispatch(base);
 	cr_assert_eq(owner, 0, "the second one was answered");
-	md_port_search_forget(NULL);
+	md_search_thread_forget(NULL);
 	close(fd);
 }
 

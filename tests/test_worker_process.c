@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes of engines: what counts as their end. */
 #include <criterion/criterion.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <event2/event.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +18,21 @@
 #include "worker/engine/process_facts.h"
 
 #define LARGE (256u << 20) /* bytes, whose return to the system takes some milliseconds */
+
+static bool loop_runs, loop_searched; /* all processes were listed by the thread of the loop */
+static bool searched;                 /* by any */
+
+/* In the place of the C library's: whoever looks at all processes calls it. */
+DIR *opendir(const char *path)
+{
+	DIR *(*real)(const char *) = (DIR * (*)(const char *)) dlsym(RTLD_NEXT, "opendir");
+	if (!strcmp(path, "/proc") && loop_runs) {
+		__atomic_store_n(&searched, true, __ATOMIC_SEQ_CST);
+		if (syscall(SYS_gettid) == getpid())
+			loop_searched = true;
+	}
+	return real(path);
+}
 
 /* A parent that waits for none of its children, with a group of two: its first process, and a large one. */
 struct family {
@@ -94,6 +112,7 @@ static void on_ended(void *context, int status)
 	struct end *end = context;
 	cr_expect_eq(status, MD_ENGINE_STATUS_UNKNOWN);
 	end->count++;
+	loop_runs = false;
 	end->lives = md_process_group_lives(end->group);
 	event_base_loopbreak(end->base);
 }
@@ -119,7 +138,11 @@ Test(worker_process, one_that_was_adopted_has_ended_when_nothing_of_its_group_li
 		     MD_OK, "%s", err.message);
 	event_add(late, &(struct timeval){.tv_sec = 60});
 	kill(family.first, SIGKILL);
+	loop_runs = true;
 	event_base_dispatch(base);
+	cr_assert(__atomic_load_n(&searched, __ATOMIC_SEQ_CST),
+		  "nobody has looked whether something of the group lives");
+	cr_assert_not(loop_searched, "the loop has looked at all processes of the machine");
 	cr_assert_eq(end.count, 1, "the end was not told, although its parent alone does not wait for the processes");
 	cr_assert_not(end.lives, "the end was told while a process of the group had its memory");
 	event_free(late);

@@ -52,7 +52,7 @@ void md_engine_set_deadline(struct md_engine *engine, uint64_t ms)
 
 static void stop_health(struct md_engine *engine)
 {
-	md_port_search_forget(engine->search);
+	md_search_thread_forget(engine->search);
 	md_engine_health_stop(engine->health);
 	engine->search = NULL;
 	engine->health = NULL;
@@ -187,9 +187,10 @@ static void be_ready(struct md_engine *engine)
 }
 
 /* Another process may have answered, and this one not have found out yet that its port is taken. */
-static void on_owner(void *context, pid_t owner)
+static void on_owner(void *context, const void *found)
 {
 	struct md_engine *engine = context;
+	pid_t owner = md_port_search_owner(found);
 	char why[200];
 	engine->search = NULL;
 	if (!owner) {

@@ -16,7 +16,7 @@ struct md_engine {
 	struct md_template_fork *fork;              /* a template was asked for its process */
 	char origin[108];
 	struct md_engine_health *health;
-	struct md_port_search *search; /* it is healthy: is it the engine that has answered? */
+	struct md_search_thread *search; /* it is healthy: is it the engine that has answered? */
 	struct event *deadline;
 	struct event *look; /* at the port, before it is started */
 	unsigned looks;

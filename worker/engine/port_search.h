@@ -3,18 +3,17 @@
 #ifndef MD_WORKER_ENGINE_PORT_SEARCH_H
 #define MD_WORKER_ENGINE_PORT_SEARCH_H
 
-#include <event2/event.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-struct md_port_search;
+#include "worker/engine/search_thread.h"
 
 /*
- * inode: of md_port_listener. `found` is called from the loop, with what md_port_foreign_owner returns; the search is no longer
- * there then. NULL: it could not be begun, for want of memory, a descriptor or a thread.
+ * inode: of md_port_listener. `found` is called from the loop, and md_port_search_owner of its state is what md_port_foreign_owner
+ * returns. NULL: see md_search_thread_begin.
  */
-struct md_port_search *md_port_search_begin(struct event_base *base, uint64_t inode, pid_t group, const char *mark,
-					    void (*found)(void *context, pid_t owner), void *context);
-void md_port_search_forget(struct md_port_search *search); /* `found` is not called; nobody waits. NULL is fine */
+struct md_search_thread *md_port_search_begin(struct event_base *base, uint64_t inode, pid_t group, const char *mark,
+					      void (*found)(void *context, const void *state), void *context);
+pid_t md_port_search_owner(const void *state);
 
 #endif

@@ -19,6 +19,7 @@
 #include "worker/engine/keeper.h"
 #include "worker/engine/process_facts.h"
 #include "worker/engine/process_spawn.h"
+#include "worker/engine/search_thread.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
@@ -40,8 +41,9 @@ struct md_engine_process {
 	struct event *gone;       /* of the pidfd; NULL: a child */
 	struct event *look;       /* at what is left of it, when its first process has ended; NULL: not yet */
 	unsigned looks;
-	int status;    /* then */
-	bool vanished; /* nothing is left of its group, and its ID may be another process's */
+	struct md_search_thread *search; /* for those of its group that live; NULL: none is under way */
+	int status;                      /* then */
+	bool vanished;                   /* nothing is left of its group, and its ID may be another process's */
 	void (*ended)(void *context, int status);
 	void *context;
 };
@@ -115,6 +117,7 @@ static void leave(struct md_engine_process *process)
 
 static void free_process(struct md_engine_process *process)
 {
+	md_search_thread_forget(process->search);
 	if (process->look)
 		event_free(process->look);
 	if (process->gone)
@@ -134,16 +137,42 @@ static void tell_ended(struct md_engine_process *process)
 
 static void on_look(evutil_socket_t fd, short what, void *context);
 
+struct group_question {
+	pid_t group;
+	bool lives;
+};
+
+static void search_group(void *state)
+{
+	struct group_question *question = state;
+	question->lives = md_process_group_lives(question->group);
+}
+
+static void on_searched(void *context, const void *state)
+{
+	struct md_engine_process *process = context;
+	process->search = NULL;
+	process->vanished = !((const struct group_question *)state)->lives;
+	if (process->vanished)
+		event_active(process->look, EV_TIMEOUT, 0);
+}
+
 /*
  * Where this process collects orphans, an end of the group comes. Others, which have what an earlier daemon's engine has left,
- * may wait for them late or never: then those that live are looked for, ever more rarely, because that takes its time.
+ * may wait for them late or never, and kill(2) finds those that have ended as well: then those that live are looked for among all
+ * processes, on a thread, and ever more rarely.
  */
-static bool has_group(const struct md_engine_process *process)
+static void look_for_group(struct md_engine_process *process)
 {
 	unsigned looks = process->looks;
-	if (kill(-process->pid, 0))
-		return false;
-	return process->pidfd < 0 || ((looks & (looks - 1)) && looks % RARELY) || md_process_group_lives(process->pid);
+	if (process->pidfd < 0 || process->search || !process->look || ((looks & (looks - 1)) && looks % RARELY))
+		return;
+	struct group_question *question = malloc(sizeof(*question));
+	if (!question)
+		return; /* later */
+	question->group = process->pid;
+	process->search =
+	    md_search_thread_begin(event_get_base(process->look), search_group, question, on_searched, process);
 }
 
 /* Once the group has vanished, its ID may be another process's, while something lives in the cgroup. */
@@ -153,7 +182,7 @@ static bool is_group_left(struct md_engine_process *process)
 		return false;
 	while (waitpid(-process->pid, NULL, WNOHANG) > 0)
 		;
-	process->vanished = process->looks >= LOOKS_MAX || !has_group(process);
+	process->vanished = process->looks >= LOOKS_MAX || kill(-process->pid, 0);
 	return !process->vanished;
 }
 
@@ -186,6 +215,8 @@ static void look_at_rest(struct md_engine_process *process)
 		process->look = evtimer_new(event_get_base(process->processes->child_ended), on_look, process);
 	if (!process->look || event_add(process->look, &wait))
 		tell_ended(process);
+	else if (group)
+		look_for_group(process);
 }
 
 static void on_look(evutil_socket_t fd, short what, void *context)

@@ -15,7 +15,8 @@ bool md_process_is_ending(pid_t pid); /* it has ended, or is about to: the syste
 bool md_process_is_own(pid_t pid);
 /*
  * Whether a process of this group has not ended. One that has ended, and that its parent does not wait for, is of no
- * account: what it had is free. True if that cannot be found out.
+ * account: what it had is free. True if that cannot be found out. Looks at all processes of the machine, so it is for other
+ * threads than the loop's (search_thread.h).
  */
 bool md_process_group_lives(pid_t group);
 /* Whether it is a child of this process, also if it has ended and was not waited for. */
