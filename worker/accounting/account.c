@@ -99,7 +99,7 @@ static void note_request(const struct md_worker_job *job)
 	    .outcome = job->left                                          ? MD_LEDGER_LEFT
 		       : job->usage.of[MD_USAGE_REQUESTS] && !job->failed ? MD_LEDGER_SERVED
 									  : MD_LEDGER_REFUSED,
-	    .streamed = job->stream,
+	    .streamed = job->relay.stream,
 	    .prompt_tokens = job->scan.prompt,
 	    .completion_tokens = job->scan.completion,
 	    .waited_us = us_since(job, job->sent ? job->sent : now),

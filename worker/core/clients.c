@@ -76,7 +76,7 @@ void md_clients_look(struct md_worker *worker)
 	struct md_worker_job **jobs = md_job_list(worker, &count);
 	bool wanted = is_somebody_waiting(jobs, count);
 	for (size_t i = 0; wanted && i < count; i++) {
-		struct md_http_exchange *exchange = jobs[i]->stage == MD_JOB_RUNNING ? jobs[i]->exchange : NULL;
+		struct md_http_exchange *exchange = jobs[i]->stage == MD_JOB_RUNNING ? jobs[i]->relay.exchange : NULL;
 		if (!exchange || md_http_exchange_stalled_s(exchange) < most)
 			continue;
 		md_info("model %s: a client has taken nothing of its answer for %u s while others wait: its "

@@ -58,7 +58,7 @@ static void destroy(struct md_worker_job *job)
 	if (!job->load && !job->left)
 		MD_JOB_COUNT(job, open, -1);
 	model->last_end = md_clock_ns();
-	md_relay_finish(job);
+	md_relay_finish(&job->relay);
 	free(job->target);
 	free(job->body);
 	free(job);
@@ -117,7 +117,7 @@ void md_job_forget(void *context)
 static void on_gone(void *context)
 {
 	struct md_worker_job *job = context;
-	job->exchange = NULL;
+	job->relay.exchange = NULL;
 	if (job->stage == MD_JOB_RUNNING)
 		MD_JOB_COUNT(job, left_running, 1);
 	else
@@ -149,7 +149,7 @@ void md_job_end_failed(struct md_worker_job *job, const char *code)
 	if (!job->load)
 		MD_JOB_COUNT(job, failed, 1);
 	job->failed = true;
-	md_relay_fail(job, MD_REPLY_UPSTREAM, code, message);
+	md_relay_fail(&job->relay, MD_REPLY_UPSTREAM, code, message);
 	finish(job);
 }
 
@@ -161,10 +161,10 @@ static void count_served(struct md_worker_job *job)
 
 void md_job_complete(struct md_worker_job *job)
 {
-	struct md_http_exchange *exchange = job->exchange;
+	struct md_http_exchange *exchange = job->relay.exchange;
 	count_served(job);
 	if (exchange)
-		md_relay_end(job);
+		md_relay_end(&job->relay);
 	finish(job);
 	if (exchange)
 		md_http_answer_end(exchange);
@@ -186,7 +186,7 @@ static bool is_read_here(const struct md_http_head *head)
 
 static void put_headers(struct md_worker_job *job, bool keep_keys)
 {
-	const struct md_http_head *head = md_http_exchange_head(job->exchange);
+	const struct md_http_head *head = md_http_exchange_head(job->relay.exchange);
 	const char *forwarded = md_http_head_find(head, "X-Forwarded-For");
 	char peers[512];
 	bool host = false, plain = is_read_here(head);
@@ -205,7 +205,7 @@ static void put_headers(struct md_worker_job *job, bool keep_keys)
 	if (plain)
 		md_http_call_header(job->call, "Accept-Encoding", "identity");
 	snprintf(peers, sizeof(peers), "%s%s%s", forwarded ? forwarded : "", forwarded ? ", " : "",
-		 md_http_exchange_peer(job->exchange));
+		 md_http_exchange_peer(job->relay.exchange));
 	md_http_call_header(job->call, "X-Forwarded-For", peers);
 }
 
@@ -235,10 +235,10 @@ static void assume_first_token(struct md_worker_job *job)
 
 static void send_request(struct md_worker_job *job)
 {
-	const struct md_http_head *head = md_http_exchange_head(job->exchange);
+	const struct md_http_head *head = md_http_exchange_head(job->relay.exchange);
 	struct md_model *model = job->model;
 	size_t size = job->body_size;
-	const char *body = job->body ? job->body : md_http_exchange_body(job->exchange, &size);
+	const char *body = job->body ? job->body : md_http_exchange_body(job->relay.exchange, &size);
 	md_loading_end(job);
 	job->stage = MD_JOB_RUNNING;
 	md_account_begin(job);
@@ -253,7 +253,7 @@ static void send_request(struct md_worker_job *job)
 	put_headers(job, model->worker->passes_keys);
 	md_http_call_send(job->call, body, size, model->connect_s, model->answer_s);
 	md_job_post(job, MEDUSA_SCHED_EVENT_STARTED);
-	if (!job->stream)
+	if (!job->relay.stream)
 		assume_first_token(job);
 }
 
@@ -305,7 +305,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu)
 	job->gpu = gpu;
 	job->stage = MD_JOB_GRANTED;
 	job->granted = md_clock_ns();
-	if (!job->exchange && !job->load) {
+	if (!job->relay.exchange && !job->load) {
 		finish(job);
 	} else if (can_be_sent(job)) {
 		md_job_forward(job);
@@ -357,7 +357,7 @@ bool md_job_return(struct md_worker_job *job, const struct md_model *by)
 	}
 	bool counts = job->stage == MD_JOB_RUNNING || by->fails;
 	bool again = !counts || (job->tries++ < job->model->worker->config->node.retries && !by->hopeless);
-	if (job->head_sent || !again) {
+	if (job->relay.head_sent || !again) {
 		if (job->stage == MD_JOB_GRANTED)
 			md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 		snprintf(job->why, sizeof(job->why), "its engine %.300s", by->last_failure);
@@ -451,13 +451,13 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
 	bool failed = reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED;
-	if (job->exchange && failed) /* without one the client has left, which is counted */
+	if (job->relay.exchange && failed) /* without one the client has left, which is counted */
 		MD_JOB_COUNT(job, failed, 1);
-	else if (job->exchange)
+	else if (job->relay.exchange)
 		MD_JOB_COUNT(job, refused, 1);
 	job->failed = failed;
 	tell_loaded(job, refusal.message);
-	md_relay_fail(job, refusal.error, refusal.code, refusal.message);
+	md_relay_fail(&job->relay, refusal.error, refusal.code, refusal.message);
 }
 
 /* Who serves the model's ID now; NULL: nobody does. Of those in between nothing may be left, their configuration included. */
@@ -470,7 +470,7 @@ static struct md_model *heir_of(struct md_model *model)
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
 	struct md_model *heir = reason == MEDUSA_SCHED_REASON_UNREGISTERED ? heir_of(job->model) : NULL;
-	if (heir && (job->exchange || job->load)) {
+	if (heir && (job->relay.exchange || job->load)) {
 		move(job, heir);
 		return;
 	}
@@ -526,12 +526,11 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 	}
 	*job = (struct md_worker_job){.model = model,
 				      .id = ++worker->next_job,
-				      .exchange = exchange,
+				      .relay = {.exchange = exchange, .stream = stream},
 				      .arrived = md_http_exchange_since(exchange),
 				      .target = target,
 				      .body = body,
-				      .body_size = size,
-				      .stream = stream};
+				      .body_size = size};
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	job->tenant = md_tenants_of(worker, model, md_http_exchange_head(exchange));
 	MD_JOB_COUNT(job, taken, 1);

@@ -62,7 +62,7 @@ static void on_broken(evutil_socket_t fd, short what, void *context)
  */
 static bool is_doubtful(const struct md_worker_job *job, const struct md_http_head *head)
 {
-	return job->model->base && head->status == 404 && !job->asked_twice && !job->head_made;
+	return job->model->base && head->status == 404 && !job->asked_twice && !job->relay.head_made;
 }
 
 static void on_head(void *context, const struct md_http_head *head)
@@ -73,16 +73,16 @@ static void on_head(void *context, const struct md_http_head *head)
 		job->doubted = true;
 		return;
 	}
-	job->head_sent = true;
+	job->relay.head_sent = true;
 	job->until_close = head->until_close;
-	job->refused = job->head_made && !md_relay_continues(job, head);
+	job->refused = job->relay.head_made && !md_relay_continues(head, job->why, sizeof(job->why));
 	if (job->refused) {
 		fail_in(job, 0); /* or else at the answer's end */
 		return;
 	}
 	md_account_head(job, head);
-	if (job->exchange && !job->head_made)
-		md_relay_head(job, head);
+	if (job->relay.exchange && !job->relay.head_made)
+		md_relay_head(&job->relay, head);
 }
 
 static void on_body(void *context, const char *bytes, size_t size)
@@ -95,13 +95,13 @@ static void on_body(void *context, const char *bytes, size_t size)
 		md_metrics_note(&md_model_newest(job->model)->histograms[MD_MODEL_FIRST_BYTE],
 				md_clock_ns() - job->arrived);
 		/* what is not streamed begins with its end */
-		if (job->stream)
+		if (job->relay.stream)
 			md_learned_note(job->model, MD_LEARNED_FIRST_TOKEN, md_clock_ns() - job->sent);
 	}
 	job->first_token = true;
 	job->bytes += size;
 	md_account_body(job, bytes, size);
-	if (job->exchange && !job->refused && md_relay_body(job, bytes, size) > UNSENT_MAX)
+	if (job->relay.exchange && !job->refused && md_relay_body(&job->relay, bytes, size) > UNSENT_MAX)
 		md_http_call_pause(job->call, true);
 }
 

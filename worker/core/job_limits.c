@@ -6,7 +6,7 @@
 /* The scheduler forgets the request; the client is told why when it has. */
 static void give_up(struct md_worker_job *job, enum medusa_sched_reason reason)
 {
-	if (job->dismissed || job->gives_up || job->load || !job->exchange)
+	if (job->dismissed || job->gives_up || job->load || !job->relay.exchange)
 		return;
 	job->gives_up = reason;
 	md_decisions_post(

@@ -12,13 +12,13 @@
 #include "worker/config/config.h"
 #include "worker/core/adapter.h"
 #include "worker/core/engine_log.h"
-#include "worker/core/event_border.h"
 #include "worker/core/gpus.h"
 #include "worker/core/learned.h"
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
 #include "worker/core/model_keep.h"
 #include "worker/core/host_pool.h"
+#include "worker/core/relay.h"
 #include "worker/core/tenants.h"
 #include "worker/engine/engine.h"
 #include "http/call.h"
@@ -47,7 +47,7 @@ struct md_worker_job {
 	uint64_t id, batch;
 	uint32_t gpu; /* GRANTED, RUNNING: on which it runs */
 	enum md_job_stage stage;
-	struct md_http_exchange *exchange; /* NULL: the client is gone, or has its answer */
+	struct md_relay relay; /* to the client */
 	struct md_http_call *call;
 	struct md_worker_job *next; /* of the model's list of granted ones */
 	char *target;               /* as the engine gets it */
@@ -71,15 +71,8 @@ struct md_worker_job {
 	enum medusa_sched_reason gives_up; /* a limit of its model, of which the scheduler knows nothing; 0: none */
 	struct event *impatient;           /* at the end of max_wait; NULL: there is none */
 	uint32_t tries;                    /* how often its engine has died before it sent a byte */
-	bool stream, first_token;
-	bool head_made;                /* the head of the answer is ours, and says 200 */
-	bool head_sent;                /* the engine has begun its answer */
-	bool events;                   /* its answer is a stream of events */
-	bool refused;                  /* what the engine answers does not go on with the head that is ours: why */
-	bool torn;                     /* what was passed on of the stream ends within an event */
-	struct md_event_border border; /* of the stream */
-	unsigned mark;                 /* head_made: bytes of a byte order mark at its beginning, which are left out */
-	struct md_buf held;            /* of the stream: an event, until it is whole */
+	bool first_token;
+	bool refused;                    /* what the engine answers does not go on with the head that is ours: why */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
 	uint64_t first_at;               /* the first byte of its answer came; 0: not yet */
 	uint64_t bytes;                  /* of the answer */
