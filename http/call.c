@@ -23,10 +23,13 @@ struct md_http_call {
 	struct bufferevent *wire;
 	struct evbuffer *request;
 	struct md_http_address address;
+	struct md_http_way way;
 	struct md_http_reader reader;
+	char why[160]; /* of the reader */
 	const struct md_http_call_events *events;
 	void *context;
 	struct event *begin;  /* connects outside of the caller's call */
+	struct event *late;   /* it must be connected by then */
 	struct event *bound;  /* of the whole; NULL: it may take any time */
 	struct event *silent; /* until the head of the answer is there; NULL: the same */
 	unsigned bound_s;
@@ -43,6 +46,8 @@ static void free_call(struct md_http_call *call)
 		evbuffer_free(call->request);
 	if (call->begin)
 		event_free(call->begin);
+	if (call->late)
+		event_free(call->late);
 	if (call->bound)
 		event_free(call->bound);
 	if (call->silent)
@@ -61,6 +66,13 @@ static void fail(struct md_http_call *call, const char *why)
 	events->failed(context, text);
 }
 
+static void fail_for(struct md_http_call *call, const char *what)
+{
+	char why[160];
+	snprintf(why, sizeof(why), "the %s %s", call->way.whom, what);
+	fail(call, why);
+}
+
 /* ---- the answer ---- */
 
 /* 1xx: the answer itself follows. */
@@ -69,15 +81,21 @@ static bool is_interim(const struct md_http_call *call)
 	return call->reader.head.status < 200;
 }
 
+static bool refuse(struct md_http_call *call, const char *what)
+{
+	snprintf(call->why, sizeof(call->why), "the %s %s", call->way.whom, what);
+	return md_http_reader_refuse(&call->reader, 502, call->why);
+}
+
 static bool on_head(void *context, const struct md_http_head *head)
 {
 	struct md_http_call *call = context;
 	if (head->status == 101)
-		return md_http_reader_refuse(&call->reader, 502, "the engine wants to change the protocol");
+		return refuse(call, "wants to change the protocol");
 	if (head->status < 100)
-		return md_http_reader_refuse(&call->reader, 502, "the engine answers with a status below 100");
+		return refuse(call, "answers with a status below 100");
 	if (is_interim(call) && ++call->interims > INTERIMS_MAX)
-		return md_http_reader_refuse(&call->reader, 502, "the engine has sent more than 1,024 interim answers");
+		return refuse(call, "has sent more than 1,024 interim answers");
 	if (is_interim(call))
 		return true;
 	if (call->silent)
@@ -133,7 +151,7 @@ static void take(struct md_http_call *call, bool closed)
 	else if (call->reader.status)
 		fail(call, call->reader.why);
 	else if (closed)
-		fail(call, "the engine closed the connection without an answer");
+		fail_for(call, "closed the connection without an answer");
 	else if (!call->paused) /* reading begins again by itself when input was taken */
 		md_http_wire_watch(call->wire, EV_READ);
 }
@@ -176,7 +194,7 @@ static void on_silent(evutil_socket_t fd, short what, void *context)
 	struct md_http_call *call = context;
 	char why[80];
 	(void)fd, (void)what;
-	snprintf(why, sizeof(why), "the engine did not send %s within %u s",
+	snprintf(why, sizeof(why), "the %s did not send %s within %u s", call->way.whom,
 		 call->reader.began ? "the head of its answer" : "anything", call->answer_s);
 	fail(call, why);
 }
@@ -193,8 +211,8 @@ static bool await_head(struct md_http_call *call)
 static void on_connected(struct md_http_call *call)
 {
 	call->connected = true;
+	event_del(call->late);
 	md_http_no_delay(bufferevent_getfd(call->wire));
-	bufferevent_set_timeouts(call->wire, NULL, NULL);
 	if (!await_head(call)) {
 		fail(call, "out of memory for a timer");
 		return;
@@ -203,24 +221,39 @@ static void on_connected(struct md_http_call *call)
 	md_http_wire_watch(call->wire, EV_READ | EV_WRITE);
 }
 
+static void on_broken(struct md_http_call *call)
+{
+	char why[160], said[128] = "";
+	if (call->way.explain)
+		call->way.explain(call->way.context, call->wire, said, sizeof(said));
+	if (!*said)
+		snprintf(said, sizeof(said), "%s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+	if (call->connected)
+		snprintf(why, sizeof(why), "the connection to the %s broke: %s", call->way.whom, said);
+	else
+		snprintf(why, sizeof(why), "connecting: %s", said);
+	fail(call, why);
+}
+
 static void on_event(struct bufferevent *wire, short what, void *context)
 {
 	struct md_http_call *call = context;
-	char why[160];
 	(void)wire;
-	if (what & BEV_EVENT_CONNECTED) {
+	if (what & BEV_EVENT_CONNECTED)
 		on_connected(call);
-	} else if (what & BEV_EVENT_EOF) {
+	else if (what & BEV_EVENT_EOF)
 		take(call, true);
-	} else if (what & BEV_EVENT_TIMEOUT) {
-		snprintf(why, sizeof(why), "the engine did not take the connection within %u s", call->connect_s);
-		fail(call, why);
-	} else {
-		snprintf(why, sizeof(why),
-			 call->connected ? "the connection to the engine broke: %s" : "connecting: %s",
-			 evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-		fail(call, why);
-	}
+	else
+		on_broken(call);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *context)
+{
+	struct md_http_call *call = context;
+	char why[160];
+	(void)fd, (void)what;
+	snprintf(why, sizeof(why), "the %s did not take the connection within %u s", call->way.whom, call->connect_s);
+	fail(call, why);
 }
 
 static void on_begin(evutil_socket_t fd, short what, void *context)
@@ -228,9 +261,22 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
 	struct md_http_call *call = context;
 	struct timeval most = {.tv_sec = call->connect_s};
 	(void)fd, (void)what;
-	bufferevent_set_timeouts(call->wire, NULL, &most);
-	if (bufferevent_socket_connect(call->wire, &call->address.any, (int)call->address.size))
+	if (event_add(call->late, &most) || call->way.connect(call->way.context, call->wire))
 		fail(call, "out of memory for a connection, or of descriptors");
+}
+
+/* ---- by a socket's address ---- */
+
+static struct bufferevent *open_socket(void *context, struct event_base *base)
+{
+	(void)context;
+	return bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+}
+
+static int connect_socket(void *context, struct bufferevent *wire)
+{
+	struct md_http_address *address = context;
+	return bufferevent_socket_connect(wire, &address->any, (int)address->size);
 }
 
 /* ---- the request ---- */
@@ -238,19 +284,15 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
 static bool prepare(struct md_http_call *call, struct event_base *base)
 {
 	call->request = evbuffer_new();
-	call->wire = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+	call->wire = call->way.open(call->way.context, base);
 	call->begin = event_new(base, -1, 0, on_begin, call);
-	return call->request && call->wire && call->begin;
+	call->late = evtimer_new(base, on_late, call);
+	return call->request && call->wire && call->begin && call->late;
 }
 
-struct md_http_call *md_http_call_begin(struct event_base *base, const struct md_http_address *address,
-					const char *method, const char *target,
-					const struct md_http_call_events *events, void *context)
+static struct md_http_call *begin(struct md_http_call *call, struct event_base *base, const char *method,
+				  const char *target, const struct md_http_call_events *events, void *context)
 {
-	struct md_http_call *call = calloc(1, sizeof(*call));
-	if (!call)
-		return NULL;
-	call->address = *address;
 	call->events = events;
 	call->context = context;
 	md_http_reader_init(&call->reader, HTTP_RESPONSE, &reading, call);
@@ -263,6 +305,29 @@ struct md_http_call *md_http_call_begin(struct event_base *base, const struct md
 	bufferevent_setwatermark(call->wire, EV_READ, 0, AT_ONCE);
 	evbuffer_add_printf(call->request, "%s %s HTTP/1.1\r\n", method, target);
 	return call;
+}
+
+struct md_http_call *md_http_call_begin(struct event_base *base, const struct md_http_address *address,
+					const char *method, const char *target,
+					const struct md_http_call_events *events, void *context)
+{
+	struct md_http_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NULL;
+	call->address = *address;
+	call->way = (struct md_http_way){
+	    .whom = "engine", .open = open_socket, .connect = connect_socket, .context = &call->address};
+	return begin(call, base, method, target, events, context);
+}
+
+struct md_http_call *md_http_call_begin_by(struct event_base *base, const struct md_http_way *way, const char *method,
+					   const char *target, const struct md_http_call_events *events, void *context)
+{
+	struct md_http_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NULL;
+	call->way = *way;
+	return begin(call, base, method, target, events, context);
 }
 
 void md_http_call_header(struct md_http_call *call, const char *name, const char *value)
@@ -285,7 +350,7 @@ static void on_bound(evutil_socket_t fd, short what, void *context)
 	struct md_http_call *call = context;
 	char why[80];
 	(void)fd, (void)what;
-	snprintf(why, sizeof(why), "the engine did not %s within %u s",
+	snprintf(why, sizeof(why), "the %s did not %s within %u s", call->way.whom,
 		 call->reader.began ? "end its answer" : "send anything", call->bound_s);
 	fail(call, why);
 }

@@ -3,6 +3,7 @@
 #ifndef MD_HTTP_CALL_H
 #define MD_HTTP_CALL_H
 
+#include <event2/bufferevent.h>
 #include <event2/event.h>
 
 #include "http/address.h"
@@ -22,6 +23,17 @@ struct md_http_call_events {
 	void (*failed)(void *context, const char *why);
 };
 
+/* How a call reaches whoever answers, if that is not a socket's address. */
+struct md_http_way {
+	const char *whom; /* stands in messages, behind "the": "engine" */
+	struct bufferevent *(*open)(void *context, struct event_base *base); /* NULL: out of memory */
+	/* Begins to connect; BEV_EVENT_CONNECTED or an error follows. Not 0: it can't. */
+	int (*connect)(void *context, struct bufferevent *wire);
+	/* Why the wire has failed, a sentence without its end; "": as the system says it. */
+	void (*explain)(void *context, struct bufferevent *wire, char *why, size_t size);
+	void *context; /* borrowed: it lives as long as the call */
+};
+
 /*
  * Begins a request: then md_http_call_header any number of times, then md_http_call_send. NULL: out of memory. The
  * address is copied; events and context are borrowed.
@@ -29,6 +41,9 @@ struct md_http_call_events {
 struct md_http_call *md_http_call_begin(struct event_base *base, const struct md_http_address *address,
 					const char *method, const char *target,
 					const struct md_http_call_events *events, void *context);
+/* The same by another way, which is copied. */
+struct md_http_call *md_http_call_begin_by(struct event_base *base, const struct md_http_way *way, const char *method,
+					   const char *target, const struct md_http_call_events *events, void *context);
 /* A name or a value with a control character is left out. */
 void md_http_call_header(struct md_http_call *call, const char *name, const char *value);
 /*

@@ -29,7 +29,8 @@ need_package sodium.h libsodium-dev
 need_package yaml-0.1 libyaml-dev
 need_package jansson libjansson-dev
 need_package libpcre2-8 libpcre2-dev
-need_package libevent libevent-dev
+need_package libevent_openssl libevent-dev
+need_package openssl libssl-dev
 need_package sqlite3 libsqlite3-dev
 need_package http_parser.h libhttp-parser-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"

@@ -149,13 +149,12 @@ check("the exit code", 0, d.stop())
 with open(f"{folder}/without.yaml", "w", encoding="utf-8") as file:
     file.write("""logLevel: debug
 groups: {g: {persistent: true, members: [a]}}
-selectors: {s: {strategy: pin, targets: [a]}}
 models: {a: {cmd: "x ${PORT}"}}
 medusa: {host_memory: 1GB}
 """)
 done = subprocess.run(["medusa-worker", "--config", f"{folder}/without.yaml", "--check"], capture_output=True, text=True, timeout=PATIENCE)
 check("a configuration that is read", 0, done.returncode)
-for key in ("1: logLevel", "3: selectors", "5: medusa.host_memory"):
+for key in ("1: logLevel", "4: medusa.host_memory"):
     check(f"it names {key}", True, f"without.yaml:{key}: medusa-worker" in done.stderr)
 check("groups are obeyed, so nothing is said of them", False, "groups" in done.stderr)
 finish()

@@ -181,8 +181,9 @@ enum md_config_target_kind { MD_CONFIG_NOTHING, MD_CONFIG_MODEL, MD_CONFIG_PEER,
 /* What a name means. */
 struct md_config_target {
 	enum md_config_target_kind kind;
-	uint32_t index;   /* of the model, peer or selector */
-	const char *name; /* of a peer: the model's name there; else NULL */
+	uint32_t index; /* of the model, peer or selector */
+	const char
+	    *name; /* of a peer: the model's name there; of a selector's model: as the selector lists it; else NULL */
 };
 
 enum md_config_strategy { MD_CONFIG_WARM, MD_CONFIG_PIN, MD_CONFIG_SPILLOVER };

@@ -55,9 +55,9 @@ static const struct md_config_key top_keys[] = {
     MD_KEY("groups", MD_KEY_NODE, SECTION(groups), NULL),
     MD_KEY("matrix", MD_KEY_NODE, SECTION(matrix), NULL),
     MD_KEY("routing", MD_KEY_NODE, SECTION(routing), NULL),
-    MD_KEY("peers", MD_KEY_NODE, SECTION(peers), NULL, .note = "medusa-worker does not obey it yet"),
-    MD_KEY("selectors", MD_KEY_NODE, SECTION(selectors), NULL, .note = "medusa-worker does not obey it yet"),
-    MD_KEY("profiles", MD_KEY_NODE, SECTION(profiles), NULL, .note = "medusa-worker does not obey it yet"),
+    MD_KEY("peers", MD_KEY_NODE, SECTION(peers), NULL),
+    MD_KEY("selectors", MD_KEY_NODE, SECTION(selectors), NULL),
+    MD_KEY("profiles", MD_KEY_NODE, SECTION(profiles), NULL),
     MD_KEY("medusa", MD_KEY_NODE, SECTION(medusa), NULL),
 };
 const struct md_config_keys md_config_top_keys = MD_KEYS("", top_keys);

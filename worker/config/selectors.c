@@ -53,6 +53,8 @@ static enum md_status read_target(struct md_config_build *build, const struct md
 	const char *name;
 	MD_FORWARD(md_keys_text(build, at, &name));
 	*target = md_config_find(build->config, name);
+	if (target->kind == MD_CONFIG_MODEL)
+		target->name = name;
 	if (md_tree_find(all, name))
 		return md_tree_refuse(at, build->err, "this is a selector; models are wanted");
 	if (target->kind == MD_CONFIG_NOTHING)

@@ -4,19 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "worker/accounting/account.h"
 #include "worker/core/api_keys.h"
+#include "worker/core/forward.h"
 #include "worker/core/job_limits.h"
 #include "worker/core/job_steps.h"
 #include "worker/core/gpu_memory.h"
 #include "worker/core/loading.h"
 #include "worker/core/refusal.h"
 #include "worker/core/relay.h"
-#include "worker/core/target.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -172,43 +171,6 @@ void md_job_complete(struct md_worker_job *job)
 
 /* ---- to the engine ---- */
 
-/*
- * Pages and files that a client reads from an engine itself are the client's own business, and some engines have only compressed
- * ones. All other answers are read here.
- */
-static bool is_read_here(const struct md_http_head *head)
-{
-	char path[MD_TARGET_MAX];
-	bool reads = !strcmp(head->method, "GET") || !strcmp(head->method, "HEAD");
-	return !reads || !md_target_path(md_http_head_target(head), path, sizeof(path)) ||
-	       strncmp(path, "/upstream/", 10) != 0;
-}
-
-static void put_headers(struct md_worker_job *job, bool keep_keys)
-{
-	const struct md_http_head *head = md_http_exchange_head(job->relay.exchange);
-	const char *forwarded = md_http_head_find(head, "X-Forwarded-For");
-	char peers[512];
-	bool host = false, plain = is_read_here(head);
-	for (uint32_t i = 0; i < head->count; i++) {
-		const char *name = md_http_head_name(head, i);
-		bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
-		if (md_http_head_is_hop(head, name) || !strcasecmp(name, "Expect") ||
-		    !strcasecmp(name, "X-Forwarded-For") || (key && !keep_keys) ||
-		    (plain && !strcasecmp(name, "Accept-Encoding")))
-			continue;
-		host = host || !strcasecmp(name, "Host");
-		md_http_call_header(job->call, name, md_http_head_value(head, i));
-	}
-	if (!host)
-		md_http_call_header(job->call, "Host", job->model->settings.host);
-	if (plain)
-		md_http_call_header(job->call, "Accept-Encoding", "identity");
-	snprintf(peers, sizeof(peers), "%s%s%s", forwarded ? forwarded : "", forwarded ? ", " : "",
-		 md_http_exchange_peer(job->relay.exchange));
-	md_http_call_header(job->call, "X-Forwarded-For", peers);
-}
-
 /* The engine is ready, which is all that was wanted. */
 static void end_load(struct md_worker_job *job)
 {
@@ -250,7 +212,8 @@ static void send_request(struct md_worker_job *job)
 		md_job_end_failed(job, NULL);
 		return;
 	}
-	put_headers(job, model->worker->passes_keys);
+	md_forward_headers(job->call, job->relay.exchange,
+			   &(struct md_forward){.host = model->settings.host, .keys = model->worker->passes_keys});
 	md_http_call_send(job->call, body, size, model->connect_s, model->answer_s);
 	md_job_post(job, MEDUSA_SCHED_EVENT_STARTED);
 	if (!job->relay.stream)

@@ -238,6 +238,65 @@ static void put_loop(FILE *out)
 	fprintf(out, "medusa_worker_loop_late_turns_total %" PRIu64 "\n", turns.late);
 }
 
+/* ---- other nodes ---- */
+
+static uint64_t open_of(const struct md_peer_counts *counts)
+{
+	return counts->taken - counts->served - counts->failed - counts->cancelled - counts->refused;
+}
+
+static uint64_t taken_of(const struct md_peer_counts *counts)
+{
+	return counts->taken;
+}
+
+static uint64_t served_of(const struct md_peer_counts *counts)
+{
+	return counts->served;
+}
+
+static uint64_t failed_of(const struct md_peer_counts *counts)
+{
+	return counts->failed;
+}
+
+static uint64_t cancelled_of(const struct md_peer_counts *counts)
+{
+	return counts->cancelled;
+}
+
+static uint64_t refused_of(const struct md_peer_counts *counts)
+{
+	return counts->refused;
+}
+
+static const struct {
+	const char *name, *type, *help;
+	uint64_t (*value)(const struct md_peer_counts *counts);
+} peer_counters[] = {
+    {"peer_requests_open", "gauge", "Requests that were passed on to the peer and have not ended.", open_of},
+    {"peer_requests_total", "counter", "Requests for models of the peer.", taken_of},
+    {"peer_requests_served_total", "counter", "Of them, those whose answer has ended.", served_of},
+    {"peer_requests_failed_total", "counter", "Of them, those that the peer did not answer, or not to the end.",
+     failed_of},
+    {"peer_requests_cancelled_total", "counter", "Of them, those whose client left before.", cancelled_of},
+    {"peer_requests_refused_total", "counter", "Of them, those that were not passed on.", refused_of},
+};
+
+static void put_peers(FILE *out, const struct md_worker *worker)
+{
+	const struct md_worker_config *config = worker->config;
+	for (size_t c = 0; config->peer_count && c < sizeof(peer_counters) / sizeof(*peer_counters); c++) {
+		begin(out, peer_counters[c].name, peer_counters[c].type, peer_counters[c].help);
+		for (uint32_t i = 0; i < config->peer_count; i++) {
+			struct md_peer_counts counts = md_peer_counts_of(worker->peers, i);
+			fprintf(out, "medusa_worker_%s{peer=\"", peer_counters[c].name);
+			md_metrics_text_label(out, config->peers[i].id);
+			fprintf(out, "\"} %" PRIu64 "\n", peer_counters[c].value(&counts));
+		}
+	}
+}
+
 void md_metrics_node_print(struct md_worker *worker, FILE *out)
 {
 	put_refused(out, worker);
@@ -247,5 +306,6 @@ void md_metrics_node_print(struct md_worker *worker, FILE *out)
 	put_pool(out, worker);
 	put_broker(out, worker);
 	put_lost(out, worker);
+	put_peers(out, worker);
 	put_loop(out);
 }

@@ -59,6 +59,51 @@ static json_t *describe(const struct md_model_row *row, const char *base, int64_
 	return made;
 }
 
+/* ---- names that are no model of this node ---- */
+
+static json_t *describe_name(const char *id, int64_t began, const json_t *metadata, const char *type)
+{
+	json_t *swap = metadata ? json_deep_copy(metadata) : json_object();
+	json_object_set_new(swap, "type", json_string(type));
+	return json_pack("{s:s, s:s, s:I, s:s, s:{s:o}}", "id", id, "object", "model", "created", (json_int_t)began,
+			 "owned_by", "medusa-worker", "meta", "llamaswap", swap);
+}
+
+static json_t *describe_selector(const struct md_config_selector *selector, int64_t began)
+{
+	json_t *made = describe_name(selector->id, began, selector->metadata, "selector");
+	if (*selector->name)
+		json_object_set_new(made, "name", json_string(selector->name));
+	if (*selector->description)
+		json_object_set_new(made, "description", json_string(selector->description));
+	return made;
+}
+
+/* Whether it is loaded there is not known here. */
+static json_t *describe_peer(const struct md_config_peer *peer, const char *model, int64_t began, const char *id)
+{
+	json_t *full = json_sprintf("%s/%s", peer->id, model);
+	json_t *made = describe_name(id ? id : json_string_value(full), began, NULL, "peer");
+	json_t *swap = json_object_get(json_object_get(made, "meta"), "llamaswap");
+	json_object_set_new(swap, "peerID", json_string(peer->id));
+	json_object_set_new(swap, "modelID", json_string(model));
+	json_decref(full);
+	return made;
+}
+
+static void list_names(const struct md_worker_config *config, int64_t began, json_t *data)
+{
+	for (uint32_t i = 0; i < config->peer_count; i++)
+		for (uint32_t j = 0; j < config->peers[i].models.count; j++)
+			json_array_append_new(
+			    data, describe_peer(&config->peers[i], config->peers[i].models.items[j], began, NULL));
+	for (uint32_t i = 0; i < config->selector_count; i++)
+		if (!config->selectors[i].unlisted)
+			json_array_append_new(data, describe_selector(&config->selectors[i], began));
+}
+
+/* ---- pages ---- */
+
 json_t *md_model_pages_list(const struct md_model_rows *rows, int64_t began)
 {
 	json_t *data = json_array();
@@ -72,16 +117,24 @@ json_t *md_model_pages_list(const struct md_model_rows *rows, int64_t began)
 		for (uint32_t a = 0; rows->config->include_aliases && a < config->aliases.count; a++)
 			json_array_append_new(data, describe(row, base, began, config->aliases.items[a]));
 	}
+	list_names(rows->config, began, data);
 	return json_pack("{s:s, s:o}", "object", "list", "data", data);
 }
 
 void md_model_pages_show(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
 {
+	const struct md_worker_config *config = worker->config;
 	const struct md_model *model = md_models_find(worker, name);
-	if (!model) {
+	struct md_config_target target = md_config_find(config, name);
+	if (target.kind == MD_CONFIG_SELECTOR)
+		md_reply_json(exchange, 200, describe_selector(&config->selectors[target.index], worker->began));
+	else if (target.kind == MD_CONFIG_PEER)
+		md_reply_json(exchange, 200,
+			      describe_peer(&config->peers[target.index], target.name, worker->began, name));
+	else if (!model)
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
+	if (!model)
 		return;
-	}
 	struct md_model_row row = {.config = model->config, .state = md_model_state(model)};
 	md_reply_json(exchange, 200,
 		      describe(&row, model->base ? model->base->id : NULL, worker->began,

@@ -9,6 +9,7 @@
 #include "worker/core/model_pages.h"
 #include "worker/core/reply.h"
 #include "worker/page/page_orders.h"
+#include "worker/page/page_profiles.h"
 #include "worker/page/status_page.h"
 
 #define HISTORY (100u << 10) /* bytes of a log that are shown */
@@ -39,7 +40,7 @@ static void show_log(struct md_worker *worker, struct md_http_exchange *exchange
 bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
 {
 	const char *method = md_http_exchange_head(exchange)->method;
-	if (md_page_take(worker, exchange, path))
+	if (md_page_take(worker, exchange, path) || md_page_profiles_take(worker, exchange, path))
 		return true;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return false;

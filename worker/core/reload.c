@@ -38,6 +38,7 @@ struct md_reload {
 	/* of the reading; used by its thread alone while it is under way */
 	const struct md_worker_config *config;
 	struct md_engine_url *urls;
+	struct md_http_trust *trust; /* of peers */
 	struct md_error err;
 	struct md_reload_change *change; /* to what was read; NULL: none is under way */
 	struct kept *kept;
@@ -57,7 +58,7 @@ static bool is_used(const struct md_worker *worker, const struct md_worker_confi
 	for (const struct md_model *model = NULL; (model = md_models_each(worker, model));)
 		if (model->from == config || model->made_from == config)
 			return true;
-	return worker->config == config;
+	return worker->config == config || md_peers_use(worker, config);
 }
 
 static void free_old(void *context)
@@ -154,6 +155,8 @@ static void read_files(void *context)
 		return; /* the next start would fail */
 	if (reload->config)
 		md_engine_url_read_all(reload->config, &reload->urls, &reload->err);
+	if (reload->config && reload->err.status == MD_OK)
+		md_peers_trust(reload->config, &reload->trust, &reload->err);
 }
 
 static void tell(struct md_reload *reload, const struct md_reload_result *result)
@@ -189,6 +192,8 @@ static void end_reload(struct md_reload *reload, const struct md_reload_result *
 {
 	free(reload->urls);
 	reload->urls = NULL;
+	md_http_trust_destroy(reload->trust);
+	reload->trust = NULL;
 	say(reload, result);
 	tell(reload, result);
 	md_notify_ready(reload->worker->notify);
@@ -225,11 +230,20 @@ static void on_read(void *context)
 		refuse_read(reload, reload->err.status, reload->err.message);
 		return;
 	}
-	bool room = MD_ARRAY_GROW(reload->kept, reload->kept_count, reload->kept_room);
-	if (room) {
+	struct md_peers *peers;
+	enum md_status status =
+	    md_peers_create(reload->worker, reload->config, reload->worker->peers, reload->trust, &peers, &reload->err);
+	reload->trust = NULL;
+	if (status != MD_OK) {
+		refuse_read(reload, status, reload->err.message);
+		return;
+	}
+	if (MD_ARRAY_GROW(reload->kept, reload->kept_count, reload->kept_room)) {
 		reload->kept[reload->kept_count] = (struct kept){0};
 		reload->change =
-		    md_reload_change_begin(reload->worker, reload->config, reload->urls, on_changed, reload);
+		    md_reload_change_begin(reload->worker, reload->config, reload->urls, peers, on_changed, reload);
+	} else {
+		md_peers_retire(peers);
 	}
 	if (!reload->change)
 		refuse_read(reload, MD_ERR_NO_MEMORY, "out of memory for the configuration");
@@ -293,6 +307,7 @@ void md_reload_destroy(struct md_reload *reload)
 	free(reload->old);
 	md_worker_config_destroy(reload->config);
 	free(reload->urls);
+	md_http_trust_destroy(reload->trust);
 	while (reload->waiters) {
 		struct waiter *waiter = reload->waiters;
 		reload->waiters = waiter->next;

@@ -29,6 +29,7 @@ enum stage { PREPARE_MODELS, PREPARE_ADAPTERS, PREPARE_RULES, SWAP, JOIN, RETIRE
 struct md_reload_change {
 	struct md_worker *worker;
 	const struct md_worker_config *config, *before;
+	struct md_peers *peers; /* NULL: the worker has them */
 	const struct md_engine_url *urls;
 	struct md_model **models;     /* by their indexes in config; NULL: the scheduler does not know of it yet */
 	struct md_model **old_models; /* those that have had their IDs; NULL: none */
@@ -131,7 +132,7 @@ static uint32_t index_in(const struct md_worker_config *config, const struct md_
 	return (uint32_t)(model->config - config->models);
 }
 
-/* Those that stay promise what they did; the others end, adapters before their bases. */
+/* Models that stay promise what they did; the others end, adapters before their bases. */
 static void take_back(struct md_reload_change *change)
 {
 	struct md_worker *worker = change->worker;
@@ -267,6 +268,10 @@ static enum md_status swap(struct md_reload_change *change)
 	name_all_later(&worker->config->node, &config->node, &change->result);
 	worker->current = change->models;
 	worker->config = config;
+	md_peers_retire(worker->peers);
+	worker->peers = change->peers;
+	change->peers = NULL;
+	worker->profile = NULL; /* as at the start */
 	worker->passes_keys = !md_keys_wanted(config);
 	md_adopt_serves(worker);
 	change->stage = JOIN;
@@ -305,7 +310,7 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	memcpy(model->last_failure, old->last_failure, sizeof(model->last_failure));
 }
 
-/* Those that have an ID's hash begin there. */
+/* Models that have an ID's hash begin there. */
 static size_t find_hash(const struct md_reload_change *change, uint64_t hash)
 {
 	size_t low = 0, high = change->missed_count;
@@ -430,7 +435,8 @@ bool md_reload_change_joins(const struct md_reload_change *change)
 	return change->stage == JOIN || change->stage == RETIRE;
 }
 
-bool md_reload_change_took(const struct md_reload_change *change)
+/* The worker serves by its configuration. */
+static bool took(const struct md_reload_change *change)
 {
 	return change->worker->config == change->config;
 }
@@ -438,16 +444,19 @@ bool md_reload_change_took(const struct md_reload_change *change)
 /* ---- beginning and end ---- */
 
 struct md_reload_change *md_reload_change_begin(struct md_worker *worker, const struct md_worker_config *config,
-						const struct md_engine_url *urls,
+						const struct md_engine_url *urls, struct md_peers *peers,
 						void (*done)(void *context, const struct md_reload_result *result),
 						void *context)
 {
 	struct md_reload_change *made = calloc(1, sizeof(*made));
-	if (!made)
+	if (!made) {
+		md_peers_retire(peers);
 		return NULL;
+	}
 	*made = (struct md_reload_change){.worker = worker,
 					  .config = config,
 					  .urls = urls,
+					  .peers = peers,
 					  .model_count = worker->model_count,
 					  .done = done,
 					  .context = context};
@@ -468,12 +477,13 @@ void md_reload_change_destroy(struct md_reload_change *change)
 {
 	if (!change)
 		return;
-	if (!md_reload_change_took(change))
+	if (!took(change))
 		free(change->models);
 	else
 		free(change->current);
 	free(change->old_models);
 	free(change->missed);
+	md_peers_retire(change->peers);
 	md_model_rules_end(change->rules);
 	if (change->turn)
 		event_free(change->turn);

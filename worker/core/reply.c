@@ -27,6 +27,7 @@ static const struct kind kinds[] = {
     [MD_REPLY_RESTING] = {502, "server_error", "engine_failed", "1"},
     [MD_REPLY_UNAVAILABLE] = {503, "server_error", "unavailable", "5"},
     [MD_REPLY_TIMEOUT] = {504, "server_error", "timeout", NULL},
+    [MD_REPLY_LOOP] = {508, "server_error", "loop", NULL},
 };
 
 static void send_whole(struct md_http_exchange *exchange, const char *type, const char *text, size_t size)

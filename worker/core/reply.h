@@ -24,6 +24,7 @@ enum md_reply_error {
 	MD_REPLY_RESTING,     /* the engine has failed, and is not started now: 502, with Retry-After */
 	MD_REPLY_UNAVAILABLE, /* 503, with Retry-After */
 	MD_REPLY_TIMEOUT,     /* 504 */
+	MD_REPLY_LOOP,        /* the request has come from here: 508 */
 };
 
 /* {"src": "medusa-worker", "error": {"message", "type", "param": null, "code"}} */

@@ -53,7 +53,7 @@ bool md_drain_is_on(const struct md_drain *drain)
 
 bool md_drain_is_empty(const struct md_drain *drain)
 {
-	return !drain->worker->jobs.used;
+	return !drain->worker->jobs.used && !md_peers_open(drain->worker);
 }
 
 static void dismiss_waiting(struct md_worker *worker)

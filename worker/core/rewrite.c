@@ -69,7 +69,7 @@ void md_rewrite_finish(struct md_rewrite_body *read)
 	md_body_object_finish(&read->object);
 }
 
-/* ---- all that a model wants ---- */
+/* ---- all that is wished ---- */
 
 static bool set(struct md_body_edit *edit, const struct md_config_params *params)
 {
@@ -79,26 +79,26 @@ static bool set(struct md_body_edit *edit, const struct md_config_params *params
 	return true;
 }
 
-static bool collect(const struct md_config_model *model, const char *requested, struct md_body_edit *edit)
+static bool collect(const struct md_rewrite_wish *wish, struct md_body_edit *edit)
 {
-	const struct md_config_filters *filters = &model->filters;
+	const struct md_config_filters *filters = wish->filters;
 	for (uint32_t i = 0; i < filters->strip.count; i++)
 		if (!md_body_edit_remove(edit, filters->strip.items[i]))
 			return false;
 	if (!set(edit, &filters->set))
 		return false;
 	for (uint32_t i = 0; i < filters->by_id_count; i++)
-		if (!strcmp(filters->by_id[i].name, requested) && !set(edit, &filters->by_id[i]))
+		if (!strcmp(filters->by_id[i].name, wish->asked) && !set(edit, &filters->by_id[i]))
 			return false;
-	if (!*model->use_model_name)
+	if (!wish->name || !*wish->name)
 		return true;
-	json_t *name = json_string(model->use_model_name);
+	json_t *name = json_string(wish->name);
 	bool done = name && md_body_edit_set(edit, "model", name);
 	json_decref(name);
 	return done;
 }
 
-bool md_rewrite_apply(const struct md_config_model *model, struct md_rewrite_body *read, char **text, size_t *size)
+bool md_rewrite_apply(const struct md_rewrite_wish *wish, struct md_rewrite_body *read, char **text, size_t *size)
 {
 	struct md_body_edit edit = {0};
 	struct md_body_failure failure = {.why = "out of memory for what is to be changed", .no_memory = true};
@@ -106,7 +106,7 @@ bool md_rewrite_apply(const struct md_config_model *model, struct md_rewrite_bod
 	*text = NULL;
 	*size = 0;
 	md_buf_init(&out);
-	bool good = collect(model, read->model, &edit);
+	bool good = collect(wish, &edit);
 	if (good && edit.first) {
 		good = md_body_edit_apply(&edit, read->text, read->size, &read->object, &out, &failure);
 		md_buf_put_u8(&out, 0);

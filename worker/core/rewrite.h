@@ -21,10 +21,17 @@ struct md_rewrite_body {
 bool md_rewrite_read(const char *body, size_t size, struct md_rewrite_body *read);
 void md_rewrite_finish(struct md_rewrite_body *read);
 
+/* What is to be changed. */
+struct md_rewrite_wish {
+	const struct md_config_filters *filters;
+	const char *asked; /* by_id: for this name */
+	const char *name;  /* stands as "model" then; NULL or "": what stood there */
+};
+
 /*
- * The body as the model's engine gets it: parameters stripped and set, the model's name replaced; all other bytes are as
+ * The body as whoever answers gets it: parameters stripped and set, the model's name replaced; all other bytes are as
  * they were. *text is NULL if nothing changes; else the caller frees it. False: `why` says why.
  */
-bool md_rewrite_apply(const struct md_config_model *model, struct md_rewrite_body *read, char **text, size_t *size);
+bool md_rewrite_apply(const struct md_rewrite_wish *wish, struct md_rewrite_body *read, char **text, size_t *size);
 
 #endif

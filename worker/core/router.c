@@ -7,6 +7,7 @@
 
 #include "worker/core/api_keys.h"
 #include "worker/core/multipart.h"
+#include "worker/core/naming.h"
 #include "worker/core/pages.h"
 #include "worker/core/reply.h"
 #include "worker/core/rewrite.h"
@@ -104,27 +105,70 @@ static void give(struct md_model *model, struct md_http_exchange *exchange, cons
 	md_job_take(model, exchange, make_target(model, local), body, size, stream);
 }
 
-static struct md_model *find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
+/* ---- whose request it is ---- */
+
+/* False: the client was told that nobody is called so. */
+static bool tell_naming(struct md_worker *worker, struct md_http_exchange *exchange, enum md_naming naming,
+			const char *name)
 {
-	struct md_model *model = *name ? md_models_find(worker, name) : NULL;
-	if (!*name)
+	if (naming == MD_NAMING_FOUND)
+		return true;
+	if (naming == MD_NAMING_DISABLED)
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found",
+			       "the name \"%.200s\" is disabled while profile %.60s is active", name, worker->profile);
+	else if (!*name)
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, NULL,
 			       "no model id could be identified: \"model\" is missing");
-	else if (!model)
+	else
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found",
-			       "no model is called \"%s\": GET /v1/models lists those that are", name);
-	return model;
+			       "no model is called \"%.200s\": GET /v1/models lists those that are", name);
+	return false;
+}
+
+static bool find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name, struct md_named *named)
+{
+	return tell_naming(worker, exchange, *name ? md_naming_find(worker, name, named) : MD_NAMING_UNKNOWN, name);
+}
+
+/* What stands as "model" in the request to whoever answers; NULL: what the client has said. */
+static const char *name_there(const struct md_named *named, const char *asked)
+{
+	if (named->model && *named->model->config->use_model_name)
+		return named->model->config->use_model_name;
+	return named->name && strcmp(named->name, asked) ? named->name : NULL;
+}
+
+/* target: as whoever answers gets it, but for its URL's prefix; the body (NULL: the exchange's) is taken over. */
+static void pass(struct md_worker *worker, const struct md_named *named, struct md_http_exchange *exchange,
+		 const char *target, char *body, size_t size, bool stream)
+{
+	if (named->model)
+		give(named->model, exchange, target, body, size, stream);
+	else
+		md_peer_take(worker, exchange,
+			     (struct md_peer_request){.peer = named->peer,
+						      .model = named->peer_model,
+						      .target = strdup(target),
+						      .body = body,
+						      .body_size = size,
+						      .stream = stream});
 }
 
 static void take_get(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	const char *target =
 	    md_http_exchange_head(exchange) ? md_http_head_target(md_http_exchange_head(exchange)) : "";
-	char name[256] = "";
+	char name[256] = "", *changed = NULL;
+	struct md_named named;
 	md_target_value(md_target_query(target), "model", name, sizeof(name));
-	struct md_model *model = find(worker, exchange, name);
-	if (model)
-		give(model, exchange, md_target_local(target), NULL, 0, false);
+	if (!find(worker, exchange, name, &named))
+		return;
+	const char *local = md_target_local(target), *there = named.model ? NULL : name_there(&named, name);
+	if (there && !(changed = md_target_replace(local, "model", there)))
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
+	else
+		pass(worker, &named, exchange, changed ? changed : local, NULL, 0, false);
+	free(changed);
 }
 
 /* The fields of a form that the worker reads; false: the client has been told that it is none. */
@@ -145,6 +189,7 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 {
 	const char *target = md_http_head_target(md_http_exchange_head(exchange));
 	struct md_multipart_field field, stream;
+	struct md_named named;
 	char name[256] = "", *changed = NULL;
 	size_t size, changed_size = 0;
 	const char *body = md_http_exchange_body(exchange, &size);
@@ -154,18 +199,18 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 		snprintf(name, sizeof(name), "%.*s", (int)field.size, field.value);
 	else if (!field.value)
 		md_target_value(md_target_query(target), "model", name, sizeof(name));
-	struct md_model *model = find(worker, exchange, name);
-	if (!model)
+	if (!find(worker, exchange, name, &named))
 		return;
 	bool streamed = stream.value && stream.size == 4 && !memcmp(stream.value, "true", 4);
-	if (field.value && *model->config->use_model_name) {
-		changed = md_multipart_replace(body, size, &field, model->config->use_model_name, &changed_size);
+	const char *there = field.value ? name_there(&named, name) : NULL;
+	if (there) {
+		changed = md_multipart_replace(body, size, &field, there, &changed_size);
 		if (!changed) {
 			md_reply_error(exchange, MD_REPLY_UNAVAILABLE, NULL, "out of memory for the request");
 			return;
 		}
 	}
-	give(model, exchange, md_target_local(target), changed, changed_size, streamed);
+	pass(worker, &named, exchange, md_target_local(target), changed, changed_size, streamed);
 }
 
 static void refuse_body(struct md_http_exchange *exchange, const struct md_rewrite_body *read)
@@ -190,32 +235,38 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 		refuse_body(exchange, &read);
 		return;
 	}
-	struct md_model *model = find(worker, exchange, read.model);
-	if (model && md_rewrite_apply(model->config, &read, &changed, &changed_size))
-		give(model, exchange, md_target_local(target), changed, changed_size, read.stream);
-	else if (model)
-		refuse_body(exchange, &read);
+	struct md_named named;
+	if (find(worker, exchange, read.model, &named)) {
+		struct md_rewrite_wish wish = {.filters = named.model ? &named.model->config->filters
+								      : &worker->config->peers[named.peer].filters,
+					       .asked = named.name ? named.name : read.model,
+					       .name = name_there(&named, read.model)};
+		if (md_rewrite_apply(&wish, &read, &changed, &changed_size))
+			pass(worker, &named, exchange, md_target_local(target), changed, changed_size, read.stream);
+		else
+			refuse_body(exchange, &read);
+	}
 	md_rewrite_finish(&read);
 }
 
 /* ---- /upstream/NAME/rest ---- */
 
 /* The longest beginning of "a/b/c" that is a model's name; *rest is what follows it. */
-static struct md_model *find_prefix(struct md_worker *worker, const char *path, const char **rest)
+static enum md_naming find_prefix(struct md_worker *worker, const char *path, struct md_named *named, const char **rest)
 {
 	char name[MD_TARGET_MAX];
 	size_t size = strlen(path);
 	while (size) {
 		snprintf(name, sizeof(name), "%.*s", (int)size, path);
-		struct md_model *model = md_models_find(worker, name);
+		enum md_naming naming = md_naming_find_one(worker, name, named);
 		*rest = path + size;
-		if (model)
-			return model;
+		if (naming != MD_NAMING_UNKNOWN)
+			return naming;
 		while (size && path[size - 1] != '/')
 			size--;
 		size -= size != 0;
 	}
-	return NULL;
+	return MD_NAMING_UNKNOWN;
 }
 
 /* Behind so many bytes of what it says when it is decoded, which it can be. */
@@ -235,11 +286,10 @@ static void keep_rest(const char *rest, char kept[MD_TARGET_MAX])
 static void take_upstream(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
 {
 	const char *local = md_target_local(md_http_head_target(md_http_exchange_head(exchange))), *rest;
-	struct md_model *model = find_prefix(worker, path, &rest);
-	if (!model) {
-		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", path);
+	struct md_named named;
+	if (!tell_naming(worker, exchange, find_prefix(worker, path, &named, &rest), path))
 		return;
-	}
+	const struct md_model *model = named.model;
 	if (!*rest) {
 		char location[MD_TARGET_MAX];
 		snprintf(location, sizeof(location), "%.*s/%s", (int)strcspn(local, "?"), local,
@@ -251,14 +301,15 @@ static void take_upstream(struct md_worker *worker, struct md_http_exchange *exc
 		md_http_answer_end(exchange);
 		return;
 	}
-	if (md_engine_state(model->engine) != MD_ENGINE_READY && md_config_ignores_path(worker->config, rest)) {
+	if (model && md_engine_state(model->engine) != MD_ENGINE_READY &&
+	    md_config_ignores_path(worker->config, rest)) {
 		md_reply_error(exchange, MD_REPLY_CONFLICT, NULL, "model %s is not loaded, and %s does not load it",
 			       model->id, rest);
 		return;
 	}
 	char kept[MD_TARGET_MAX];
 	keep_rest(skip_decoded(local, strlen("/upstream/") + (size_t)(rest - path)), kept);
-	give(model, exchange, kept, NULL, 0, false);
+	pass(worker, &named, exchange, kept, NULL, 0, false);
 }
 
 /* ---- all ---- */

@@ -181,11 +181,22 @@ enum md_status md_service_check(const struct md_worker_config *config, struct md
 	return md_cgroups_check(config->node.cgroup, true, err);
 }
 
+/* A proxy's name in Via needs no meaning, but no other node may have it. */
+static void name_node(struct md_worker *worker)
+{
+	unsigned char random[8];
+	evutil_secure_rng_get_bytes(random, sizeof(random));
+	size_t used = (size_t)snprintf(worker->node_name, sizeof(worker->node_name), "medusa-");
+	for (size_t i = 0; i < sizeof(random); i++)
+		used += (size_t)snprintf(worker->node_name + used, sizeof(worker->node_name) - used, "%02x", random[i]);
+}
+
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
 	static const struct md_http_front_events events = {
 	    .request = md_router_take, .admit = md_router_admit, .refused = md_router_refuse};
 	struct md_worker *worker = &service->worker;
+	struct md_http_trust *trust;
 	struct md_http_limits limits;
 	struct timeval tick = {.tv_sec = TICK_S};
 	char place[PATH_MAX];
@@ -218,6 +229,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	    !worker->pages || !service->verbs)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
+	name_node(worker);
 	worker->directory = options->state;
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));
@@ -225,6 +237,8 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(md_pool_begin(worker, err));
 	MD_FORWARD(md_node_broker_begin(worker, has_place ? place : "", err));
 	MD_FORWARD(md_models_create(worker, err));
+	MD_FORWARD(md_peers_trust(worker->config, &trust, err));
+	MD_FORWARD(md_peers_create(worker, worker->config, NULL, trust, &worker->peers, err));
 	MD_FORWARD(md_gpu_memory_begin(worker, &worker->gpu_memory, err));
 	for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++) {
 		service->ends[i] = evsignal_new(worker->base, ending_signals[i], on_signal, service);
@@ -267,6 +281,8 @@ static void end(struct service *service)
 	md_long_pages_destroy(worker->pages);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
+	md_peers_end_all(worker);
+	md_peers_retire(worker->peers);
 	md_adopt_end(worker);
 	md_gpu_memory_end(worker->gpu_memory);
 	md_models_destroy(worker);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/core/target.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int digit(char c)
@@ -53,20 +56,48 @@ bool md_target_path(const char *target, char *path, size_t size)
 	return *local == '/' && decode(local, strcspn(local, "?#"), false, path, size);
 }
 
-bool md_target_value(const char *query, const char *key, char *value, size_t size)
+/* The value of the key, which is `*size` bytes long; NULL: the key is not there. */
+static const char *find_value(const char *query, const char *key, size_t *size)
 {
 	size_t wanted = strlen(key);
 	while (*query) {
 		size_t part = strcspn(query, "&#");
 		if (part > wanted && !strncmp(query, key, wanted) && query[wanted] == '=') {
-			if (!decode(query + wanted + 1, part - wanted - 1, true, value, size))
-				*value = '\0';
-			return true;
+			*size = part - wanted - 1;
+			return query + wanted + 1;
 		}
 		query += part;
 		query += *query == '&';
 		if (*query == '#')
-			return false;
+			return NULL;
 	}
-	return false;
+	return NULL;
+}
+
+bool md_target_value(const char *query, const char *key, char *value, size_t size)
+{
+	size_t there;
+	const char *found = find_value(query, key, &there);
+	if (found && !decode(found, there, true, value, size))
+		*value = '\0';
+	return found;
+}
+
+char *md_target_replace(const char *target, const char *key, const char *value)
+{
+	size_t there, used;
+	const char *found = find_value(md_target_query(target), key, &there);
+	if (!found)
+		return strdup(target);
+	size_t room = strlen(target) + 3 * strlen(value) + 1;
+	char *made = malloc(room);
+	if (!made)
+		return NULL;
+	used = (size_t)snprintf(made, room, "%.*s", (int)(found - target), target);
+	for (; *value; value++) {
+		bool plain = isalnum((unsigned char)*value) || strchr("-._~", *value);
+		used += (size_t)snprintf(made + used, room - used, plain ? "%c" : "%%%02X", (unsigned char)*value);
+	}
+	snprintf(made + used, room - used, "%s", found + there);
+	return made;
 }

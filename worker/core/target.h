@@ -21,5 +21,7 @@ const char *md_target_query(const char *target);
  * there.
  */
 bool md_target_value(const char *query, const char *key, char *value, size_t size);
+/* The target with another first value of the key, which is encoded; it stays as it is without one. The caller frees it; NULL: out of memory. */
+char *md_target_replace(const char *target, const char *key, const char *value);
 
 #endif

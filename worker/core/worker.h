@@ -17,6 +17,7 @@
 #include "worker/core/engine_url.h"
 #include "worker/core/metrics.h"
 #include "worker/core/model_keep.h"
+#include "worker/core/peer.h"
 #include "worker/core/host_pool.h"
 #include "worker/core/relay.h"
 #include "worker/core/tenants.h"
@@ -203,6 +204,11 @@ struct md_worker {
 	struct md_model *looked;    /* the last one that was looked at; NULL: none, or all were */
 	bool look_again;            /* from the first one on, when all were */
 	struct md_reload *reload;
+	struct md_peers *peers;   /* of the configuration */
+	struct md_passed *passed; /* requests that were passed on to peers, of earlier configurations, too */
+	size_t passed_count;
+	const char *profile; /* the one that is active, of the configuration; NULL: none */
+	char node_name[40];  /* by which this daemon finds itself again in Via */
 	struct md_pages *pages;
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */

@@ -57,13 +57,13 @@ static void answer_done(struct waiting *waiting)
  * A page of another site can have its reader's browser send orders, with the reader's password and from this machine. Browsers say so
  * (Fetch Metadata), and what is no browser does not. True: the client was told.
  */
-static bool refuse_other_site(struct md_http_exchange *exchange)
+bool md_page_orders_refuse_other_site(struct md_http_exchange *exchange, const char *what)
 {
 	const char *site = md_http_head_find(md_http_exchange_head(exchange), "Sec-Fetch-Site");
 	if (!site || strcasecmp(site, "cross-site") != 0)
 		return false;
 	md_reply_error(exchange, MD_REPLY_FORBIDDEN, "other_site",
-		       "a page of another site may not load or unload models (Sec-Fetch-Site: %s)", site);
+		       "a page of another site may not %s (Sec-Fetch-Site: %s)", what, site);
 	return true;
 }
 
@@ -77,7 +77,7 @@ static void on_unloaded(void *context)
 void md_page_orders_unload(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model,
 			   bool as_json)
 {
-	if (refuse_other_site(exchange))
+	if (md_page_orders_refuse_other_site(exchange, "load or unload models"))
 		return;
 	struct waiting *waiting = wait_for(exchange, md_unload_forget, as_json);
 	if (begin(waiting, exchange, waiting ? md_unload_begin(worker, model, on_unloaded, waiting) : NULL))
@@ -99,7 +99,7 @@ static void on_loaded(void *context, const char *why)
 
 static void load(struct md_model *model, struct md_http_exchange *exchange)
 {
-	if (refuse_other_site(exchange))
+	if (md_page_orders_refuse_other_site(exchange, "load or unload models"))
 		return;
 	if (md_drain_is_on(model->worker->drain)) {
 		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining", "the daemon takes no more requests");

@@ -11,4 +11,7 @@ bool md_page_orders_take(struct md_worker *worker, struct md_http_exchange *exch
 void md_page_orders_unload(struct md_worker *worker, struct md_http_exchange *exchange, struct md_model *model,
 			   bool as_json);
 
+/* True: the request is of another site's page in a browser, and was told that it may not do that: "unload models". */
+bool md_page_orders_refuse_other_site(struct md_http_exchange *exchange, const char *what);
+
 #endif

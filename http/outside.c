@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/outside.h"
+
+#include <arpa/inet.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/dns.h>
+#include <event2/util.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http/text.h"
+
+struct md_http_outside {
+	struct evdns_base *names;
+	struct md_http_trust *trust; /* NULL: TLS is not spoken */
+};
+
+/* OpenSSL's context under a name of our own, so that nobody else needs its headers. */
+static SSL_CTX *context_of(struct md_http_trust *trust)
+{
+	return (SSL_CTX *)trust;
+}
+
+/* ---- what calls have in common ---- */
+
+static const char *tls_reason(unsigned long code)
+{
+	const char *reason = code ? ERR_reason_error_string(code) : NULL;
+	return reason ? reason : "for a reason that OpenSSL does not name";
+}
+
+enum md_status md_http_trust_create(struct md_http_trust **made, struct md_error *err)
+{
+	SSL_CTX *tls = SSL_CTX_new(TLS_client_method());
+	if (!tls)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for TLS");
+	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
+	if (!SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) || !SSL_CTX_set_default_verify_paths(tls)) {
+		SSL_CTX_free(tls);
+		return md_error_set(err, MD_ERR_IO, "TLS: the certificates that are trusted: %s",
+				    tls_reason(ERR_get_error()));
+	}
+	*made = (struct md_http_trust *)tls;
+	return MD_OK;
+}
+
+void md_http_trust_destroy(struct md_http_trust *trust)
+{
+	SSL_CTX_free(context_of(trust));
+}
+
+enum md_status md_http_outside_create(struct event_base *base, struct md_http_trust *trust,
+				      struct md_http_outside **made, struct md_error *err)
+{
+	struct md_http_outside *outside = calloc(1, sizeof(*outside));
+	struct evdns_base *names = outside ? evdns_base_new(base, EVDNS_BASE_DISABLE_WHEN_INACTIVE) : NULL;
+	if (!names) {
+		free(outside);
+		md_http_trust_destroy(trust);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for looking up names");
+	}
+	/* without that file, this machine's own name server is asked */
+	evdns_base_resolv_conf_parse(names, DNS_OPTIONS_ALL, "/etc/resolv.conf");
+	*outside = (struct md_http_outside){.names = names, .trust = trust};
+	*made = outside;
+	return MD_OK;
+}
+
+void md_http_outside_destroy(struct md_http_outside *outside)
+{
+	if (!outside)
+		return;
+	evdns_base_free(outside->names, 0);
+	md_http_trust_destroy(outside->trust);
+	free(outside);
+}
+
+/* ---- a URL ---- */
+
+/* Takes the port off the end of "host:port" or "[address]:port"; false: what stands there is no port. */
+static bool take_port(char *host, uint16_t *port)
+{
+	char *colon = strrchr(host, ':'), *end;
+	if (!colon || strchr(colon, ']'))
+		return true;
+	unsigned long value = strtoul(colon + 1, &end, 10);
+	if (strspn(colon + 1, "0123456789") != strlen(colon + 1) || *end || !value || value > UINT16_MAX)
+		return false;
+	*port = (uint16_t)value;
+	*colon = '\0';
+	return true;
+}
+
+bool md_http_remote_read(const char *url, struct md_http_remote *remote, char prefix[256], char named[272])
+{
+	bool tls = !strncasecmp(url, "https://", 8);
+	const char *rest = url + (tls ? 8 : 7);
+	size_t size = strcspn(rest, "/");
+	if ((!tls && strncasecmp(url, "http://", 7) != 0) || !size || size >= sizeof(remote->host) ||
+	    strlen(rest + size) >= 256 || strpbrk(rest, "?#@"))
+		return false;
+	snprintf(named, 272, "%.*s", (int)size, rest);
+	snprintf(prefix, 256, "%s", rest + size);
+	for (size_t end = strlen(prefix); end && prefix[end - 1] == '/';)
+		prefix[--end] = '\0';
+	snprintf(remote->host, sizeof(remote->host), "%s", named);
+	remote->tls = tls;
+	remote->port = tls ? 443 : 80;
+	if (!take_port(remote->host, &remote->port))
+		return false;
+	size = strlen(remote->host);
+	if (remote->host[0] == '[' && remote->host[size - 1] == ']') {
+		memmove(remote->host, remote->host + 1, size - 2);
+		remote->host[size - 2] = '\0';
+	}
+	return *remote->host != '\0';
+}
+
+/* ---- a call ---- */
+
+static bool is_address(const char *host)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+/* Whose certificate is wanted; a server of several names is told which one is meant. */
+static bool expect_host(SSL *tls, const char *host)
+{
+	if (is_address(host))
+		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), host) == 1;
+	return SSL_set1_host(tls, host) == 1 && SSL_set_tlsext_host_name(tls, host) == 1;
+}
+
+static struct bufferevent *open_remote(void *context, struct event_base *base)
+{
+	const struct md_http_remote *remote = context;
+	if (!remote->tls)
+		return bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+	SSL *tls = SSL_new(context_of(remote->outside->trust));
+	if (!tls || !expect_host(tls, remote->host)) {
+		SSL_free(tls);
+		return NULL;
+	}
+	return bufferevent_openssl_socket_new(base, -1, tls, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+}
+
+static int connect_remote(void *context, struct bufferevent *wire)
+{
+	const struct md_http_remote *remote = context;
+	return bufferevent_socket_connect_hostname(wire, remote->outside->names, AF_UNSPEC, remote->host, remote->port);
+}
+
+static void explain(void *context, struct bufferevent *wire, char *why, size_t size)
+{
+	const struct md_http_remote *remote = context;
+	int name = bufferevent_socket_get_dns_error(wire);
+	SSL *tls = remote->tls ? bufferevent_openssl_get_ssl(wire) : NULL;
+	unsigned long code = tls ? bufferevent_get_openssl_error(wire) : 0;
+	long verified = tls ? SSL_get_verify_result(tls) : X509_V_OK;
+	if (name)
+		snprintf(why, size, "%.60s: %s", remote->host, evutil_gai_strerror(name));
+	else if (verified != X509_V_OK)
+		snprintf(why, size, "its certificate: %s", X509_verify_cert_error_string(verified));
+	else if (code)
+		snprintf(why, size, "TLS: %s", tls_reason(code));
+}
+
+struct md_http_way md_http_remote_way(struct md_http_remote *remote, const char *whom)
+{
+	return (struct md_http_way){
+	    .whom = whom, .open = open_remote, .connect = connect_remote, .explain = explain, .context = remote};
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core/forward.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "worker/core/target.h"
+
+/*
+ * Pages and files that a client reads from an engine itself are the client's own business, and some engines have only compressed
+ * ones. All other answers are read here.
+ */
+static bool is_read_here(const struct md_http_head *head)
+{
+	char path[MD_TARGET_MAX];
+	bool reads = !strcmp(head->method, "GET") || !strcmp(head->method, "HEAD");
+	return !reads || !md_target_path(md_http_head_target(head), path, sizeof(path)) ||
+	       strncmp(path, "/upstream/", 10) != 0;
+}
+
+static bool is_ours(const struct md_forward *how, const char *name, bool plain)
+{
+	bool has_key = how->key && *how->key;
+	bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
+	return !strcasecmp(name, "Expect") || !strcasecmp(name, "X-Forwarded-For") ||
+	       (key && (!how->keys || has_key)) || (plain && !strcasecmp(name, "Accept-Encoding")) ||
+	       (how->host_is_theirs && !strcasecmp(name, "Host")) || (how->via && !strcasecmp(name, "Via"));
+}
+
+/* What the client has in a list, and one more entry. */
+static void put_longer(struct md_http_call *call, const struct md_http_head *head, const char *name, const char *last)
+{
+	const char *before = md_http_head_find(head, name);
+	char list[1024];
+	int size = snprintf(list, sizeof(list), "%s%s%s", before ? before : "", before ? ", " : "", last);
+	md_http_call_header(call, name, size < (int)sizeof(list) ? list : last);
+}
+
+static void put_key(struct md_http_call *call, const char *key)
+{
+	char text[1024];
+	if (snprintf(text, sizeof(text), "Bearer %s", key) < (int)sizeof(text))
+		md_http_call_header(call, "Authorization", text);
+	md_http_call_header(call, "X-Api-Key", key);
+}
+
+void md_forward_headers(struct md_http_call *call, const struct md_http_exchange *exchange,
+			const struct md_forward *how)
+{
+	const struct md_http_head *head = md_http_exchange_head(exchange);
+	bool host = false, plain = is_read_here(head);
+	for (uint32_t i = 0; i < head->count; i++) {
+		const char *name = md_http_head_name(head, i);
+		if (md_http_head_is_hop(head, name) || is_ours(how, name, plain))
+			continue;
+		host = host || !strcasecmp(name, "Host");
+		md_http_call_header(call, name, md_http_head_value(head, i));
+	}
+	if (!host)
+		md_http_call_header(call, "Host", how->host);
+	if (plain)
+		md_http_call_header(call, "Accept-Encoding", "identity");
+	if (how->key && *how->key)
+		put_key(call, how->key);
+	if (how->via)
+		put_longer(call, head, "Via", how->via);
+	put_longer(call, head, "X-Forwarded-For", md_http_exchange_peer(exchange));
+}

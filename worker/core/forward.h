@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The headers of a client's request as they go on to an engine or to another node. */
+#ifndef MD_WORKER_CORE_FORWARD_H
+#define MD_WORKER_CORE_FORWARD_H
+
+#include "http/call.h"
+#include "http/front.h"
+
+struct md_forward {
+	const char *host;    /* of whoever is asked: sent if the client has sent none, or in any case: */
+	bool host_is_theirs; /* what the client calls us means nothing there */
+	bool keys;           /* the client's keys go on, unless there is another one: */
+	const char *key;     /* sent as Authorization: Bearer, and as X-Api-Key; NULL or "": none */
+	const char *via;     /* put behind what Via says; NULL: none is sent by us */
+};
+
+void md_forward_headers(struct md_http_call *call, const struct md_http_exchange *exchange,
+			const struct md_forward *how);
+
+#endif
