@@ -131,6 +131,8 @@ static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct
 		memory->context = context;
 		memory->device = context->device;
 		bool mapped = !mprotect((void *)memory->address, charged, PROT_READ | PROT_WRITE);
+		if (large) /* most of it is touched: a fault for each small page takes longer than all that engines do */
+			madvise((void *)memory->address, charged, MADV_HUGEPAGE);
 		result = mapped ? hc_memory_add(memory) : CUDA_ERROR_OUT_OF_MEMORY;
 		if (result != CUDA_SUCCESS)
 			hc_space_give(memory->address, extent);
