@@ -18,7 +18,7 @@ VERSION := $(shell cat VERSION)
 # The number in the names of the libraries that users link with: programs of one number run with each other's libraries.
 SOVERSION := 0
 PREFIX ?= /usr/local
-# Where libraries go; /usr/lib/x86_64-linux-gnu, say. The commands know it as seen from their own folder.
+# Where libraries go; /usr/lib/x86_64-linux-gnu, say. The commands that are installed know it as seen from their own folder.
 LIBDIR ?= $(PREFIX)/lib
 LIBDIR_FROM_BINDIR := $(shell realpath -m --relative-to='$(PREFIX)/bin' '$(LIBDIR)')
 CC ?= gcc
@@ -115,6 +115,9 @@ PRELOADED := $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
 LIBS := $(LINKED) $(PRELOADED)
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
 BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
+# Commands that are installed: those of the tree, or, where libraries go elsewhere, others beside them.
+INSTALLED_AT := $(BUILD)/bin$(if $(filter-out ../lib,$(LIBDIR_FROM_BINDIR)),-at/$(subst /,-,$(subst ../,up-,$(LIBDIR_FROM_BINDIR))))
+INSTALLED := $(patsubst tools/%.c,$(INSTALLED_AT)/%,$(TOOL_MAINS))
 SCHED_EXAMPLE := $(BUILD)/scheduler/example
 LLAMA := $(BUILD)/models/llama
 LLAMA_IMAGES := $(LLAMA)/llama_kernels.host.so $(if $(NVCC),$(LLAMA)/llama_kernels.fatbin)
@@ -208,27 +211,35 @@ $(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostc
 
 # ---- commands ----------------------------------------------------------------------------------------------------
 # They need none of our libraries to start: those that they preload are found by tools/run.c, which asks for this.
-LIBDIR_SOURCE := $(BUILD)/obj/libdir.c
-LIBDIR_TEXT := extern const char md_run_libdir[]; const char md_run_libdir[] = "$(LIBDIR_FROM_BINDIR)";
-$(LIBDIR_SOURCE): FORCE
+libdir_text = extern const char md_run_libdir[]; const char md_run_libdir[] = "$(1)";
+$(BUILD)/obj/libdir.c: LIBRARIES := ../lib
+$(INSTALLED_AT)/libdir.c: LIBRARIES := $(LIBDIR_FROM_BINDIR)
+%/libdir.c: FORCE
 	$(Q)mkdir -p $(@D)
-	$(Q)echo '$(LIBDIR_TEXT)' | cmp -s - $@ || echo '$(LIBDIR_TEXT)' >$@
-$(LIBDIR_SOURCE:.c=.o): $(LIBDIR_SOURCE)
+	$(Q)echo '$(call libdir_text,$(LIBRARIES))' | cmp -s - $@ || echo '$(call libdir_text,$(LIBRARIES))' >$@
+%/libdir.o: %/libdir.c
 	$(Q)$(CC) $(CFLAGS) -c $< -o $@
 
-$(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
-	$(call say,LD)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+define link_command
+$(call say,LD)
+$(Q)mkdir -p $(@D)
+$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+endef
+$(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/libdir.o $(INTERNAL)
+	$(link_command)
+ifneq ($(INSTALLED),$(BINS))
+$(INSTALLED): $(INSTALLED_AT)/%: $(BUILD)/obj/tools/%.o $(INSTALLED_AT)/libdir.o $(INTERNAL)
+	$(link_command)
+endif
 
 # What reads YAML.
-$(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
+$(sort $(BUILD)/bin/medusa-simulate $(INSTALLED_AT)/medusa-simulate) $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
 # What reads adapters, a part of the reference engine: its objects stand behind $(INTERNAL), and need it.
 ADAPTER_TESTS := $(addprefix $(BUILD)/tests/,test_lora_adapter test_lora_files test_lora_store test_lora_slots fuzz/adapter)
 $(ADAPTER_TESTS): LDLIBS := $(INTERNAL) $(LDLIBS) $(JANSSON_LIBS)
 $(ADAPTER_TESTS): $(call objects,$(call sources,models/llama/adapters) models/llama/gguf.c models/llama/unicode.c)
 # The node daemon: engines and their tools need none of its packages.
-$(BUILD)/bin/medusa-worker $(BUILD)/bin/medusa-workerctl $(BUILD)/tests/test_worker_% $(BUILD)/tests/test_tree_text $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
+$(sort $(foreach at,$(BUILD)/bin $(INSTALLED_AT),$(at)/medusa-worker $(at)/medusa-workerctl)) $(BUILD)/tests/test_worker_% $(BUILD)/tests/test_tree_text $(BUILD)/tests/fuzz/worker% $(BUILD)/bench/worker_%: LDLIBS += $(WORKER_LIBS)
 
 # As a user builds it: the installed header, the library, nothing else.
 $(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUILD)/lib/libmedusa-sched.so
@@ -433,7 +444,7 @@ $(BUILD)/man/%: docs/man/% VERSION
 # Everything that is installed, as FILE:FOLDER: install and uninstall go by this one list. .pc files are made for it.
 PC_FILES := $(BUILD)/pkgconfig/medusa.pc $(BUILD)/pkgconfig/medusa-sched.pc
 to = $(addsuffix :$(2),$(1))
-PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(addsuffix .$(VERSION),$(LINKED)) $(PRELOADED),$(LIBDIR)) $(call to,$(HOSTCUDA_LIB),$(LIBDIR)/medusa/hostcuda)
+PROGRAMS = $(call to,$(INSTALLED),$(PREFIX)/bin) $(call to,$(addsuffix .$(VERSION),$(LINKED)) $(PRELOADED),$(LIBDIR)) $(call to,$(HOSTCUDA_LIB),$(LIBDIR)/medusa/hostcuda)
 FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/medusa/*.h),$(PREFIX)/include/medusa) \
 	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
@@ -462,7 +473,7 @@ $(BUILD)/pkgconfig/medusa.pc: FORCE
 $(BUILD)/pkgconfig/medusa-sched.pc: FORCE
 	$(call make_pc,medusa-sched,Scheduler of a GPU worker node as a library)
 
-install: libs hostcuda tools $(COMPLETIONS) $(PAGES) $(PC_FILES)
+install: libs hostcuda $(INSTALLED) $(COMPLETIONS) $(PAGES) $(PC_FILES)
 	$(foreach one,$(PROGRAMS),$(call install_one,$(one),755)$(newline)	)
 	$(foreach one,$(FILES),$(call install_one,$(one),644)$(newline)	)
 	$(foreach one,$(LINKS),$(call install_link,$(one))$(newline)	)
@@ -475,7 +486,7 @@ uninstall:
 	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa/doc share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
 
 # ---- packages: docs/packaging.md ---------------------------------------------------------------------------------
-# The commands are linked for the place where Debian's libraries go, packed, and linked again as they were.
+# The commands are linked for the place where Debian's libraries go; those of the tree stay as they are.
 DEB := $(BUILD)/deb
 MULTIARCH = $(shell $(CC) -print-multiarch)
 deb:
@@ -483,7 +494,6 @@ deb:
 	$(Q)$(MAKE) -s --no-print-directory install DESTDIR=$(BUILD)/deb-stage PREFIX=/usr LIBDIR=/usr/lib/$(MULTIARCH) >/dev/null
 	$(Q)packaging/deb.sh $(BUILD)/deb-stage $(DEB)
 	$(Q)rm -rf $(BUILD)/deb-stage
-	$(Q)$(MAKE) -s --no-print-directory tools >/dev/null
 
 # The PyTorch adapter as a wheel.
 WHEELS := build/wheels
