@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test that needs no GPU: unit tests and whole processes. Prints one line a suite, with the seconds it took and those of
 # processors that it used (without what daemons used that nobody waited for), and a closing count.
-# JOBS=N: so many suites at once.
+# JOBS=N: so many suites at once (what that counts stands below). LOGS=FOLDER: where their output goes.
 # ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ if [ -n "${SAN:-}" ]; then
 	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 fi
-logs=$PWD/$build/tests/logs
+logs=${LOGS:-$PWD/$build/tests/logs}
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 read -ra only <<<"${ONLY:-}"
@@ -72,15 +72,23 @@ report() { # name, exit code, log, seconds, seconds of processors
 	esac
 }
 
-# As many run at once as there are cores, and one more, as scripts wait, too (JOBS=1: one after the other). These build in
-# the tree, or want it unchanged, and run alone in the end.
-alone=" test_install test_lint test_packages test_wheel "
+# Three queues run side by side: suites that work, as many at once as there are cores, and one more; suites that do little but wait, for
+# deadlines above all; and those that install or pack what is in the build folder, one after the other. JOBS=N: so many that work, and
+# with JOBS=1 all suites one after the other. In each list the longest are first: one that began last would run alone for long.
 jobs=${JOBS:-$(($(nproc) + 1))}
-# These do little but wait, for deadlines above all; beside all others, two at once, from the beginning on, the longest first.
-# No program has one of these names.
-patient=" test_worker test_swap_peers test_swap_carrier test_swap_silent test_ranks_lockstep test_swap_overlap test_worker_accounting test_worker_injected "
-# Of the others these take longest, and come first: one that began last would run alone for long.
-long=" test_torture test_bundle test_vllm_plugin test_swap_neighbours test_faults test_order test_worker_adapters test_worker_control test_ranks_agree "
+declare -A places=([work]=$jobs [wait]=5 [install]=1)
+[ -z "${SAN:-}${TSAN:-}" ] || places[wait]=2 # with sanitizers they work, too
+declare -A suites=(
+	[work]="test_torture test_vllm_plugin test_probe_kernel test_faults test_swap_share test_deps test_groups test_order test_pieces test_wide
+		test_lora_serve test_worker_soak test_swap test_alone test_swap_offers"
+	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_worker_accounting test_commands
+		test_worker_gpus test_cache test_hostile test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
+		test_bundle test_swap_neighbours test_timeout test_worker_injected test_worker_cgroups test_host_commands test_worker_groups
+		test_torch_table test_given test_constants test_worker_neighbours test_worker_page test_worker_http test_worker_hostile test_rounds
+		test_swap_lending test_steps"
+	[install]="test_wheel test_packages test_lint test_install"
+)
+[ "$jobs" -gt 1 ] || suites=([work]="${suites[*]}" [wait]="" [install]="")
 
 # Engines and daemons that a script did not end, because it was ended itself: they have its mark in their environment.
 end_left() { # mark, file that gets a line for each
@@ -126,77 +134,74 @@ report_ended() { # name
 	[ ! -s "$logs/$1.left" ] || sed 's/^/        left running, and ended: /' "$logs/$1.left"
 }
 
-declare -A running=() # process id -> name
-await_one() {
-	local pid
-	wait -n -p pid "${!running[@]}"
-	report_ended "${running[$pid]}"
-	unset "running[$pid]"
-}
-
-run_all() { # run_program or run_script, names...
-	local name
-	for name in "${@:2}"; do
-		[ ${#running[@]} -lt "$jobs" ] || await_one
-		"$1" "$name" &
-		running[$!]=$name
-	done
-	while [ ${#running[@]} -gt 0 ]; do
-		await_one
-	done
-}
-
-in_order() { # a list, names: those of the list that are among the names
-	local name
-	for name in $1; do
-		[[ " ${*:2} " != *" $name "* ]] || printf '%s\n' "$name"
-	done
-}
-
-last=() waiting=() first=() scripts=() programs=()
-for script in tests/e2e/test_*.sh; do
-	[ -e "$script" ] || continue
-	name=$(basename "$script" .sh)
-	wanted "$name" || continue
-	if unfit "$name" "a script"; then
-		report "$name" 77 "$logs/$name.log"
-		continue
-	fi
-	if [[ $alone == *" $name "* ]]; then
-		last+=("$name")
-		continue
-	fi
-	if [[ $patient == *" $name "* && $jobs -gt 1 ]]; then
-		waiting+=("$name")
-	elif [[ $long == *" $name "* ]]; then
-		first+=("$name")
+# What is to be run, as NAME:run_program or NAME:run_script.
+declare -A found=()
+others=()
+add() { # name, run_program or run_script, what it is
+	wanted "$1" || return
+	if unfit "$1" "$3"; then
+		report "$1" 77 "$logs/$1.log"
+	elif [[ " "${suites[*]//[[:space:]]/ }" " == *" $1 "* ]]; then
+		found[$1]+=" $1:$2"
 	else
-		scripts+=("$name")
+		others+=("$1:$2")
 	fi
-done
-mapfile -t waiting < <(in_order "$patient" "${waiting[@]}")
-mapfile -t first < <(in_order "$long" "${first[@]}")
-(jobs=2 && run_all run_script "${waiting[@]}" >/dev/null) & # its lines are printed below, where they are counted
-lane=$!
+}
 for suite in "$build"/tests/test_*; do
-	[ -x "$suite" ] || continue
-	name=$(basename "$suite")
-	wanted "$name" || continue
-	if unfit "$name" "unit tests"; then
-		report "$name" 77 "$logs/$name.log"
-		continue
-	fi
-	programs+=("$name")
+	[ ! -x "$suite" ] || add "$(basename "$suite")" run_program "unit tests"
 done
-run_all run_program "${programs[@]}"
-run_all run_script "${first[@]}" "${scripts[@]}" # some have the name of a program, and its log
-wait "$lane"
-for name in "${waiting[@]}"; do
-	report_ended "$name"
+for script in tests/e2e/test_*.sh; do
+	[ ! -e "$script" ] || add "$(basename "$script" .sh)" run_script "a script"
 done
-for name in "${last[@]}"; do
-	run_script "$name"
+queue_work=() queue_wait=() queue_install=()
+for kind in "${!suites[@]}"; do
+	declare -n queue=queue_$kind
+	for name in ${suites[$kind]}; do
+		queue+=(${found[$name]:-})
+	done
+done
+queue_work+=("${others[@]}")
+
+declare -A running=() runs=() used=([work]=0 [wait]=0 [install]=0) # process id -> name, kind; name -> it runs; kind -> how many
+await_one() {
+	local pid name kind
+	wait -n -p pid "${!running[@]}"
+	read -r name kind <<<"${running[$pid]}"
 	report_ended "$name"
+	unset "running[$pid]" "runs[$name]"
+	used[$kind]=$((used[$kind] - 1))
+}
+
+# A place of a kind that has nothing more to run is one for a suite that waits.
+has_place() { # kind
+	local free=$((places[$1] - used[$1])) other
+	for other in work install; do
+		local -n others_queue=queue_$other
+		[ "$1" != wait ] || [ ${#others_queue[@]} -gt 0 ] || free=$((free + places[$other] - used[$other]))
+	done
+	[ $free -gt 0 ]
+}
+
+start_one() { # kind
+	local -n queue=queue_$1
+	local at name
+	for at in "${!queue[@]}"; do
+		name=${queue[at]%:*}
+		[ -z "${runs[$name]:-}" ] || continue # a script that has the name of a program has its log, too
+		"${queue[at]#*:}" "$name" &
+		running[$!]="$name $1" runs[$name]=1 used[$1]=$((used[$1] + 1))
+		unset "queue[at]"
+		return 0
+	done
+	return 1
+}
+
+while :; do
+	for kind in work wait install; do
+		while has_place $kind && start_one $kind; do :; done
+	done
+	[ ${#running[@]} -gt 0 ] || break
+	await_one
 done
 for pattern in "${unused[@]}"; do
 	echo "  FAIL  ONLY=$pattern: no suite has this name"

@@ -113,7 +113,7 @@ assert_contains "$work/broken.err" "deps: apt-get could not install: libcriterio
 
 section "make check does all of it"
 anew
-run check env -u MAKEFLAGS make --no-print-directory check ONLY=test_map </dev/null
+run check env -u MAKEFLAGS LOGS="$work/logs" make --no-print-directory check ONLY=test_map </dev/null
 assert_exit check 0
 assert_contains "$work/check.out" "deps: installing libcriterion-dev"
 assert_contains "$work/check.out" "1 passed"

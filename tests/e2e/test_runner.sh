@@ -44,6 +44,43 @@ done
 ! grep -qs sleep "/proc/$(cat "$work/stray")/cmdline" || fail "process $(cat "$work/stray") ended with its script" "it runs"
 verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
 
+section "which suites run at once"
+mkdir -p "$tree/build/tests"
+wanted=1 # so many at once are waited for
+beside() { # name: lines of a suite that notes how many run while it does
+	printf '%s\n' "mkdir '$work/at_once/$1'" 'for look in $(seq 1200); do' "	count=\$(ls '$work/at_once' | wc -l) && echo \$count >>'$work/most_$1'" \
+		"	[ \$count -lt $wanted ] || : >>'$work/reached'" "	[ \$look -lt 10 ] || [ ! -e '$work/reached' ] || break" '	sleep 0.05' done "rmdir '$work/at_once/$1'"
+}
+at_once() { # names of suites for run.sh, with JOBS; $work/most_NAME then has the most that ran beside each, itself counted
+	local jobs=$1
+	shift
+	mkdir -p "$work/at_once"
+	rm -f "$work"/most_* "$work/reached"
+	for name in "$@"; do script "$name" "$(beside "$name")" 'assert_equal one 1 1' finish; done
+	run at_once env -u MEDUSA_BUILD BUILD=build JOBS="$jobs" ONLY="$(printf 'test_%s ' "$@")" bash "$tree/tests/run.sh"
+	assert_exit at_once 0
+	for name in "$@"; do assert_contains "$work/at_once.out" "  pass  test_$name "; done
+	assert_contains "$work/at_once.out" "$# passed, 0 failed, 0 skipped"
+}
+most() { sort -n "$work"/most_* | tail -n 1; }
+at_once 1 one two worker install
+assert_equal "suites at once with JOBS=1" 1 "$(most)"
+wanted=2 at_once 2 one two three four
+assert_equal "suites at once with JOBS=2" 2 "$(most)"
+at_once 2 install packages lint wheel # the places of other kinds are for suites that wait
+assert_equal "suites at once of those that install" 1 "$(most)"
+wanted=3 at_once 2 worker swap_peers one
+assert_equal "suites beside those that wait" 3 "$(most)"
+script both "$(beside both)" 'assert_equal one 1 1' finish # its log is the program's
+{ echo '#!/bin/bash' && beside program && echo 'echo the program'; } >"$tree/build/tests/test_both"
+chmod +x "$tree/build/tests/test_both"
+rm -f "$work"/most_*
+run both env -u MEDUSA_BUILD BUILD=build ONLY="test_both" bash "$tree/tests/run.sh"
+assert_exit both 0
+assert_count "$work/both.out" "  pass  test_both " 2
+assert_equal "a program and a script of one name at once" 1 "$(most)"
+rm "$tree/build/tests/test_both"
+
 section "what failed tests leave"
 : >"$work/list"
 ln "$work/list" "$work/names" # the test's program removes its list in the end
