@@ -159,13 +159,16 @@ static void *help(void *unused)
 			continue;
 		}
 		job->helpers++;
+		pthread_mutex_unlock(&pool_lock);
 		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) + 1 < job->blocks)
 			pthread_cond_signal(&pool_work); /* it calls the next one, if there is still work then */
-		pthread_mutex_unlock(&pool_lock);
 		take_part(job);
 		pthread_mutex_lock(&pool_lock);
-		if (!--job->helpers)
+		if (!--job->helpers) {
+			pthread_mutex_unlock(&pool_lock);
 			pthread_cond_broadcast(&pool_left);
+			pthread_mutex_lock(&pool_lock);
+		}
 	}
 	return NULL;
 }
@@ -196,8 +199,8 @@ static void share(struct job *job)
 		start_pool();
 	job->next_job = jobs;
 	jobs = job;
-	pthread_cond_signal(&pool_work); /* one: small kernels are done before all are awake */
 	pthread_mutex_unlock(&pool_lock);
+	pthread_cond_signal(&pool_work); /* one: small kernels are done before all are awake */
 }
 
 static void take_back(struct job *job)

@@ -13,6 +13,7 @@
 #include "hostcuda/stream_capture.h"
 
 pthread_mutex_t hc_queue_mutex = PTHREAD_MUTEX_INITIALIZER;
+/* Those who wait are called without the lock: they would wake up only to wait for it. */
 static pthread_cond_t some_done = PTHREAD_COND_INITIALIZER;
 
 struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *))
@@ -82,11 +83,10 @@ static void run_op(struct hc_op *op)
 	op->owned = NULL;
 }
 
-static void finish_held(struct hc_op *op) HC_QUEUE_HELD
+static void set_done(struct hc_op *op) HC_QUEUE_HELD
 {
 	op->done_ns = md_clock_ns();
 	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&some_done);
 }
 
 static void *work(void *argument)
@@ -108,8 +108,11 @@ static void *work(void *argument)
 		stream->head = op->next;
 		if (!stream->head)
 			stream->tail = NULL;
-		finish_held(op);
+		set_done(op);
+		pthread_mutex_unlock(&hc_queue_mutex);
+		pthread_cond_broadcast(&some_done);
 		hc_op_unref(op);
+		pthread_mutex_lock(&hc_queue_mutex);
 	}
 	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_executor_leave();
@@ -146,7 +149,6 @@ static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD HC
 	struct hc_op *before = stream->last;
 	stream->last = op_ref(op);
 	hc_op_unref(before);
-	pthread_cond_signal(&stream->wake);
 	return true;
 }
 
@@ -160,7 +162,9 @@ CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc
 		*kept = op_ref(op);
 	bool queued = enqueue(stream, op);
 	pthread_mutex_unlock(&hc_queue_mutex);
-	if (!queued) {
+	if (queued) {
+		pthread_cond_signal(&stream->wake); /* the state lock keeps the stream */
+	} else {
 		if (kept)
 			hc_op_unref(*kept);
 		hc_op_unref(op);
@@ -186,8 +190,9 @@ void hc_op_finish(struct hc_op *op)
 {
 	pthread_mutex_lock(&hc_queue_mutex);
 	if (!hc_op_done(op))
-		finish_held(op);
+		set_done(op);
 	pthread_mutex_unlock(&hc_queue_mutex);
+	pthread_cond_broadcast(&some_done);
 }
 
 struct hc_op *hc_stream_last(struct hc_stream *stream)
