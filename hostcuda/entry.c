@@ -3,6 +3,8 @@
  * The exported functions: each checks the preconditions (initialized, context, sticky error, injected fault, capture)
  * and calls hc_SYMBOL.
  */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/export.h"
@@ -221,17 +223,47 @@ static const struct row rows[] = {
 #include "driver/cuda_api.def"
 };
 
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+static pthread_once_t sorted_once = PTHREAD_ONCE_INIT;
+static const struct row *sorted[ROWS]; /* by name; of one name in the order of the table */
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct row *one = *(const struct row *const *)a, *other = *(const struct row *const *)b;
+	int order = strcmp(one->base, other->base);
+	return order ? order : one < other ? -1 : one > other;
+}
+
+static void sort_rows(void)
+{
+	for (size_t i = 0; i < ROWS; i++)
+		sorted[i] = &rows[i];
+	qsort(sorted, ROWS, sizeof(sorted[0]), compare_rows);
+}
+
+static size_t first_of(const char *name)
+{
+	size_t from = 0, to = ROWS;
+	while (from < to) {
+		size_t middle = (from + to) / 2;
+		if (strcmp(sorted[middle]->base, name) < 0)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from;
+}
+
 /* The newest row of that name and kind that a caller of this version may see. */
 static const struct row *find_row(const char *name, int version, bool per_thread, bool *known)
 {
 	const struct row *best = NULL;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		if (strcmp(rows[i].base, name))
-			continue;
+	pthread_once(&sorted_once, sort_rows);
+	for (size_t i = first_of(name); i < ROWS && !strcmp(sorted[i]->base, name); i++) {
 		*known = true;
-		if (rows[i].per_thread == per_thread && rows[i].version <= version &&
-		    (!best || rows[i].version >= best->version))
-			best = &rows[i];
+		if (sorted[i]->per_thread == per_thread && sorted[i]->version <= version &&
+		    (!best || sorted[i]->version >= best->version))
+			best = sorted[i];
 	}
 	return best;
 }

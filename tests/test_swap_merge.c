@@ -54,8 +54,10 @@ static void assert_holds(CUdeviceptr address, unsigned first)
 {
 	unsigned *words = malloc(BYTES);
 	ok(driver.cuMemcpyDtoH_v2(words, address, BYTES));
-	for (unsigned i = 0; i < FLOATS; i++)
-		cr_assert_eq(words[i], first + i * 2654435761u, "word %u", i);
+	unsigned right = 0;
+	while (right < FLOATS && words[right] == first + right * 2654435761u)
+		right++;
+	cr_assert_eq(right, FLOATS, "word %u", right);
 	free(words);
 }
 
