@@ -13,7 +13,7 @@
 #include "hostcuda/stream_capture.h"
 
 pthread_mutex_t hc_queue_mutex = PTHREAD_MUTEX_INITIALIZER;
-/* Those who wait are called without the lock: they would wake up only to wait for it. */
+/* Threads that wait are called without the lock: they would wake up only to wait for it. */
 static pthread_cond_t some_done = PTHREAD_COND_INITIALIZER;
 
 struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *))
