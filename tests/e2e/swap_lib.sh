@@ -31,7 +31,7 @@ until_engine() { # the process has told medusa-swap run of itself
 }
 
 state() { # key, a number or a text
-	medusa-swap status --json "$engine_name" 2>/dev/null | sed -n "s/^  \"$1\": \"\{0,1\}\([^\",]*\).*/\1/p"
+	[[ $'\n'$(medusa-swap status --json "$engine_name" 2>/dev/null) =~ $'\n  "'$1'": "'?([^\",$'\n']*) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
 swap() { # name of the run, verb, options...
