@@ -76,12 +76,12 @@ report() { # name, exit code, log, seconds, seconds of processors
 # deadlines above all; and those that install or pack what is in the build folder, one after the other. JOBS=N: so many that work, and
 # with JOBS=1 all suites one after the other. In each list the longest are first: one that began last would run alone for long.
 jobs=${JOBS:-$(($(nproc) + 1))}
-declare -A places=([work]=$jobs [wait]=5 [install]=1)
+declare -A places=([work]=$jobs [wait]=4 [install]=1)
 [ -z "${SAN:-}${TSAN:-}" ] || places[wait]=2 # with sanitizers they work, too
 declare -A suites=(
 	[work]="test_torture test_vllm_plugin test_probe_kernel test_faults test_swap_share test_deps test_groups test_order test_pieces test_wide
 		test_lora_serve test_worker_soak test_swap test_alone test_swap_offers"
-	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_worker_accounting test_commands
+	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_worker_accounting test_commands test_worker_peers
 		test_worker_gpus test_cache test_hostile test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
 		test_bundle test_swap_neighbours test_timeout test_worker_injected test_worker_cgroups test_host_commands test_worker_groups
 		test_torch_table test_given test_constants test_worker_neighbours test_worker_page test_worker_http test_worker_hostile test_rounds
