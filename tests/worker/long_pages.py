@@ -33,6 +33,7 @@ PAGES = {
     "/v1/models": lambda body: len(json.loads(body)["data"]) == MANY + 1,
     "/upstream": lambda body: len(json.loads(body)["models"]) == MANY + 1,
     "/running": lambda body: [r["model"] for r in json.loads(body)["running"]] == ["a"],
+    "/logs": lambda body: b"a listens on" in body,
     "/api/status": lambda body: (lambda s: s["models"] and len(s["models"]) == s["loaded"] + MANY and s["served"] == sum(m["served"] for m in s["models"]))(json.loads(body)),
 }
 VERBS = {"models": lambda answer: len(answer["models"]) == MANY + 1, "status": lambda answer: answer["models"] == MANY + 1 and answer["loaded"] == 1}

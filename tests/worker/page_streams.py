@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events and logs of medusa-worker as streams: page_streams.py FOLDER."""
 import json
+import os
 import sys
 
 from daemon import ENGINE, Daemon, check, finish, free_ports, until
@@ -64,6 +65,22 @@ check("what comes", ["news of a\n"] * 2, [s.line("news") for s in (log, every)])
 check("without history", "news of a\n", fresh.answer.readline().decode())
 check("an engine that starts later", True, "b listens on" in (d.chat("b"), every.line("b listens"))[1])
 check("nobody's log", 404, d.get("/logs/stream/nobody").status)
+
+# All of it at once, as llama-swap has it: what was written last stands last.
+with open(f"{d.folder}/state/a.log", "a", encoding="utf-8") as file:
+    file.write("z" * 2000 + "\nthe last of a\n")
+history = d.get("/logs")
+check("/logs", (200, "text/plain; charset=utf-8"), (history.status, history.headers["content-type"]))
+check("of all engines", [True, True, True], [history.body.endswith(b"the last of a\n"), b"a listens on" in history.body, b"b listens on" in history.body])
+with open(f"{d.folder}/state/b.log.1", "w", encoding="utf-8") as file:
+    file.write("long ago\n" + "y" * 99 * 1024)
+with open(f"{d.folder}/state/b.log", "a", encoding="utf-8") as file:
+    file.write("the last of b\n")
+body = d.get("/logs").body
+check("100 KiB", (102400, b"z", True, True), (len(body), body[:1], body.endswith(b"the last of b\n"), b"the last of a\nlong ago\n" in body))
+check("a browser is led to the page", (302, "ui"), (lambda r: (r.status, r.headers.get("location")))(d.get("/logs", Accept="text/html")))
+check("HEAD", (200, b""), (lambda r: (r.status, r.body))(d.ask("HEAD", "/logs")))
+os.unlink(f"{d.folder}/state/b.log.1")
 
 # A reader that takes nothing holds nobody up, and a reload goes on with the same readers.
 slow = Stream("/api/events")

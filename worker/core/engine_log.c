@@ -135,3 +135,42 @@ size_t md_log_file_read(struct md_log_file *log, uint64_t *offset, char *bytes, 
 	*offset += got > 0 ? (uint64_t)got : 0;
 	return got > 0 ? (size_t)got : 0;
 }
+
+/* ---- by its name alone ---- */
+
+static int open_named(const char *directory, const char *name, const char *ending, struct stat *is)
+{
+	char file[NAME_MAX_BYTES + 32];
+	MD_AUTO_FREE char *path = NULL;
+	make_name("", name, file, sizeof(file));
+	*is = (struct stat){0};
+	return asprintf(&path, "%s/%s.log%s", directory, file, ending) < 0 ? -1 : look(path, is);
+}
+
+uint64_t md_log_file_written(const char *directory, const char *name)
+{
+	struct stat is, was;
+	MD_AUTO_FD int now = open_named(directory, name, "", &is);
+	MD_AUTO_FD int earlier = is.st_size ? -1 : open_named(directory, name, ".1", &was);
+	const struct timespec *at = is.st_size ? &is.st_mtim : &was.st_mtim;
+	if (!is.st_size && (earlier < 0 || !was.st_size))
+		return 0;
+	return (uint64_t)at->tv_sec * 1000000000u + (uint64_t)at->tv_nsec;
+}
+
+static size_t read_end(int fd, const struct stat *is, char *bytes, size_t size)
+{
+	off_t from = is->st_size > (off_t)size ? is->st_size - (off_t)size : 0;
+	ssize_t got = fd < 0 ? 0 : pread(fd, bytes, size, from);
+	return got > 0 ? (size_t)got : 0;
+}
+
+size_t md_log_file_tail(const char *directory, const char *name, char *bytes, size_t size)
+{
+	struct stat is, was;
+	MD_AUTO_FD int now = open_named(directory, name, "", &is);
+	MD_AUTO_FD int earlier = open_named(directory, name, ".1", &was);
+	size_t late = (uint64_t)is.st_size < size ? (size_t)is.st_size : size;
+	size_t early = read_end(earlier, &was, bytes, size - late);
+	return early + read_end(now, &is, bytes + early, size - early);
+}

@@ -21,6 +21,10 @@ void md_log_file_close(struct md_log_file *log); /* NULL is fine */
 
 int md_log_file_output(struct md_log_file *log); /* for the engine; -1: there is none, and it was said why */
 const char *md_log_file_path(const struct md_log_file *log);
+/* The last bytes of such a log, at most `size`, whoever writes it: for other threads than the loop's. */
+size_t md_log_file_tail(const char *directory, const char *name, char *bytes, size_t size);
+/* When it was written last, ns since 1970; 0: it is empty, or there is none. */
+uint64_t md_log_file_written(const char *directory, const char *name);
 /*
  * Bytes from *offset on, at most `size`; *offset moves on. Offsets count what was written since the log that is there
  * began; one that is no longer there becomes the oldest that is. UINT64_MAX: the end. Fewer bytes than there are may come.

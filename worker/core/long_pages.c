@@ -10,6 +10,7 @@
 #include "worker/core/metrics_text.h"
 #include "worker/core/model_pages.h"
 #include "worker/core/model_rows.h"
+#include "worker/page/log_page.h"
 #include "worker/page/page_events.h"
 
 #define JSON_TYPE "application/json"
@@ -19,6 +20,7 @@ struct copy {
 	struct md_model_rows *rows;
 	char *node; /* what there is to say besides; NULL: nothing */
 	int64_t began;
+	const char *directory; /* of logs */
 };
 
 struct md_pages {
@@ -35,6 +37,7 @@ static enum md_printer_step copy_all(struct md_worker *worker, void **copy, char
 	if (!made)
 		return MD_PRINTER_NO_MEMORY;
 	made->began = worker->began;
+	made->directory = worker->directory;
 	enum md_printer_step step = md_model_rows_copy(worker, &made->rows);
 	if (step != MD_PRINTER_DONE || !node)
 		return step;
@@ -143,6 +146,12 @@ static bool print_models_event(const void *copy, FILE *out)
 	return md_page_events_print("modelStatus", md_page_events_models(((const struct copy *)copy)->rows), out);
 }
 
+static bool print_logs(const void *copy, FILE *out)
+{
+	const struct copy *from = copy;
+	return md_log_page_print(from->rows, from->directory, out);
+}
+
 static bool print_control_status(const void *copy, FILE *out)
 {
 	const struct copy *from = copy;
@@ -162,6 +171,7 @@ static const struct md_printer_kind kinds[MD_PAGES] = {
     [MD_PAGE_STATE] = {"the state of the daemon", JSON_TYPE, copy_state, print_state, free_copy},
     [MD_PAGE_STATE_EVENT] = {"an event", JSON_TYPE, copy_state, print_state_event, free_copy},
     [MD_PAGE_MODELS_EVENT] = {"an event", JSON_TYPE, copy_rows, print_models_event, free_copy},
+    [MD_PAGE_LOGS] = {"the log", "text/plain; charset=utf-8", copy_rows, print_logs, free_copy},
     [MD_PAGE_CONTROL_STATUS] = {"the answer", JSON_TYPE, copy_state, print_control_status, free_copy},
     [MD_PAGE_CONTROL_MODELS] = {"the answer", JSON_TYPE, copy_rows, print_control_models, free_copy},
 };

@@ -10,9 +10,10 @@ enum md_page {
 	MD_PAGE_MODEL_LIST,
 	MD_PAGE_UPSTREAMS,
 	MD_PAGE_RUNNING,
-	MD_PAGE_STATE,          /* /api/status */
-	MD_PAGE_STATE_EVENT,    /* the same as an event */
-	MD_PAGE_MODELS_EVENT,   /* llama-swap's list of models as one */
+	MD_PAGE_STATE,        /* /api/status */
+	MD_PAGE_STATE_EVENT,  /* the same as an event */
+	MD_PAGE_MODELS_EVENT, /* llama-swap's list of models as one */
+	MD_PAGE_LOGS,
 	MD_PAGE_CONTROL_STATUS, /* results for the control socket */
 	MD_PAGE_CONTROL_MODELS,
 	MD_PAGES,

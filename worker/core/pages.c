@@ -62,6 +62,8 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 		md_long_pages_answer(worker->pages, MD_PAGE_METRICS, exchange);
 	else if (!strcmp(path, "/unload") && !strcmp(method, "GET")) /* HEAD only asks */
 		md_page_orders_unload(worker, exchange, NULL, false);
+	else if (!strcmp(path, "/logs"))
+		md_long_pages_answer(worker->pages, MD_PAGE_LOGS, exchange);
 	else if (!strncmp(path, "/logs/", 6))
 		show_log(worker, exchange, path + 6);
 	else
