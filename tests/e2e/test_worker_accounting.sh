@@ -8,6 +8,10 @@ section 'accounting'
 run accounting python3 tests/worker/accounting.py "$work"
 assert_exit accounting 0
 grep -A3 FAIL "$work/accounting.out"
+section 'the clock jumps'
+run clock python3 tests/worker/clock_jumps.py "$work"
+assert_exit clock 0
+grep -A3 FAIL "$work/clock.out"
 section 'how requests end'
 run counts python3 tests/worker/counts.py "$work"
 assert_exit counts 0

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "worker/accounting/ledger_file.h"
+#include "worker/accounting/steady_day.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
@@ -45,6 +47,7 @@ struct md_ledger {
 	bool stop;
 	/* of the thread */
 	struct md_ledger_file *file;
+	struct md_steady_day day;
 	bool said; /* that writing fails; once, until it works again */
 };
 
@@ -145,10 +148,11 @@ static enum md_status open_file(struct md_ledger *ledger, struct md_error *err)
 static void write_rows(struct md_ledger *ledger, struct md_ledger_rows *rows)
 {
 	struct md_error err = {0};
-	int64_t now = time(NULL);
+	uint64_t patience = (uint64_t)ledger->keep_us * 1000;
+	int64_t now = md_steady_day_now(&ledger->day, (int64_t)time(NULL) * US, md_clock_ns(), patience);
 	enum md_status status = has_rows(rows) ? open_file(ledger, &err) : MD_OK;
 	if (status == MD_OK && has_rows(rows)) {
-		status = md_ledger_file_add(ledger->file, rows, now * US - ledger->keep_us, &err);
+		status = md_ledger_file_add(ledger->file, rows, now - ledger->keep_us, &err);
 		if (status != MD_OK)
 			md_error_prefix(&err, "%.200s", ledger->path);
 	}
@@ -322,6 +326,7 @@ struct md_ledger *md_ledger_create(struct event_base *base, const char *path, ui
 		return NULL;
 	made->path = path;
 	made->keep_us = (int64_t)(keep_ns / 1000);
+	md_steady_day_now(&made->day, (int64_t)time(NULL) * US, md_clock_ns(), keep_ns);
 	made->answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&made->mutex, NULL);
 	pthread_cond_init(&made->wake, NULL);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "worker/accounting/ledger.h"
 #include "worker/control/control_place.h"
 #include "worker/control/socket.h"
@@ -230,6 +231,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
 	name_node(worker);
+	worker->began_ns = md_clock_ns();
 	worker->directory = options->state;
 	worker->passes_keys = !md_keys_wanted(worker->config);
 	MD_FORWARD(md_decisions_begin(worker, err));

@@ -182,9 +182,10 @@ struct md_worker {
 	char *swap_command, *restore_command;
 	struct md_worker_pool pool;
 	struct md_gpus *gpus;
-	int64_t began;    /* seconds since 1970 */
-	unsigned port;    /* of HTTP; 0: a Unix socket */
-	uint64_t refused; /* requests of which the body was not wanted */
+	int64_t began;     /* seconds since 1970 */
+	uint64_t began_ns; /* md_clock_ns(), which goes on where the clock of the day jumps */
+	unsigned port;     /* of HTTP; 0: a Unix socket */
+	uint64_t refused;  /* requests of which the body was not wanted */
 	struct medusa_sched *sched;
 	struct md_tenant_entry *tenants; /* all that there were since the daemon began */
 	uint32_t tenant_count, tenant_room;
