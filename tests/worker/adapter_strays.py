@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 
 from adapter_world import World, ask, errors, states
 from daemon import check, finish, until
@@ -34,21 +35,69 @@ check("and once more", [(200, "base", "text of b"), (200, "base", "text of a")],
 check("with c", ["unload c", "load b"], w.journal()[4:])
 check("its end", 0, d.stop())
 
-# ---- what the daemon has not loaded is not unloaded ----
+# ---- what clients have loaded by themselves stays until a configured adapter has no place: then the one that was used longest ago leaves ----
 
-w = World(f"{folder}/foreign", "abx", slots=2, engine="--device-mb 5")
-w.names = ["a", "b"]
+
+def use(daemon, name, **more):
+    """A client asks the engine itself."""
+    return daemon.ask("POST", "/upstream/base/v1/chat/completions", {"model": name, "messages": [], **more})
+
+
+def there(daemon):
+    return sorted(m["id"] for m in daemon.get("/upstream/base/v1/models").json["data"] if m["parent"])
+
+
+w = World(f"{folder}/foreign", "abcxyz", slots=4, engine="--device-mb 5")
+w.names = ["a", "b", "c"]
 d = w.start()
-check("somebody loads an adapter by hand", 200, load_by_hand(d, "x", w.path("x")))
-check("a has the other place", (200, "base", "text of a"), ask(d, "a"))
-check("there is none for b", (502, "engine_failed", "model b: its engine did not load the adapter: 500: no place is left for the lora adapter 'b'"), errors(d.chat("b")))
-check("x stays", 0, w.journal().count("unload x"))
-check("after few tries", True, w.journal().count("load b") <= 4)
+check("clients load adapters by hand", [200] * 3, [load_by_hand(d, n, w.path(n)) for n in "xyz"])
+check("and use them", ["text of y", "text of x"], [use(d, n).json.get("adapter") for n in "yx"])
+check("a has the place that is free", (200, "base", "text of a"), ask(d, "a"))
+check("for which nobody has left", ["a", "x", "y", "z"], there(d))
+check("z was not used since it was loaded, and leaves for b", ((200, "base", "text of b"), ["a", "b", "x", "y"]), (ask(d, "b"), there(d)))
+check("y was used before x, and leaves for c", ((200, "base", "text of c"), ["a", "b", "c", "x"]), (ask(d, "c"), there(d)))
+check("x is used as before", "text of x", use(d, "x").json.get("adapter"))
+check("it is loaded and unloaded once", ["load x", "load y", "load z", "load a", "load b", "unload z", "load b", "load c", "unload y", "load c"], w.journal())
+check("the log says whose it was", True, "adapter y that a client has loaded, which was unloaded" in d.stderr())
 d.stop(signal.SIGKILL)
 w.hooks = "{}"
 d = w.start()
-check("it stays for the next daemon, too", (200, "base", "text of a"), ask(d, "a"))
-check("nobody has unloaded it", 0, w.journal().count("unload x"))
+check("it stays for the next daemon, too", ((200, "base", "text of a"), ["a", "b", "c", "x"]), (ask(d, "a"), there(d)))
+check("its end", 0, d.stop())
+
+# One that a request uses does not leave, and neither does what a command names.
+w = World(f"{folder}/busy", "abxy", slots=2, engine="--device-mb 5")
+w.names = ["a", "b"]
+d = w.start()
+check("a client loads adapters by hand", [200] * 2, [load_by_hand(d, n, w.path(n)) for n in "xy"])
+stop = f"{folder}/busy/go"
+running = []
+threads = [threading.Thread(target=lambda n=n: running.append(use(d, n, until=stop))) for n in "xy"]
+for thread in threads:
+    thread.start()
+until("both run", lambda: w.of(d, "base")["running"] == 2)
+check("there is no place for a", (502, "engine_failed", "model a: its engine did not load the adapter: 500: no place is left for the lora adapter 'a'"), errors(d.chat("a")))
+check("after few tries", True, w.journal().count("load a") <= 4 and "unload x" not in w.journal() and "unload y" not in w.journal())
+with open(stop, "w", encoding="utf-8"):
+    pass
+for thread in threads:
+    thread.join()
+check("both are served", ["text of x", "text of y"], sorted(r.json.get("adapter") for r in running))
+check("a has a place when one has ended", (200, "base", "text of a"), ask(d, "a"))
+check("one of them has left", 1, len([line for line in w.journal() if line in ("unload x", "unload y")]))
+for number in range(300):  # more names than are remembered
+    use(d, f"name{number}")
+check("b has the other place", ((200, "base", "text of b"), ["a", "b"]), (ask(d, "b"), there(d)))
+check("its end", 0, d.stop())
+
+# An adapter that can't be loaded for another reason takes no place from anybody.
+w = World(f"{folder}/faulty", "abx", slots=3, engine="--device-mb 5")
+w.names = ["a", "b"]
+w.write("a", status=400)
+d = w.start()
+check("a client loads an adapter by hand", 200, load_by_hand(d, "x", w.path("x")))
+check("a does not load", 502, d.chat("a").status)
+check("x stays", ["x"], there(d))
 check("its end", 0, d.stop())
 
 # ---- unloads that fail ----

@@ -10,6 +10,7 @@
 #include "base/plain.h"
 #include "worker/accounting/account.h"
 #include "worker/core/adapter_call.h"
+#include "worker/core/adapter_foreign.h"
 #include "worker/core/adapter_strays.h"
 #include "worker/core/adapter_words.h"
 #include "worker/core/worker.h"
@@ -224,7 +225,7 @@ static bool make_room(struct md_model *model, const char *answer, size_t size)
 			continue;
 		own->leaves = leaves = true;
 	}
-	return refused && leaves;
+	return refused && (leaves || md_adapter_strays_evict(model, answer, size));
 }
 
 static void settle_all(struct md_model *model, const char *answer, size_t size)
@@ -439,6 +440,7 @@ void md_adapter_engine_gone(struct md_model *model, bool failed)
 	struct md_adapter_host *host = &model->host;
 	md_adapter_call_cancel(&host->list);
 	md_adapter_strays_forget(model);
+	md_adapter_foreign_forget(model);
 	host->unsure = host->leaves = host->broke = false;
 	host->rests_until = 0;
 	for (struct md_model *adapter = host->first; adapter; adapter = adapter->adapter.next) {
@@ -522,6 +524,7 @@ void md_adapter_end_host(struct md_model *model)
 {
 	md_adapter_call_cancel(&model->host.list);
 	md_adapter_strays_forget(model);
+	md_adapter_foreign_forget(model);
 	if (model->host.pump)
 		event_free(model->host.pump);
 	model->host.pump = NULL;

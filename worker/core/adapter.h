@@ -41,8 +41,9 @@ struct md_adapter_host {
 	uint64_t rests_until; /* ns: nothing is begun before */
 	bool leaves;          /* its engine is to be swapped out when no call is under way */
 	struct md_adapter_call list;
-	struct md_adapter_stray *strays;   /* what daemons have loaded into its engine */
-	struct md_adapter_call stray_call; /* one of them is unloaded */
+	struct md_adapter_stray *strays;    /* what daemons have loaded into its engine */
+	struct md_adapter_call stray_call;  /* one of them is unloaded */
+	struct md_adapter_foreign *foreign; /* what clients use of its engine under /upstream/NAME/ */
 };
 
 /* Puts it on its base's list. False: out of memory. */

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "worker/core/adapter_call.h"
+#include "worker/core/adapter_foreign.h"
 #include "worker/core/adapter_words.h"
 #include "worker/core/adopt.h"
 #include "worker/core/worker.h"
@@ -18,6 +20,7 @@ struct md_adapter_stray {
 	struct md_adapter_stray *next;
 	char *name, *path;
 	bool is_there;    /* and should not be */
+	bool foreign;     /* somebody else has loaded it */
 	unsigned unloads; /* that have failed */
 };
 
@@ -124,6 +127,21 @@ bool md_adapter_strays_find(struct md_model *model, const char *answer, size_t s
 	return some;
 }
 
+bool md_adapter_strays_evict(struct md_model *model, const char *answer, size_t size)
+{
+	MD_AUTO_FREE char *name = NULL, *path = NULL;
+	unsigned count;
+	if (!md_adapter_foreign_pick(model, answer, size, &name, &path))
+		return false;
+	bool added = add(model, name, path);
+	struct md_adapter_stray *stray = *find(model, name, path, &count);
+	if (!stray || stray->unloads >= MD_ADAPTER_UNLOADS_MAX)
+		return false;
+	stray->is_there = true;
+	stray->foreign |= added;
+	return true;
+}
+
 static struct md_adapter_stray *first_there(const struct md_model *model)
 {
 	struct md_adapter_stray *stray = model->host.strays;
@@ -147,15 +165,15 @@ static void ended(void *context, const struct md_adapter_answer *answer)
 	char words[200];
 	md_adapter_words("did not unload it", answer, words, sizeof(words));
 	stray->is_there = false;
+	const char *whose = stray->foreign ? "that a client has loaded" : "of an earlier configuration";
 	if (answer->status / 100 == 2 || answer->status == 404) {
-		md_warn("model %s: its engine had adapter %s of an earlier configuration, which was unloaded",
-			model->id, stray->name);
+		md_warn("model %s: its engine had adapter %s %s, which was unloaded", model->id, stray->name, whose);
 		left(model, stray->name);
 	} else if (++stray->unloads < MD_ADAPTER_UNLOADS_MAX) {
 		md_adapter_rest(model);
 	} else {
-		md_warn("model %s: its engine has adapter %s of an earlier configuration, and %s: it keeps its place",
-			model->id, stray->name, words);
+		md_warn("model %s: its engine has adapter %s %s, and %s: it keeps its place", model->id, stray->name,
+			whose, words);
 	}
 	md_adapter_pump(model);
 	event_active(model->worker->look, EV_TIMEOUT, 0);

@@ -35,6 +35,22 @@ enum md_adapter_listed md_adapter_find(const char *answer, size_t size, const ch
 	return found;
 }
 
+void md_adapter_each(const char *answer, size_t size, void (*visit)(void *context, const char *name, const char *path),
+		     void *context)
+{
+	json_t *list = md_jansson_parse(answer, size, JSON_REJECT_DUPLICATES, NULL);
+	json_t *data = json_object_get(list, "data"), *at;
+	size_t i;
+	json_array_foreach(data, i, at)
+	{
+		const char *id = json_string_value(json_object_get(at, "id"));
+		const char *root = json_string_value(json_object_get(at, "root"));
+		if (id && json_is_string(json_object_get(at, "parent")))
+			visit(context, id, root ? root : "");
+	}
+	json_decref(list);
+}
+
 /* {"error": {"message": ...}}, {"error": ...}, {"message": ...} and {"detail": ...} are what engines say; NULL: something else. */
 static const char *message_of(const json_t *answer)
 {

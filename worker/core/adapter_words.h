@@ -17,6 +17,9 @@ char *md_adapter_order(const char *name, const char *path);
  * believed to have the right one.
  */
 enum md_adapter_listed md_adapter_find(const char *answer, size_t size, const char *name, const char *path);
+/* Each adapter of that answer: what says whose it is (`parent`), with its `root` ("": it says none). */
+void md_adapter_each(const char *answer, size_t size, void (*visit)(void *context, const char *name, const char *path),
+		     void *context);
 /* "did not load the adapter: 404: no such file", in plain text. */
 void md_adapter_words(const char *what, const struct md_adapter_answer *answer, char *out, size_t room);
 /* Whether an engine's command (argv) names this adapter, so that the engine has it from its start: NAME=PATH, or PATH. */

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "worker/accounting/account.h"
+#include "worker/core/adapter_foreign.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/forward.h"
 #include "worker/core/job_limits.h"
@@ -44,6 +45,7 @@ static void destroy(struct md_worker_job *job)
 {
 	struct md_model *model = job->model;
 	md_account_close(job);
+	md_adapter_foreign_end(job);
 	leave_granted(job);
 	md_loading_end(job);
 	md_job_limits_end(job);
@@ -499,6 +501,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 	MD_JOB_COUNT(job, taken, 1);
 	MD_JOB_COUNT(job, open, 1);
 	md_http_exchange_watch(exchange, &watching, job);
+	md_adapter_foreign_begin(job);
 	md_job_limits_begin(job);
 	md_loading_begin(job);
 	post_arrival(job);

@@ -68,10 +68,11 @@ struct md_worker_job {
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
-	bool dismissed;                    /* the daemon takes no more work, and this has not begun */
-	enum medusa_sched_reason gives_up; /* a limit of its model, of which the scheduler knows nothing; 0: none */
-	struct event *impatient;           /* at the end of max_wait; NULL: there is none */
-	uint32_t tries;                    /* how often its engine has died before it sent a byte */
+	bool dismissed;                     /* the daemon takes no more work, and this has not begun */
+	enum medusa_sched_reason gives_up;  /* a limit of its model, of which the scheduler knows nothing; 0: none */
+	struct event *impatient;            /* at the end of max_wait; NULL: there is none */
+	struct md_adapter_foreign *foreign; /* the adapter that it uses under /upstream/NAME/; NULL: none is known */
+	uint32_t tries;                     /* how often its engine has died before it sent a byte */
 	bool first_token;
 	bool refused;                    /* what the engine answers does not go on with the head that is ours: why */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
