@@ -67,6 +67,32 @@ Test(scheduler_latency, each_is_counted_in_its_bucket)
 	script_end(&n);
 }
 
+Test(scheduler_latency, a_load_is_no_service)
+{
+	script_start(&n, &(struct setup){.options.retries = 1});
+	struct medusa_sched_function model = script_model(30);
+	model.slo_ns = SECOND;
+	script_add(&n, model);
+	script_step(&n, (struct medusa_sched_event){
+			    .type = MEDUSA_SCHED_EVENT_ARRIVAL, .request = 1, .function = 0, .load = 1});
+	n.now += 5 * SECOND; /* its model is loaded for so long, which is no objective's and no service's time */
+	script_done(&n, 1);
+	cr_assert_eq(latency(0, MEDUSA_SCHED_LATENCY_WAITING).count, 0);
+	cr_assert_eq(latency(0, MEDUSA_SCHED_LATENCY_FIRST_TOKEN).count, 0);
+	cr_assert_eq(latency(0, MEDUSA_SCHED_LATENCY_COMPLETION).count, 0);
+	cr_assert_eq(n.sched->functions[0].served, 0, "a load counts as a request that was served");
+	cr_assert_eq(n.sched->functions[0].service_s, 0, "the time of a load is learned as time of service");
+	cr_assert_eq(n.sched->functions[0].ended, 0, "a load has missed an objective");
+	script_arrive(&n, 2, 0);
+	n.now += SECOND / 2;
+	script_done(&n, 2);
+	cr_assert_eq(latency(0, MEDUSA_SCHED_LATENCY_COMPLETION).count, 1);
+	cr_assert_eq(n.sched->functions[0].served, 1);
+	cr_assert_float_eq(n.sched->functions[0].service_s, 0.5, 0.01);
+	cr_assert_eq(n.sched->functions[0].met, 1);
+	script_end(&n);
+}
+
 Test(scheduler_latency, what_ends_without_being_served_is_not_counted_as_completed)
 {
 	script_start(&n, &(struct setup){0});

@@ -283,7 +283,7 @@ enum medusa_sched_class {
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_EVENT_ARRIVAL =
 	    1, /* request, function, kv_bytes (0: the function's; KV_CHANGED can say none), tokens (expected; 0: unknown),
-		  deadline, priority, tenant */
+		  deadline, priority, tenant, load */
 	MEDUSA_SCHED_EVENT_CANCEL,      /* request: its client is gone. Waiting: it ends; running: it is aborted if its
 				      function is abortable, or else runs to its end */
 	MEDUSA_SCHED_EVENT_STARTED,     /* batch: its computation began (optional; the first report counts) */
@@ -364,6 +364,11 @@ struct medusa_sched_event {
 	int32_t priority;
 	enum medusa_sched_class artifact; /* of MEDUSA_SCHED_EVENT_RESIDENT */
 	uint32_t tenant; /* of an arrival, or of what runs already: from medusa_sched_add_tenant; 0: the default one */
+	/*
+	 * Of an arrival; not 0: nothing is computed, the function is to be loaded, and MEDUSA_SCHED_EVENT_DONE says that it is.
+	 * How long that takes counts in no latency, for no objective, and not as time of service.
+	 */
+	uint32_t load;
 };
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */

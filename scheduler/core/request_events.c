@@ -73,6 +73,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	s->requests[request].tenant = e->tenant;
 	s->requests[request].deadline = e->deadline ? e->deadline : UINT64_MAX;
 	s->requests[request].rank = e->priority;
+	s->requests[request].load = s->requests[request].started = s->requests[request].counted = e->load != 0;
 	if (e->priority && !s->priorities)
 		heed_priorities(s);
 	md_request_wait(s, request);
@@ -159,7 +160,8 @@ static void first_token(struct medusa_sched *s, uint32_t request)
 	s->look_again |= !s->gpus[batch->gpu].prefilling;
 	batch->first_token = true;
 	s->requests[request].first_token = true;
-	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_FIRST_TOKEN);
+	if (!s->requests[request].load)
+		md_latency_count(s, request, MEDUSA_SCHED_LATENCY_FIRST_TOKEN);
 	if (s->functions[s->requests[request].function].spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		md_request_count(s, request, met);
 	if (s->requests[request].aborting)
@@ -189,13 +191,15 @@ static void count_served(struct medusa_sched *s, uint32_t request)
 	/* with the other objective it has been counted at its first token, unless the objective has changed since */
 	md_request_count(s, request, in_time(s, request));
 	uint64_t started = s->batches[r->batch].started;
-	f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
-	f->served++;
+	if (!r->load) {
+		f->service_s += (double)(s->now - (r->began > started ? r->began : started)) * 1e-9;
+		f->served++;
+		md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);
+	}
 	f->failures = 0;
 	f->preload_after = 0;
 	s->stats.served++;
 	s->tenants[r->tenant].served++;
-	md_latency_count(s, request, MEDUSA_SCHED_LATENCY_COMPLETION);
 }
 
 void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)

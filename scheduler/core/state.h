@@ -94,6 +94,7 @@ struct md_request {
 	bool started;     /* it has run, perhaps in a try that failed */
 	bool own_kv;      /* its KV memory was stated for it, and is not just the function's */
 	bool counted;     /* for its function's objective */
+	bool load;        /* it computes nothing: no latency, objective or time of service is learned from it */
 	uint8_t aborting; /* RUNNING: for which reason the node was asked to stop it; 0: it was not */
 	bool asked_again; /* STRAY: an ABORT was not answered in time */
 	uint8_t losses;   /* how often it was lost with its GPU or backbone, and tried again for that */
@@ -137,7 +138,7 @@ struct md_function {
 	bool let_go; /* it was not called for keep_alive_ns: nothing of it is loaded before it is called again */
 	uint64_t ended, met, rejected; /* requests with an SLO: all that ended, those served in time, those rejected */
 	uint64_t served;
-	double service_s; /* sum of the times from start to end of served requests */
+	double service_s; /* sum of the times from start to end of `served` requests, loads left out */
 	bool high;        /* queueing "torpor": in the high group */
 	bool *kept;       /* owned, by GPU: it stays there (keep.h); NULL: it never was to stay */
 	uint32_t kept_count;

@@ -14,7 +14,7 @@ models = "\n".join(f"  many{i}: {{cmd: \"{ENGINE} --name many{i}\"}}" for i in r
 d = Daemon(f"{folder}/metrics", f"""
 startPort: {free_ports(4)}
 models:
-  a: {{cmd: "{ENGINE} --name a"}}
+  a: {{cmd: "{ENGINE} --name a --start 0.2"}}
   'with "quotes" and \\ more': {{cmd: "{ENGINE} --name b"}}
 {models}
 """, env={"MEDUSA_LOG": "info"})
@@ -41,6 +41,21 @@ check("a model that was used has all states", 7, sum(name == "state" for name, _
 check("one of them is true", ['state="ready"'], [label for (name, label), value in found.items() if name == "state" and value])
 check("and counts nothing that was not", 0, found["requests_failed_total", ""])
 check("and a histogram with all its buckets", [15, 15], [sum(name == f"{of}_seconds_bucket" for name, _ in found) for of in ("time_to_first_byte", "load")])
+def times(model):
+    """{histogram: (count, sum)} of a model."""
+    found = of(model, lines())
+    names = ("request_load_seconds", "vllm:request_queue_time_seconds", "vllm:request_inference_time_seconds", "vllm:e2e_request_latency_seconds")
+    return [(found.get((f"{name}_count", ""), 0), found.get((f"{name}_sum", ""), 0)) for name in names]
+
+
+load, queue, inference, whole = times("a")
+check("the request has waited for a load", [1] * 4, [count for count, _ in (load, queue, inference, whole)])
+check("which is most of its wait, and none of its service", True, 0.2 <= load[1] <= queue[1] and inference[1] <= whole[1] - load[1] + 0.001)
+check("its times add up", True, abs(queue[1] + inference[1] - whole[1]) < 0.001)
+check("a request without a load", 200, d.chat("a").status)
+check("it waits for none", [1, 2, 2, 2], [count for count, _ in times("a")])
+check("a load without a request", 0, d.ctl("load", 'with "quotes" and \\ more').returncode)
+check("is no request", [0] * 4, [count for count, _ in times('with \\"quotes\\" and \\\\ more')])
 check("drain", 0, d.ctl("drain").returncode)
 check("requests that are refused", {503}, {d.chat(f"many{i}").status for i in range(MANY)})
 check("resume", 0, d.ctl("resume").returncode)
@@ -61,7 +76,7 @@ for reader in readers:
     reader.start()
 for reader in readers:
     reader.join()
-check("each of several has all of it", [True] * 8, [b"medusa_worker_backbone_starts_total" in body and body.count(b"\nmedusa_worker_state{") == 2 + 7 * MANY + 7 - 1
+check("each of several has all of it", [True] * 8, [b"medusa_worker_backbone_starts_total" in body and body.count(b"\nmedusa_worker_state{") == 14 + 7 * MANY
                                                      for body in bodies])
 slow[0].close()
 

@@ -68,7 +68,9 @@ static void is_loaded(struct md_model *adapter)
 	own->has = true;
 	own->refused = own->again = false;
 	if (own->began) {
-		uint64_t took = md_clock_ns() - own->began;
+		uint64_t now = md_clock_ns(), took = now - own->began;
+		adapter->last_load.began = own->began;
+		adapter->last_load.ended = now;
 		md_metrics_note(&md_model_newest(adapter)->histograms[MD_MODEL_LOADS], took);
 		md_learned_note(adapter, MD_LEARNED_START, took);
 		md_account_load(adapter);

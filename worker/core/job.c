@@ -154,9 +154,26 @@ void md_job_end_failed(struct md_worker_job *job, const char *code)
 	finish(job);
 }
 
+static void note_time(const struct md_worker_job *job, enum md_model_histogram which, uint64_t ns)
+{
+	md_metrics_note(&md_model_newest(job->model)->histograms[which], ns);
+}
+
+/* Of a request that was given to an engine again, the last time counts. */
+static void note_times(const struct md_worker_job *job)
+{
+	uint64_t now = md_clock_ns();
+	note_time(job, MD_MODEL_QUEUED, job->sent - job->arrived);
+	if (job->load_ns)
+		note_time(job, MD_MODEL_QUEUED_FOR_LOAD, job->load_ns);
+	note_time(job, MD_MODEL_INFERENCE, now - job->sent);
+	note_time(job, MD_MODEL_REQUESTS, now - job->arrived);
+}
+
 static void count_served(struct md_worker_job *job)
 {
 	MD_JOB_COUNT(job, served, 1);
+	note_times(job);
 	md_account_served(job);
 }
 
@@ -197,6 +214,13 @@ static void assume_first_token(struct md_worker_job *job)
 		event_add(job->unseen, &wait);
 }
 
+/* The time since the request came for which a model was loaded that it waited for. */
+static uint64_t loaded_for(const struct md_worker_job *job, const struct md_model *model)
+{
+	uint64_t from = model->last_load.began > job->arrived ? model->last_load.began : job->arrived;
+	return model->last_load.ended > from ? model->last_load.ended - from : 0;
+}
+
 static void send_request(struct md_worker_job *job)
 {
 	const struct md_http_head *head = md_http_exchange_head(job->relay.exchange);
@@ -207,6 +231,7 @@ static void send_request(struct md_worker_job *job)
 	job->stage = MD_JOB_RUNNING;
 	md_account_begin(job);
 	job->sent = md_clock_ns();
+	job->load_ns = loaded_for(job, model) + (model->base ? loaded_for(job, model->base) : 0);
 	job->call = md_http_call_begin(model->worker->base, &model->settings.address, head->method, job->target,
 				       &md_job_calling, job);
 	if (!job->call) {
@@ -371,7 +396,8 @@ static void post_arrival(struct md_worker_job *job)
 						      .function = job->model->function,
 						      .deadline = deadline_of(job),
 						      .tenant = job->tenant,
-						      .priority = (int32_t)job->model->config->own.priority});
+						      .priority = (int32_t)job->model->config->own.priority,
+						      .load = job->load});
 }
 
 /* The target has the prefix of the engine's URL. */

@@ -173,22 +173,39 @@ static void put_gpu_time(FILE *out, const struct table *table)
 	}
 }
 
-static void put_row_histogram(FILE *out, const char *name, const char *label,
+static const struct histogram {
+	const char *prefix, *label, *name, *help;
+	enum md_model_histogram which;
+} histograms[] = {
+    {"medusa_worker_", "model", "time_to_first_byte_seconds", "From the request to the first byte of the answer.",
+     MD_MODEL_FIRST_BYTE},
+    {"medusa_worker_", "model", "load_seconds", "Starts and swaps of the model's engine.", MD_MODEL_LOADS},
+    {"medusa_worker_", "model", "request_load_seconds",
+     "Time for which requests waited while their model was loaded, of those that did.", MD_MODEL_QUEUED_FOR_LOAD},
+    {"vllm:", "model_name", "request_queue_time_seconds",
+     "Time until the engine was given the request, loads included.", MD_MODEL_QUEUED},
+    {"vllm:", "model_name", "request_inference_time_seconds",
+     "Time from when the engine was given the request to the end of its answer.", MD_MODEL_INFERENCE},
+    {"vllm:", "model_name", "e2e_request_latency_seconds", "Time from the request to the end of its answer.",
+     MD_MODEL_REQUESTS},
+};
+
+static void put_row_histogram(FILE *out, const struct histogram *names, const char *label,
 			      const struct md_metrics_histogram *histogram)
 {
-	char bucket[96];
 	uint64_t count = 0;
-	snprintf(bucket, sizeof(bucket), "%s_bucket", name);
+	char of[96];
+	snprintf(of, sizeof(of), "%s%s", names->prefix, names->name);
 	for (unsigned b = 0; b <= MD_METRICS_BUCKETS; b++) {
 		count += histogram->counts[b];
-		put_name(out, bucket, label);
+		fprintf(out, "%s_bucket{%s=\"%s\"", of, names->label, label);
 		if (b < MD_METRICS_BUCKETS)
 			fprintf(out, ",le=\"%g\"} %" PRIu64 "\n", md_metrics_bounds[b], count);
 		else
 			fprintf(out, ",le=\"+Inf\"} %" PRIu64 "\n", count);
 	}
-	fprintf(out, "medusa_worker_%s_sum{model=\"%s\"} %.9g\n", name, label, histogram->sum_s);
-	fprintf(out, "medusa_worker_%s_count{model=\"%s\"} %" PRIu64 "\n", name, label, count);
+	fprintf(out, "%s_sum{%s=\"%s\"} %.9g\n", of, names->label, label, histogram->sum_s);
+	fprintf(out, "%s_count{%s=\"%s\"} %" PRIu64 "\n", of, names->label, label, count);
 }
 
 static bool is_empty(const struct md_metrics_histogram *histogram)
@@ -199,14 +216,13 @@ static bool is_empty(const struct md_metrics_histogram *histogram)
 	return true;
 }
 
-static void put_histogram(FILE *out, const struct table *table, const char *name, const char *help,
-			  enum md_model_histogram which)
+static void put_histogram(FILE *out, const struct table *table, const struct histogram *names)
 {
 	const struct md_row_used *row;
-	begin(out, name, "histogram", help);
+	md_metrics_text_begin(out, names->prefix, names->name, "histogram", names->help);
 	for (uint32_t i = 0; (row = next_used(table, &i)); i++)
-		if (!is_empty(&row->histograms[which]))
-			put_row_histogram(out, name, label_of(table, i), &row->histograms[which]);
+		if (!is_empty(&row->histograms[names->which]))
+			put_row_histogram(out, names, label_of(table, i), &row->histograms[names->which]);
 }
 
 /* ---- all of them ---- */
@@ -220,9 +236,8 @@ static void put_all(FILE *out, const struct table *table)
 	put_states(out, table);
 	put_memory(out, table);
 	put_learned(out, table);
-	put_histogram(out, table, "time_to_first_byte_seconds", "From the request to the first byte of the answer.",
-		      MD_MODEL_FIRST_BYTE);
-	put_histogram(out, table, "load_seconds", "Starts and swaps of the model's engine.", MD_MODEL_LOADS);
+	for (size_t i = 0; i < sizeof(histograms) / sizeof(*histograms); i++)
+		put_histogram(out, table, &histograms[i]);
 	put_gpu_time(out, table);
 }
 

@@ -219,7 +219,9 @@ void md_model_forward_granted(struct md_model *model)
 
 static void note_load(struct md_model *model)
 {
-	uint64_t took = md_clock_ns() - model->load_began;
+	uint64_t now = md_clock_ns(), took = now - model->load_began;
+	model->last_load.began = model->load_began;
+	model->last_load.ended = now;
 	md_metrics_note(&md_model_newest(model)->histograms[MD_MODEL_LOADS], took);
 	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
 	model->load_began = 0;

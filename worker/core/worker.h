@@ -28,6 +28,11 @@
 enum md_model_histogram {
 	MD_MODEL_FIRST_BYTE, /* from a request to the first byte of its answer */
 	MD_MODEL_LOADS,      /* starts and swaps */
+	/* of requests that were served: */
+	MD_MODEL_QUEUED,          /* until the engine that served it was given it */
+	MD_MODEL_QUEUED_FOR_LOAD, /* of it, the time of loads; of requests that waited for one alone */
+	MD_MODEL_INFERENCE,       /* from then to the end of its answer */
+	MD_MODEL_REQUESTS,        /* both */
 	MD_MODEL_HISTOGRAMS,
 };
 
@@ -76,6 +81,7 @@ struct md_worker_job {
 	bool first_token;
 	bool refused;                    /* what the engine answers does not go on with the head that is ours: why */
 	uint64_t arrived, granted, sent; /* md_clock_ns() */
+	uint64_t load_ns;                /* before `sent`: for which its model, or its adapter, was being loaded */
 	uint64_t first_at;               /* the first byte of its answer came; 0: not yet */
 	uint64_t bytes;                  /* of the answer */
 	char key[MD_USAGE_KEY_BYTES];    /* who pays */
@@ -142,6 +148,9 @@ struct md_model {
 	struct md_metrics_requests requests;
 	struct md_metrics_histogram histograms[MD_MODEL_HISTOGRAMS];
 	uint64_t load_began, leave_began;
+	struct {
+		uint64_t began, ended;
+	} last_load;     /* of its engine, or of the adapter that it is; md_clock_ns() */
 	bool fails;      /* its engine has just failed, and was not told to end */
 	bool hopeless;   /* its last start took all the time it may: requests don't wait for another one */
 	bool load_swaps; /* what began then is a swap-in */
