@@ -2,6 +2,8 @@
 #include "worker/core/loop_thread.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,7 +13,8 @@
 
 struct md_loop_thread {
 	pthread_t thread;
-	int ended; /* an eventfd */
+	int ended; /* an eventfd; the thread touches nothing of this behind writing it */
+	atomic_bool done_working;
 	struct event *event;
 	void (*work)(void *context);
 	void (*done)(void *context);
@@ -22,6 +25,7 @@ static void *run(void *argument)
 {
 	struct md_loop_thread *background = argument;
 	background->work(background->context);
+	atomic_store(&background->done_working, true);
 	eventfd_write(background->ended, 1);
 	return NULL;
 }
@@ -43,14 +47,17 @@ void md_loop_thread_destroy(struct md_loop_thread *background)
 	free_background(background);
 }
 
-/* The thread has nothing left to do but to end, so joining it does not wait. */
+/* The thread has nothing left to do but to end, and joining it would wait until a processor is free for that. */
 static void on_ended(evutil_socket_t fd, short what, void *context)
 {
 	struct md_loop_thread *background = context;
 	void (*done)(void *context) = background->done;
 	void *user = background->context;
 	(void)fd, (void)what;
-	md_loop_thread_destroy(background);
+	if (!atomic_load(&background->done_working))
+		return;
+	pthread_detach(background->thread);
+	free_background(background);
 	done(user);
 }
 

@@ -18,6 +18,11 @@ bool md_cgroup_folder_is_populated(int folder);
  * The child calls what a handler of signals may call, and nothing else. -1: errno says why.
  */
 pid_t md_cgroup_folder_fork(int folder);
+/*
+ * The same without a copy of this process's memory, which takes long where that is large: as vfork(2), the child runs `run`, which does
+ * not return, in the memory of the parent, and ends or runs another program before the parent goes on.
+ */
+pid_t md_cgroup_folder_spawn(int folder, void (*run)(void *context), void *context);
 bool md_cgroup_folder_take(int folder, pid_t pid); /* moves the process into it; false: errno says why not */
 /* Host memory that it uses, with the page cache of what it reads. False: it is not counted. */
 bool md_cgroup_folder_memory(int folder, uint64_t *bytes);

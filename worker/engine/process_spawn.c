@@ -124,16 +124,25 @@ static bool take_descriptors(const struct md_engine_command *command)
 	return done && !close_range(INHERITED + inherited(command), ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
-/* In the child; report gets errno, and is closed when the command runs. */
-static _Noreturn void become(const struct md_engine_command *command, char *const *environment, int report)
+struct start {
+	const struct md_engine_command *command;
+	char *const *environment;
+	int report;
+};
+
+/* In the child, which has the memory of the parent; the report gets errno, and is closed when the command runs. */
+static void become(void *context)
 {
+	const struct start *start = context;
+	const struct md_engine_command *command = start->command;
+	int report = start->report;
 	sigset_t none;
 	sigemptyset(&none);
 	report = fcntl(report, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
 	for (int number = 1; number < NSIG; number++)
 		signal(number, SIG_DFL);
 	if (report >= 0 && setsid() >= 0 && take_descriptors(command) && !sigprocmask(SIG_SETMASK, &none, NULL))
-		execvpe(command->argv[0], command->argv, environment);
+		execvpe(command->argv[0], command->argv, start->environment);
 	int failure = errno;
 	ssize_t ignored = write(report, &failure, sizeof(failure));
 	(void)ignored;
@@ -156,9 +165,8 @@ int md_process_spawn_into(int cgroup, const struct md_engine_command *command, c
 	MD_AUTO_FD int heard = ends[0], told = ends[1];
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of this process runs in the child */
-	pid_t made = md_cgroup_folder_fork(cgroup);
-	if (!made)
-		become(command, environment, told);
+	struct start start = {.command = command, .environment = environment, .report = told};
+	pid_t made = md_cgroup_folder_spawn(cgroup, become, &start);
 	int why = errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (made < 0) {
