@@ -107,4 +107,39 @@ check("a log that was removed", 200, d.chat("loud", print=1, print_from=7).statu
 until("is made anew", lambda: "line 7 " in d.engine_log("loud"))
 check("the exit code", 0, d.stop())
 until("it ends with the daemon and its engines", lambda: not os.path.exists(f"/proc/{second}"))
+
+# That process does not come to it, because its disk is slow or it was stopped: nobody waits for it, and what it was to know it learns later.
+MANY = 700
+many = "\n".join(f'  e{i}: {{cmd: "sh -c \'echo said by {i}; exit 3\' ${{PORT}}", medusa: {{memory: 1MB, swap: off}}}}' for i in range(MANY))
+d = Daemon(f"{folder}/stopped", f"""
+startPort: {free_ports(1)}
+medusa: {{gpus: [{{memory: 8GB}}], retries: 0}}
+models:
+{many}
+""")
+writer = log_process(d)
+os.kill(writer, signal.SIGSTOP)
+todo, lock, statuses = iter(range(MANY)), threading.Lock(), []
+
+
+def start_some():
+    while True:
+        with lock:
+            number = next(todo, None)
+        if number is None:
+            return
+        statuses.append(d.chat(f"e{number}").status)
+
+
+starters = [threading.Thread(target=start_some) for _ in range(8)]
+for starter in starters:
+    starter.start()
+for starter in starters:
+    starter.join()
+check("each is started, and fails", [502] * MANY, statuses)
+check("the daemon answers", 200, d.get("/health").status)
+os.kill(writer, signal.SIGCONT)
+until("all logs are written then", lambda: all(f"said by {i}" in d.engine_log(f"e{i}") for i in (0, MANY // 2, MANY - 1)))
+check("what llama-swap has besides is not there", {404}, {d.get(path).status for path in ("/api/performance", "/api/hardware", "/api/captures/1", "/api/profiles", "/api/metrics/stats")})
+check("the exit code", 0, d.stop())
 finish()

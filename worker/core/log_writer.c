@@ -18,11 +18,13 @@
 #include "base/log.h"
 
 #define AGAIN_S 1 /* until one is forked again that has ended */
+#define RETRY_US 50000
 
 struct md_log_pipe {
 	struct md_log_writer *writer;
 	struct md_log_pipe *next;
 	char *path;
+	bool told; /* the process knows it, or there is none: the next one is told of all */
 	/* Both stay open here: an engine whose pipe nobody reads would be killed; so it waits for the next process. */
 	int ends[2];
 };
@@ -30,6 +32,7 @@ struct md_log_pipe {
 struct md_log_writer {
 	struct event_base *base;
 	struct event *ended, *again;
+	struct event *retry; /* to tell it of pipes for which its socket had no room */
 	pid_t pid;
 	int socket; /* -1: the process has ended */
 	bool copies;
@@ -58,8 +61,8 @@ static void become_writer(int socket, bool copies)
 
 /* ---- telling it ---- */
 
-/* False: it has ended, or does not come to it. */
-static bool tell(const struct md_log_pipe *pipe)
+/* False: it has ended. One that does not come to it, because its disk is slow or it was stopped, is told later: nobody waits for it. */
+static bool tell(struct md_log_pipe *pipe)
 {
 	union {
 		struct cmsghdr head;
@@ -73,7 +76,21 @@ static bool tell(const struct md_log_pipe *pipe)
 	sent->cmsg_type = SCM_RIGHTS;
 	sent->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(sent), pipe->ends, sizeof(int));
-	return sendmsg(pipe->writer->socket, &message, MSG_NOSIGNAL) > 0;
+	pipe->told = sendmsg(pipe->writer->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+	/* also where the system allows no more descriptors on their way */
+	bool later = !pipe->told && (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS);
+	if (later)
+		event_add(pipe->writer->retry, &(struct timeval){.tv_usec = RETRY_US});
+	return pipe->told || later;
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *context)
+{
+	struct md_log_writer *writer = context;
+	(void)fd, (void)what;
+	for (struct md_log_pipe *pipe = writer->first; pipe && writer->socket >= 0; pipe = pipe->next)
+		if (!pipe->told && (!tell(pipe) || !pipe->told))
+			return; /* it has ended, or has no room yet */
 }
 
 static bool begin(struct md_log_writer *writer);
@@ -143,8 +160,9 @@ struct md_log_writer *md_log_writer_create(struct event_base *base, bool copies)
 				       .socket = -1,
 				       .copies = copies,
 				       .ended = event_new(base, -1, EV_READ, on_ended, made),
-				       .again = evtimer_new(base, on_again, made)};
-	if (made->ended && made->again && begin(made))
+				       .again = evtimer_new(base, on_again, made),
+				       .retry = evtimer_new(base, on_retry, made)};
+	if (made->ended && made->again && made->retry && begin(made))
 		return made;
 	md_log_writer_destroy(made);
 	return NULL;
@@ -158,6 +176,8 @@ void md_log_writer_destroy(struct md_log_writer *writer)
 		event_free(writer->ended);
 	if (writer->again)
 		event_free(writer->again);
+	if (writer->retry)
+		event_free(writer->retry);
 	if (writer->socket >= 0)
 		close(writer->socket);
 	free(writer);
