@@ -63,6 +63,8 @@ metrics = d.get("/metrics").body.decode().splitlines()
 for line in (f'medusa_worker_gpu_limit_bytes{{gpu="0"}} {100 * MIB}', f'medusa_worker_gpu_used_bytes{{gpu="0"}} {80 * MIB}', f'medusa_worker_gpu_foreign_bytes{{gpu="0"}} {15 * MIB}',
              f'llamaswap_gpu_memory_used_bytes{{id="0",name="hostcuda",uuid=""}} {95 * MIB}', f'llamaswap_gpu_memory_total_bytes{{id="0",name="hostcuda",uuid=""}} {100 * MIB}'):
     check(f"/metrics: {line}", True, line in metrics)
+wanted = {"id": 0, "name": "hostcuda", "uuid": "", "mem_used_mb": 95, "mem_total_mb": 100}
+until("the same in samples", lambda: any(wanted.items() <= sample.items() for sample in d.get("/api/performance").json["gpu_stats"] or []))
 check("a model for which there would be no room", [], ask("small"))
 check("comes in the place of one that is idle", (True, 1), ("small" in d.running(), len({"a", "b"} & set(d.running()))))
 other.end()

@@ -91,6 +91,23 @@ with open(f"{d.folder}/state/a.log", "a", encoding="utf-8") as file:
 check("all that was printed", "the end\n", log.line("the end"))
 check("a reload", 0, d.ctl("reload").returncode)
 check("events go on", True, d.chat("a").status == 200 and events.event("medusa", lambda e: e["models"][0]["served"] == 2) is not None)
+# Samples of the machine, as llama-swap has them; the first one comes after 5 s.
+PERFORMANCE = {"timestamp", "cpu_util_per_core", "mem_total_mb", "mem_used_mb", "mem_free_mb", "swap_total_mb", "swap_used_mb", "load_avg_1", "load_avg_5", "load_avg_15", "net_io"}
+until("a sample", lambda: d.get("/api/performance").json["sys_stats"])
+performance = d.get("/api/performance").json
+sample = performance["sys_stats"][0]
+check("what there is", (True, None, PERFORMANCE), (performance["enabled"], performance["gpu_stats"], set(sample)))
+check("each processor", (os.cpu_count(), True), (len(sample["cpu_util_per_core"]), all(0 <= part <= 100 for part in sample["cpu_util_per_core"])))
+check("memory", True, 0 < sample["mem_used_mb"] < sample["mem_total_mb"] and sample["mem_used_mb"] + sample["mem_free_mb"] in (sample["mem_total_mb"], sample["mem_total_mb"] - 1))
+check("the network", True, any(i["name"] == "lo" and i["bytes_recv"] > 0 and i["bytes_sent"] > 0 for i in sample["net_io"]))
+check("later ones alone", None, d.get(f"/api/performance?after={performance['sys_stats'][-1]['timestamp']}").json["sys_stats"])
+for after, wanted in (("2020-01-01T00:00:00Z", True), ("2020-01-01t00:00:00", None), ("2020-01-01T05:30:00.25%2B05:30", True), ("2999-01-01T00:00:00-08:00", False), ("yesterday", None)):
+    reply = d.get(f"/api/performance?after={after}")
+    check(f"after {after}", (400, None) if wanted is None else (200, wanted), (reply.status, bool(reply.json["sys_stats"]) if reply.status == 200 else None))
+with open(f"{d.folder}/config.yaml", "a", encoding="utf-8") as file:
+    file.write("performance: {disabled: true}\n")
+check("a reload without samples", 0, d.ctl("reload").returncode)
+check("none are shown", (503, {"enabled": False}), (lambda r: (r.status, r.json))(d.get("/api/performance")))
 check("the exit code", 0, d.stop())
 check("streams end with the daemon", b"", slow.answer.read()[:0])
 finish()

@@ -30,6 +30,7 @@
 #include "worker/engine/cgroup.h"
 #include "worker/engine/keeper.h"
 #include "worker/engine/swap_sockets.h"
+#include "worker/page/performance.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
@@ -225,9 +226,10 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->look_on = evtimer_new(worker->base, on_look_on, worker);
 	worker->reload = md_reload_create(worker, options->config_file, options->config_folder);
 	worker->pages = md_long_pages_create(worker);
+	worker->performance = md_performance_create(worker);
 	service->verbs = md_verbs_create(worker);
 	if (!worker->drain || !worker->notify || !worker->look || !worker->look_on || !worker->reload ||
-	    !worker->pages || !service->verbs)
+	    !worker->pages || !worker->performance || !service->verbs)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for commands");
 	worker->began = time(NULL);
 	name_node(worker);
@@ -281,6 +283,7 @@ static void end(struct service *service)
 	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
 	md_long_pages_destroy(worker->pages);
+	md_performance_destroy(worker->performance);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
 	md_peers_end_all(worker);

@@ -221,6 +221,7 @@ struct md_worker {
 	const char *profile; /* the one that is active, of the configuration; NULL: none */
 	char node_name[40];  /* by which this daemon finds itself again in Via */
 	struct md_pages *pages;
+	struct md_performance *performance;
 	struct md_notify *notify; /* the service manager */
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;

@@ -9,6 +9,7 @@
 #include "worker/page/log_stream.h"
 #include "worker/page/page_events.h"
 #include "worker/page/page_orders.h"
+#include "worker/page/performance.h"
 
 /* ---- the page ---- */
 
@@ -99,6 +100,8 @@ bool md_page_take(struct md_worker *worker, struct md_http_exchange *exchange, c
 		md_page_events_take(worker, exchange);
 	else if (!strcmp(path, "/api/status"))
 		md_long_pages_answer(worker->pages, MD_PAGE_STATE, exchange);
+	else if (!strcmp(path, "/api/performance"))
+		md_performance_answer(worker->performance, exchange);
 	else
 		return md_log_stream_take(worker, exchange, path);
 	return true;
