@@ -310,7 +310,7 @@ static void inherit(struct md_model *model, const struct md_model *old)
 	memcpy(model->last_failure, old->last_failure, sizeof(model->last_failure));
 }
 
-/* Models that have an ID's hash begin there. */
+/* Where models whose ID has this hash begin. */
 static size_t find_hash(const struct md_reload_change *change, uint64_t hash)
 {
 	size_t low = 0, high = change->missed_count;
@@ -435,13 +435,13 @@ bool md_reload_change_joins(const struct md_reload_change *change)
 	return change->stage == JOIN || change->stage == RETIRE;
 }
 
+/* ---- beginning and end ---- */
+
 /* The worker serves by its configuration. */
 static bool took(const struct md_reload_change *change)
 {
 	return change->worker->config == change->config;
 }
-
-/* ---- beginning and end ---- */
 
 struct md_reload_change *md_reload_change_begin(struct md_worker *worker, const struct md_worker_config *config,
 						const struct md_engine_url *urls, struct md_peers *peers,

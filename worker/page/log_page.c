@@ -11,7 +11,7 @@ struct log {
 	uint64_t written; /* ns since 1970 */
 };
 
-/* Those that were written last come first. */
+/* Logs that were written last come first. */
 static int compare(const void *a, const void *b)
 {
 	const struct log *one = a, *other = b;
