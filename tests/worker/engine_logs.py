@@ -111,7 +111,7 @@ until("it ends with the daemon and its engines", lambda: not os.path.exists(f"/p
 # That process does not come to it, because its disk is slow or it was stopped: nobody waits for it, and what it was to know it learns later.
 MANY = 700
 many = "\n".join(f'  e{i}: {{cmd: "sh -c \'echo said by {i}; exit 3\' ${{PORT}}", medusa: {{memory: 1MB, swap: off}}}}' for i in range(MANY))
-d = Daemon(f"{folder}/stopped", f"""
+d = Daemon(f"{folder}/writer-stopped", f"""
 startPort: {free_ports(1)}
 medusa: {{gpus: [{{memory: 8GB}}], retries: 0}}
 models:
