@@ -148,7 +148,8 @@ static bool may_reach(const struct hc_device *device, uint64_t address)
 	return !memory || memory->kind != HC_MEMORY_MAPPED || !memory->reach || memory->reach >> device->ordinal & 1;
 }
 
-CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
+CUresult hc_copy_submit_between(const CUDA_MEMCPY3D *params, const struct hc_context *to, const struct hc_context *from,
+				CUstream hStream, bool wait)
 {
 	struct hc_stream *stream;
 	struct hc_copy copy;
@@ -159,9 +160,15 @@ CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait
 	HC_TRY(hc_copy_make(params, &copy));
 	if (!copy.width)
 		return CUDA_SUCCESS;
-	if (!may_reach(stream->context->device, copy.to) || !may_reach(stream->context->device, copy.from))
+	if (!may_reach((to ? to : stream->context)->device, copy.to) ||
+	    !may_reach((from ? from : stream->context)->device, copy.from))
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit_copy(stream, &copy, wait);
+}
+
+CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
+{
+	return hc_copy_submit_between(params, NULL, NULL, hStream, wait);
 }
 
 static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_type, uint64_t from, size_t bytes,

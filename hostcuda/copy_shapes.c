@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Other copies and sets: rows, between contexts, many at once, and words that a stream writes. */
 #include "hostcuda/copy.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
 
 /* ---- rows ---- */
@@ -86,18 +87,25 @@ static CUDA_MEMCPY3D flat(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 			       .Depth = 1};
 }
 
+static CUresult copy_between(const CUDA_MEMCPY3D *params, CUcontext to, CUcontext from, CUstream stream, bool wait)
+{
+	if (hc_handle_kind(to) != HC_CONTEXT || hc_handle_kind(from) != HC_CONTEXT)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return hc_copy_submit_between(params, (struct hc_context *)to, (struct hc_context *)from, stream, wait);
+}
+
 CUresult hc_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
 			      size_t ByteCount, CUstream hStream)
 {
 	CUDA_MEMCPY3D params = flat(dstDevice, srcDevice, ByteCount);
-	return dstContext && srcContext ? hc_copy_submit(&params, hStream, false) : CUDA_ERROR_INVALID_CONTEXT;
+	return copy_between(&params, dstContext, srcContext, hStream, false);
 }
 
 CUresult hc_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
 			 size_t ByteCount)
 {
 	CUDA_MEMCPY3D params = flat(dstDevice, srcDevice, ByteCount);
-	return dstContext && srcContext ? hc_copy_submit(&params, NULL, true) : CUDA_ERROR_INVALID_CONTEXT;
+	return copy_between(&params, dstContext, srcContext, NULL, true);
 }
 
 static CUresult copy_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait)
@@ -123,7 +131,7 @@ static CUresult copy_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool 
 				      .WidthInBytes = copy->WidthInBytes,
 				      .Height = copy->Height,
 				      .Depth = copy->Depth};
-	return hc_copy_submit(&params, stream, wait);
+	return copy_between(&params, copy->dstContext, copy->srcContext, stream, wait);
 }
 
 CUresult hc_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)

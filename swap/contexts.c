@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "base/guarded.h"
 #include "swap/arrival.h"
+#include "swap/between.h"
 #include "swap/control.h"
 #include "swap/gate.h"
 #include "swap/graph_words.h"
@@ -37,6 +38,8 @@ static void add_context(CUcontext context, CUdevice device, bool primary)
 {
 	pthread_mutex_lock(&lock);
 	struct md_swap_context *old = find(context);
+	if (known_count && known[0].device != device)
+		atomic_store(&md_swap_several_devices, true);
 	if (old)
 		old->primary = old->primary || primary;
 	else if (known_count < MD_SWAP_CONTEXTS_MOST)

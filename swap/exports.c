@@ -17,6 +17,8 @@
 #define HOOKED_GATE FORWARD
 #define HOOKED_WAIT FORWARD
 #define HOOKED_ALL FORWARD
+#define HOOKED_BETWEEN FORWARD
+#define HOOKED_SHAPE FORWARD
 #define HOOKED_OWN FORWARD
 #define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) WHEN_##hook(HOOKED_##swap, symbol, params, args)
 #include "driver/cuda_api.def"
@@ -25,6 +27,8 @@
 #define ROWED_GATE MD_HOOK_ROW
 #define ROWED_WAIT MD_HOOK_ROW
 #define ROWED_ALL MD_HOOK_ROW
+#define ROWED_BETWEEN MD_HOOK_ROW
+#define ROWED_SHAPE MD_HOOK_ROW
 #define ROWED_OWN MD_HOOK_ROW
 extern const struct md_hook md_more_hooks[];
 extern const size_t md_more_hook_count;

@@ -4,6 +4,7 @@
 
 #include "driver/cuda_load.h"
 #include "swap/arrival.h"
+#include "swap/between.h"
 #include "swap/gate.h"
 #include "swap/physical.h"
 
@@ -44,6 +45,22 @@ static inline uint32_t some_are_watched(void)
 		return MD_SWAP_GATED(symbol,                                                                           \
 				     AFTER(some_arrive(), md_swap_arrival_settle_all(), md_swap_real.symbol args));    \
 	}
+#define MAKE_COPY(symbol, args)                                                                                        \
+	(__builtin_expect(atomic_load_explicit(&md_swap_several_devices, memory_order_relaxed), 0)                     \
+	     ? md_swap_between_##symbol args                                                                           \
+	     : md_swap_real.symbol args)
+#define DEFINE_BETWEEN(symbol, params, args)                                                                           \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol,                                                                           \
+				     AFTER(some_are_watched(), md_swap_await_##symbol args, MAKE_COPY(symbol, args))); \
+	}
+#define DEFINE_SHAPE(symbol, params, args)                                                                             \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol,                                                                           \
+				     AFTER(some_arrive(), md_swap_arrival_settle_all(), MAKE_COPY(symbol, args)));     \
+	}
 #define DEFINE_OWN(symbol, params, args)                                                                               \
 	static CUresult CUDAAPI layer_##symbol params                                                                  \
 	{                                                                                                              \
@@ -59,6 +76,8 @@ static inline uint32_t some_are_watched(void)
 		table->symbol = layer_##symbol;
 #define TAKE_WAIT(symbol) TAKE_GATE(symbol)
 #define TAKE_ALL(symbol) TAKE_GATE(symbol)
+#define TAKE_BETWEEN(symbol) TAKE_GATE(symbol)
+#define TAKE_SHAPE(symbol) TAKE_GATE(symbol)
 #define TAKE_OWN(symbol) TAKE_GATE(symbol)
 
 void md_swap_layer(struct md_cuda *table)

@@ -12,13 +12,16 @@
 void md_swap_layer(struct md_cuda *table);
 
 /*
- * The functions that replace the driver's in the rows with OWN, and the functions that wait in the rows with WAIT. All of
- * them run inside the gate.
+ * The functions that replace the driver's in the rows with OWN, those that wait in the rows with WAIT and BETWEEN, and those
+ * that make copies between devices in the rows with BETWEEN and SHAPE. All of them run inside the gate.
  */
 #define MD_SWAP_DECLARE_PASS(symbol, params)
 #define MD_SWAP_DECLARE_GATE(symbol, params)
 #define MD_SWAP_DECLARE_ALL(symbol, params)
 #define MD_SWAP_DECLARE_WAIT(symbol, params) CUresult md_swap_await_##symbol params;
+#define MD_SWAP_DECLARE_SHAPE(symbol, params) CUresult md_swap_between_##symbol params;
+#define MD_SWAP_DECLARE_BETWEEN(symbol, params)                                                                        \
+	MD_SWAP_DECLARE_WAIT(symbol, params) MD_SWAP_DECLARE_SHAPE(symbol, params)
 #define MD_SWAP_DECLARE_OWN(symbol, params) CUresult md_swap_own_##symbol params;
 #define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) MD_SWAP_DECLARE_##swap(symbol, params)
 #include "driver/cuda_api.def"

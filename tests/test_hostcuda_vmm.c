@@ -229,3 +229,39 @@ Test(hostcuda_vmm, memory_that_is_filled_by_one_address_is_there_by_all_of_them)
 	int32_t value;
 	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuMemcpyDtoH_v2(&value, later + unit / 2, sizeof(value)));
 }
+
+/* Mapped memory of device 1, to which device 0 has no right. */
+Test(hostcuda_vmm_between, copies_that_name_contexts_go_by_the_rights_of_each_end)
+{
+	CUcontext contexts[2], gone;
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp other = prop;
+	CUdeviceptr mine;
+	CUdeviceptr address;
+	size_t size;
+	setenv("HOSTCUDA_DEVICES", "2", 1);
+	device_open();
+	only_on_hostcuda("its settings");
+	for (int i = 0; i < 2; i++)
+		ok(md_cuda.cuDevicePrimaryCtxRetain(&contexts[i], i));
+	other.location.id = 1;
+	ok(md_cuda.cuMemGetAllocationGranularity(&size, &other, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	const CUmemAccessDesc right = {other.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	ok(md_cuda.cuMemCreate(&handle, size, &other, 0));
+	ok(md_cuda.cuMemAddressReserve(&address, size, 0, 0, 0));
+	ok(md_cuda.cuMemMap(address, size, 0, handle, 0));
+	ok(md_cuda.cuMemSetAccess(address, size, &right, 1));
+	ok(md_cuda.cuMemAlloc_v2(&mine, size));
+	ok(md_cuda.cuMemsetD8_v2(mine, 5, size));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemcpyDtoD_v2(address, mine, size));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemcpyPeer(address, contexts[0], mine, contexts[0], size));
+	ok(md_cuda.cuMemcpyPeer(address, contexts[1], mine, contexts[0], size));
+	ok(md_cuda.cuMemsetD8_v2(mine, 0, size));
+	ok(md_cuda.cuMemcpyPeer(mine, contexts[0], address, contexts[1], size));
+	unsigned char value = 0;
+	ok(md_cuda.cuMemcpyDtoH_v2(&value, mine + size - 1, 1));
+	cr_assert_eq(value, 5, "%u came", value);
+	ok(md_cuda.cuCtxCreate_v2(&gone, 0, 1));
+	ok(md_cuda.cuCtxDestroy_v2(gone));
+	refused(CUDA_ERROR_INVALID_CONTEXT, md_cuda.cuMemcpyPeer(mine, contexts[0], address, gone, size));
+}

@@ -43,4 +43,18 @@ run shared env "$(preload swap)" "$MEDUSA_BUILD/tests/subjects/swap_ipc_subject"
 assert_exit shared 0
 assert_same_file "$work/alone.out" "$work/shared.out"
 assert_count "$work/shared.out" " shared, 0 wrong" 2
+
+section "copies between two devices, of which none has been allowed to reach the other"
+between=$MEDUSA_BUILD/tests/subjects/between_subject
+for nvlink in none 100; do
+	export HOSTCUDA_DEVICES=2 HOSTCUDA_NVLINK=$nvlink XDG_RUNTIME_DIR=$work
+	run alone "$between"
+	assert_exit alone 0
+	assert_count "$work/alone.out" ": CUDA_SUCCESS, right" 28
+	run swapped medusa-swap run --name between --pool-bytes 64M -- "$between" swap
+	assert_exit swapped 0
+	assert_same_file "$work/alone.out" "$work/swapped.out"
+	assert_contains "$work/swapped.err" "out 0 of 8388608 bytes, in 0" # pieces of 2 MiB
+	unset HOSTCUDA_DEVICES HOSTCUDA_NVLINK XDG_RUNTIME_DIR
+done
 finish
