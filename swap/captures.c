@@ -10,10 +10,19 @@ static CUstream own_default(CUstream stream)
 	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
+static CUcontext context_of(CUstream stream)
+{
+	CUcontext context = NULL;
+	bool handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+	if (!handle || !md_swap_real.cuStreamGetCtx || md_swap_real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+		md_swap_real.cuCtxGetCurrent(&context);
+	return context;
+}
+
 static CUresult begun(CUresult result, CUstream stream)
 {
 	if (result == CUDA_SUCCESS)
-		md_swap_gate_capture_begins(stream);
+		md_swap_gate_capture_begins(stream, context_of(stream));
 	return result;
 }
 

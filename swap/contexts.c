@@ -184,6 +184,7 @@ CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 static void gone(CUcontext context)
 {
 	forget_context(context);
+	md_swap_gate_captures_gone(context);
 	md_swap_own_context_gone(context);
 	md_swap_variables_context_gone(context);
 	md_swap_graphs_forget();

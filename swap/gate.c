@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/environment.h"
@@ -48,11 +49,14 @@ const char *md_swap_gate_call(void)
 	return inside ? entry_names[inside - 1] : "a call";
 }
 
+static void forget_captures(CUstream key, CUcontext context);
+
 /* ---- slots ---- */
 
 static void thread_ends(void *own)
 {
 	struct md_swap_slot *slot = own;
+	forget_captures((CUstream)slot, NULL); /* the thread's default stream ends with it */
 	md_swap_own_slot = NULL;
 	slot->depth = 0;
 	atomic_store(&slot->inside, 0);
@@ -167,11 +171,15 @@ CUresult md_swap_gate_wait(struct md_swap_slot *slot, enum md_swap_index index)
 
 /* ---- stream captures ---- */
 
-#define CAPTURES_MOST 256
+struct capture {
+	CUstream stream; /* as stream_key has it */
+	CUcontext context;
+};
 
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUstream captures[CAPTURES_MOST] MD_GUARDED_BY(captures_lock);
-static atomic_uint capture_count;
+static struct capture *captures MD_GUARDED_BY(captures_lock);
+static size_t captures_count MD_GUARDED_BY(captures_lock), captures_room MD_GUARDED_BY(captures_lock);
+static atomic_uint capture_count; /* the same, for readers without the lock */
 
 /* The default stream of each thread has one and the same handle. */
 static CUstream stream_key(CUstream stream)
@@ -179,30 +187,37 @@ static CUstream stream_key(CUstream stream)
 	return stream == CU_STREAM_PER_THREAD ? (CUstream)md_swap_own_slot : stream;
 }
 
-void md_swap_gate_capture_begins(CUstream stream)
+void md_swap_gate_capture_begins(CUstream stream, CUcontext context)
 {
 	pthread_mutex_lock(&captures_lock);
-	unsigned count = atomic_load(&capture_count);
-	if (count < CAPTURES_MOST) {
-		captures[count] = stream_key(stream);
-		atomic_store(&capture_count, count + 1);
+	if (MD_ARRAY_GROW(captures, captures_count, captures_room)) {
+		captures[captures_count++] = (struct capture){stream_key(stream), context};
+		atomic_store(&capture_count, (unsigned)captures_count);
 	}
+	pthread_mutex_unlock(&captures_lock);
+}
+
+static void forget_captures(CUstream key, CUcontext context)
+{
+	if (!atomic_load(&capture_count))
+		return;
+	pthread_mutex_lock(&captures_lock);
+	for (size_t i = captures_count; i--;)
+		if (key ? captures[i].stream == key : captures[i].context == context)
+			captures[i] = captures[--captures_count];
+	atomic_store(&capture_count, (unsigned)captures_count);
 	pthread_mutex_unlock(&captures_lock);
 }
 
 void md_swap_gate_capture_ends(CUstream stream)
 {
-	if (!atomic_load(&capture_count))
-		return;
-	pthread_mutex_lock(&captures_lock);
-	unsigned count = atomic_load(&capture_count);
-	for (unsigned i = 0; i < count; i++)
-		if (captures[i] == stream_key(stream)) {
-			captures[i] = captures[count - 1];
-			atomic_store(&capture_count, count - 1);
-			break;
-		}
-	pthread_mutex_unlock(&captures_lock);
+	if (stream)
+		forget_captures(stream_key(stream), NULL);
+}
+
+void md_swap_gate_captures_gone(CUcontext context)
+{
+	forget_captures(NULL, context);
 }
 
 unsigned md_swap_gate_captures(void)
@@ -318,10 +333,11 @@ void md_swap_gate_abandon(void)
 }
 
 /* A child has neither the device nor the other threads: its calls fail in the driver, and none of them waits. */
-static void renew(void)
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_init(&close_lock, NULL);
 	pthread_mutex_init(&captures_lock, NULL);
+	captures_count = 0;
 	atomic_store(&capture_count, 0);
 	atomic_store(&md_swap_gate_state, OPEN);
 	for (struct md_swap_slot *slot = atomic_load(&slots); slot; slot = slot->next)

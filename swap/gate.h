@@ -40,8 +40,10 @@ void md_swap_gate_abandon(void);
 const char *md_swap_gate_call(void);
 
 /* How many streams are being captured, as the layer tells the gate. */
-void md_swap_gate_capture_begins(CUstream stream);
+void md_swap_gate_capture_begins(CUstream stream, CUcontext context);
 void md_swap_gate_capture_ends(CUstream stream);
+/* The context has been destroyed, and its streams with it. */
+void md_swap_gate_captures_gone(CUcontext context);
 unsigned md_swap_gate_captures(void);
 
 /* ---- for the layer: around each gated call ---- */

@@ -45,6 +45,8 @@ static const char *why_resident(const struct md_swap_physical *physical)
 		return physical->resident;
 	if (!physical->mappings)
 		return "not mapped";
+	if (!physical->context && !md_swap_context_on(physical->prop.location.id))
+		return "on a device on which the process has no context";
 	return whole_mapping(physical) ? NULL : "mapped in part, or without the right to write";
 }
 

@@ -259,6 +259,63 @@ Test(swap_gate, a_capture_goes_on_and_is_named)
 	md_swap_gate_open();
 }
 
+static void begin_capture(CUstream *stream)
+{
+	ok(md_cuda.cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuStreamBeginCapture_v2(*stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+Test(swap_gate, a_capture_ends_with_its_context)
+{
+	CUcontext other, again;
+	CUstream stream;
+	ok(md_cuda.cuCtxCreate_v2(&other, 0, 0));
+	begin_capture(&stream);
+	assert_not_closed(50, "1 stream");
+	ok(md_cuda.cuCtxDestroy_v2(other));
+	close_gate();
+	md_swap_gate_open();
+	ok(md_cuda.cuCtxSetCurrent(context));
+	begin_capture(&stream);
+	ok(md_cuda.cuDevicePrimaryCtxReset_v2(0));
+	ok(md_cuda.cuDevicePrimaryCtxRetain(&again, 0));
+	close_gate();
+	md_swap_gate_open();
+	cr_assert_eq(md_swap_gate_captures(), 0, "%u captures", md_swap_gate_captures());
+}
+
+static void *capture_for_ever(void *unused)
+{
+	cr_assert_eq(md_cuda.cuCtxSetCurrent(context), CUDA_SUCCESS);
+	cr_assert_eq(md_cuda.cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED),
+		     CUDA_SUCCESS);
+	return unused;
+}
+
+Test(swap_gate, a_capture_of_a_threads_default_stream_ends_with_the_thread)
+{
+	pthread_t thread;
+	cr_assert_not(pthread_create(&thread, NULL, capture_for_ever, NULL));
+	pthread_join(thread, NULL);
+	cr_assert_eq(md_swap_gate_captures(), 0, "%u captures", md_swap_gate_captures());
+}
+
+Test(swap_gate, captures_are_counted_however_many_there_are)
+{
+	enum { MANY = 300 };
+	static CUstream streams[MANY];
+	CUgraph graph;
+	for (int i = 0; i < MANY; i++)
+		begin_capture(&streams[i]);
+	assert_not_closed(50, "300 streams");
+	for (int i = 1; i < MANY; i++)
+		ok(md_cuda.cuStreamEndCapture(streams[i], &graph));
+	assert_not_closed(50, "1 stream");
+	ok(md_cuda.cuStreamEndCapture(streams[0], &graph));
+	close_gate();
+	md_swap_gate_open();
+}
+
 /* ---- threads that launch all the time ---- */
 
 #define THREADS 4

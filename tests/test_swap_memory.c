@@ -19,7 +19,7 @@ static void set_up(void)
 	cr_assert_eq(table.cuMemAlloc_v2, md_cuda.cuMemAlloc_v2, "md_cuda leads past the layer");
 }
 
-TestSuite(swap_memory, .init = set_up, .fini = device_close);
+TestSuite(swap_memory, .init = set_up, .fini = device_close, .timeout = 60);
 
 static struct md_swap_range *ranges;
 static size_t range_count;
@@ -191,6 +191,44 @@ Test(swap_memory, the_engines_own_mappings_come_back)
 	ok(md_cuda.cuMemUnmap(address + 4 * MB, 2 * MB));
 	ok(md_cuda.cuMemRelease(handle[2]));
 	ok(md_cuda.cuMemAddressFree(address, 16 * MB));
+}
+
+static void set_up_two_devices(void)
+{
+	setenv("HOSTCUDA_DEVICES", "2", 1);
+	set_up();
+}
+
+TestSuite(swap_memory_devices, .init = set_up_two_devices, .fini = device_close, .timeout = 60);
+
+/* Nothing could hash or copy it. */
+Test(swap_memory_devices, memory_on_a_device_without_a_context_stays)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+	CUmemAccessDesc access[2] = {{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+				     {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr address;
+	CUcontext other;
+	only_on_hostcuda("its settings");
+	ok(md_cuda.cuMemAddressReserve(&address, 2 * MB, 0, 0, 0));
+	ok(md_cuda.cuMemCreate(&handle, 2 * MB, &prop, 0));
+	ok(md_cuda.cuMemMap(address, 2 * MB, 0, handle, 0));
+	ok(md_cuda.cuMemSetAccess(address, 2 * MB, access, 2));
+	fill(address, 2 * MB, 0x33);
+	go_out();
+	cr_assert_eq(range_count, 1, "%zu ranges", range_count);
+	cr_assert(ranges[0].flags & MD_SWAP_RESIDENT, "it may go");
+	cr_assert_str_eq(ranges[0].why, "on a device on which the process has no context");
+	come_in();
+	assert_filled(address, 2 * MB, 0x33, "memory that stays");
+	ok(md_cuda.cuDevicePrimaryCtxRetain(&other, 1));
+	go_out();
+	cr_assert(!(ranges[0].flags & MD_SWAP_RESIDENT), "it stays: %s", ranges[0].why);
+	come_in();
+	assert_filled(address, 2 * MB, 0x33, "memory that has come back");
+	ok(md_cuda.cuDevicePrimaryCtxRelease_v2(1));
 }
 
 Test(swap_memory, exported_memory_stays)
