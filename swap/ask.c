@@ -2,7 +2,10 @@
 #include "swap/ask.h"
 
 #include <limits.h>
+#include <stdbool.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "swap/swap_place.h"
 
@@ -27,12 +30,30 @@ static enum md_status put_question(const struct md_swap_question *question, int 
 	return md_swap_letter_ask(&letter, fd, -1, err);
 }
 
-static enum md_status await_answer(struct md_swap_wire *wire, struct md_swap_message *answer, struct md_error *err)
+/* A question about the state is answered at once, so that pulses are no reason to wait on. */
+static enum md_status await_answer(struct md_swap_wire *wire, bool at_once, struct md_swap_message *answer,
+				   struct md_error *err)
 {
-	do
+	uint64_t until = md_clock_ns() + SILENCE_MS * 1000000ull;
+	do {
+		if (at_once && md_clock_ns() >= until)
+			return md_error_set(err, MD_ERR_TIMEOUT, "pulses, and no answer, for %d ms", SILENCE_MS);
 		MD_FORWARD(md_swap_wire_await(wire, SILENCE_MS, answer, err));
-	while (md_swap_message_number(answer, "pulse"));
+	} while (md_swap_message_number(answer, "pulse"));
 	return MD_OK;
+}
+
+/* What lacks these is no answer of medusa-swap run. */
+static enum md_status check_answer(const struct md_swap_message *answer, struct md_error *err)
+{
+	const char *lacking = !md_swap_message_has(answer, "ok") ? "ok" : NULL;
+	if (md_swap_message_number(answer, "ok") && !md_swap_message_is_text(answer, "state"))
+		lacking = "state";
+	if (!md_swap_message_number(answer, "ok") && !*md_swap_message_text(answer, "message"))
+		lacking = lacking ? lacking : "message";
+	if (!lacking)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_CORRUPT, "the answer has no \"%s\", so it is none of medusa-swap run", lacking);
 }
 
 /* Closes the connection. */
@@ -43,7 +64,9 @@ static enum md_status converse(int fd, const char *whom, const struct md_swap_qu
 	md_swap_wire_init(&wire, fd);
 	enum md_status status = put_question(question, fd, err);
 	if (status == MD_OK)
-		status = await_answer(&wire, answer, err);
+		status = await_answer(&wire, !strcmp(question->verb, "status"), answer, err);
+	if (status == MD_OK)
+		status = check_answer(answer, err);
 	md_swap_wire_finish(&wire);
 	if (status == MD_ERR_TRUNCATED)
 		return md_error_set(err, status, "%s: medusa-swap run ended before it answered", whom);
@@ -68,9 +91,15 @@ enum md_status md_swap_ask_engine(const char *name, const struct md_swap_questio
 	struct md_error why = {0};
 	int fd = -1;
 	MD_FORWARD(md_swap_place_socket(name, path, err));
-	enum md_status status = md_swap_wire_connect(path, &fd, &why);
+	enum md_status status = md_swap_wire_connect_to_ask(path, &fd, &why);
 	if (status == MD_ERR_NOT_FOUND)
 		return md_error_set(err, status, "no engine called %s runs (%s)", name, why.message);
+	if (status == MD_ERR_BUSY)
+		return md_error_set(
+		    err, MD_ERR_TIMEOUT,
+		    "%s: medusa-swap run takes no connections: continue it if it is stopped (SIGSTOP, a "
+		    "debugger, the freezer)",
+		    name);
 	if (status != MD_OK)
 		return md_error_set(err, status, "%s", why.message);
 	return converse(fd, name, question, answer, err);

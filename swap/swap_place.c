@@ -23,43 +23,52 @@
 
 /* ---- the folder ---- */
 
-static enum md_status check_folder(const char *path, struct md_error *err)
+static enum md_status check_folder(const char *path, uid_t user, struct md_error *err)
 {
 	struct stat info;
 	if (lstat(path, &info))
 		return md_error_set(err, errno == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path,
 				    strerror(errno));
-	if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022))
+	if (!S_ISDIR(info.st_mode) || info.st_uid != user || (info.st_mode & 022))
 		return md_error_set(
 		    err, MD_ERR_INVALID,
 		    "%s: not a folder that only user %u can write to; correct its rights or set XDG_RUNTIME_DIR", path,
-		    geteuid());
+		    user);
 	return MD_OK;
 }
 
-static enum md_status enter(const char *path, bool make, struct md_error *err)
+static enum md_status enter(const char *path, bool make, uid_t user, struct md_error *err)
 {
 	if (make && mkdir(path, 0700) && errno != EEXIST)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	return check_folder(path, err);
+	return check_folder(path, user, err);
+}
+
+/* Root may ask engines of any user, by naming that user's folder. A folder that nobody has named must be root's own. */
+static uid_t whose(const char *named)
+{
+	struct stat info;
+	return named && !geteuid() && !lstat(named, &info) ? info.st_uid : geteuid();
 }
 
 static enum md_status find_folder(bool make, char path[PATH_MAX], struct md_error *err)
 {
 	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	const char *named = runtime && *runtime == '/' ? runtime : NULL;
+	uid_t user = make ? geteuid() : whose(named);
 	int size;
-	if (runtime && *runtime == '/')
-		size = snprintf(path, PATH_MAX, "%s", runtime);
+	if (named)
+		size = snprintf(path, PATH_MAX, "%s", named);
 	else
 		size = snprintf(path, PATH_MAX, "/tmp/medusa-%u", geteuid());
 	if (size < 0 || size > PATH_MAX / 2)
 		return md_error_set(err, MD_ERR_INVALID, "XDG_RUNTIME_DIR has %d bytes, and at most %d can be used",
 				    size, PATH_MAX / 2);
-	MD_FORWARD(enter(path, make && !(runtime && *runtime == '/'), err));
+	MD_FORWARD(enter(path, make && !named, user, err));
 	memcpy(path + size, "/medusa", sizeof("/medusa"));
-	MD_FORWARD(enter(path, make, err));
+	MD_FORWARD(enter(path, make, user, err));
 	memcpy(path + size, "/medusa/swap", sizeof("/medusa/swap"));
-	return enter(path, make, err);
+	return enter(path, make, user, err);
 }
 
 /* ---- names ---- */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define SEND_S 10
 
@@ -115,15 +116,26 @@ enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_messa
 	return md_json_read_line(message->line, size, message->fields, MD_SWAP_FIELDS, &message->count, err);
 }
 
+/* Until a time, for ever if that is UINT64_MAX. */
+static int left_until(uint64_t until)
+{
+	uint64_t now = md_clock_ns();
+	if (until == UINT64_MAX)
+		return -1;
+	return now >= until ? 0 : (int)((until - now + 999999) / 1000000);
+}
+
+/* The time is that of the whole line, which may come in pieces. */
 enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, struct md_swap_message *message,
 				  struct md_error *err)
 {
+	uint64_t until = timeout_ms < 0 ? UINT64_MAX : md_clock_ns() + (uint64_t)timeout_ms * 1000000u;
 	for (;;) {
 		bool there;
 		MD_FORWARD(md_swap_wire_next(wire, message, &there, err));
 		if (there)
 			return MD_OK;
-		if (!md_swap_wire_wait(wire, timeout_ms))
+		if (!md_swap_wire_wait(wire, left_until(until)))
 			return md_error_set(err, MD_ERR_TIMEOUT, "no answer in %d ms", timeout_ms);
 		MD_FORWARD(md_swap_wire_take(wire, err));
 	}
@@ -251,9 +263,14 @@ enum md_status md_swap_letter_ask(struct md_swap_letter *letter, int fd, int pas
 
 /* ---- connecting ---- */
 
-enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
+static void limit_sending(int fd)
 {
 	struct timeval most = {.tv_sec = SEND_S};
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+}
+
+enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
+{
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
@@ -261,7 +278,7 @@ enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
 	if (peer.uid != geteuid() && peer.uid != 0)
 		return md_error_set(err, MD_ERR_INVALID, "the peer runs as user %u, and not as user %u", peer.uid,
 				    geteuid());
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+	limit_sending(fd);
 	return MD_OK;
 }
 
@@ -272,7 +289,7 @@ static enum md_status connect_failure(int failure)
 	return failure == ENOENT || failure == ECONNREFUSED ? MD_ERR_NOT_FOUND : MD_ERR_IO;
 }
 
-static enum md_status connect_to(const char *path, int flags, int *fd, struct md_error *err)
+static enum md_status connect_to(const char *path, int flags, bool asks, int *fd, struct md_error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	MD_AUTO_FD int made = -1;
@@ -283,19 +300,27 @@ static enum md_status connect_to(const char *path, int flags, int *fd, struct md
 	made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 	if (made < 0)
 		return md_error_set(err, MD_ERR_IO, "a socket: %s", strerror(errno));
+	if (asks)
+		limit_sending(made); /* connecting, too, waits no longer than that */
 	if (connect(made, (struct sockaddr *)&address, sizeof(address)))
 		return md_error_set(err, connect_failure(errno), "%s: %s", path, strerror(errno));
-	MD_FORWARD(md_swap_wire_check_peer(made, err));
+	if (!asks || geteuid())
+		MD_FORWARD(md_swap_wire_check_peer(made, err));
 	*fd = md_steal_fd(&made);
 	return MD_OK;
 }
 
 enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err)
 {
-	return connect_to(path, 0, fd, err);
+	return connect_to(path, 0, false, fd, err);
 }
 
 enum md_status md_swap_wire_connect_now(const char *path, int *fd, struct md_error *err)
 {
-	return connect_to(path, SOCK_NONBLOCK, fd, err);
+	return connect_to(path, SOCK_NONBLOCK, false, fd, err);
+}
+
+enum md_status md_swap_wire_connect_to_ask(const char *path, int *fd, struct md_error *err)
+{
+	return connect_to(path, 0, true, fd, err);
 }

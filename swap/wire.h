@@ -95,6 +95,11 @@ enum md_status md_swap_letter_send_both(struct md_swap_letter *letter, int fd, i
 enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err);
 /* The same without ever waiting. MD_ERR_BUSY: the peer takes no connections now. */
 enum md_status md_swap_wire_connect_now(const char *path, int *fd, struct md_error *err);
+/*
+ * For who asks a question and believes nothing: root may ask a peer of any user. MD_ERR_BUSY: the peer has taken no
+ * connections for some seconds.
+ */
+enum md_status md_swap_wire_connect_to_ask(const char *path, int *fd, struct md_error *err);
 enum md_status md_swap_wire_check_peer(int fd, struct md_error *err);
 
 #endif

@@ -163,4 +163,37 @@ run client_name "$client" out a/b
 assert_exit client_name 1
 run client_empty "$client" list
 assert_equal 'no engine' 'ok: ' "$(cat "$work/client_empty.out")"
+section 'root asks an engine of another user'
+theirs=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+if [ "$(id -u)" != 0 ] || ! command -v setpriv >/dev/null || ! "${theirs[@]}" test -x "$bin/medusa-swap"; then
+	echo "skipped: an engine of another user (needs root, setpriv, and a build folder that others can read)"
+else
+	folder=$(mktemp -d /tmp/medusa-e2e-theirs.XXXXXX)
+	chown 65534:65534 "$folder"
+	"${theirs[@]}" env XDG_RUNTIME_DIR="$folder" medusa-swap run --name theirs --pool-bytes 4M -- sleep 60 2>"$work/theirs.err" &
+	shell=$!
+	for _ in $(seq 1200); do
+		[ -S "$folder/medusa/swap/theirs.sock" ] && break
+		sleep 0.05
+	done
+	run asked env XDG_RUNTIME_DIR="$folder" medusa-swap status --json theirs
+	assert_exit asked 0
+	assert_contains "$work/asked.out" '"state": "no GPU in use"'
+	run listed env XDG_RUNTIME_DIR="$folder" medusa-swap list
+	assert_count "$work/listed.out" 'theirs: ' 1
+	run begun env XDG_RUNTIME_DIR="$folder" medusa-swap run --name ours --pool-bytes 4M -- true
+	assert_exit begun 3
+	assert_contains "$work/begun.err" 'not a folder that only user 0 can write to'
+	chmod 777 "$folder/medusa"
+	run open env XDG_RUNTIME_DIR="$folder" medusa-swap status theirs
+	assert_exit open 3
+	assert_contains "$work/open.err" "$folder/medusa: not a folder that only user 65534 can write to"
+	chmod 700 "$folder/medusa"
+	chown 12 "$folder/medusa/swap"
+	run other env XDG_RUNTIME_DIR="$folder" medusa-swap status theirs
+	assert_exit other 3
+	kill "$shell"
+	wait "$shell" 2>/dev/null
+	rm -rf "$folder"
+fi
 finish

@@ -186,6 +186,85 @@ soon=60 refused_soon no status
 assert_contains "$work/no.err" 'medusa-swap run has not answered for 15 seconds: continue it if it is stopped'
 kill -CONT "$runs"
 
+section 'medusa-swap run is stopped, and as many connections wait for it as can'
+kill -STOP "$runs"
+python3 - "$place/halted.sock" "$work/full_enough" <<'END' >"$work/full.out" &
+import os, socket, sys, time
+held = []
+while len(held) < 5000:
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    try:
+        s.connect(sys.argv[1])
+    except BlockingIOError:
+        break
+    held.append(s)
+print("full", flush=True)
+for _ in range(1200):
+    if os.path.exists(sys.argv[2]):
+        break
+    time.sleep(0.1)
+END
+filling=$!
+until_said "$work/full.out" full
+soon=60 refused_soon no status
+assert_contains "$work/no.err" 'medusa-swap run takes no connections: continue it if it is stopped'
+touch "$work/full_enough"
+wait $filling
+kill -CONT "$runs"
+
+section 'peers that pulse for ever, that send a line bit by bit, and whose answers are none'
+python3 - "$place" "$work/lied" <<'END' >"$work/liars.out" &
+import os, socket, sys, threading, time
+def liar(name, answer):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(f"{sys.argv[1]}/{name}.sock")
+    s.listen(8)
+    def serve():
+        while True:
+            c = s.accept()[0]
+            c.recv(4096)
+            try:
+                while answer(c):
+                    time.sleep(0.5)
+            except OSError:
+                pass
+            c.close()
+    threading.Thread(target=serve, daemon=True).start()
+def says(text):
+    return lambda c: c.sendall(text)
+def drips(c):
+    c.sendall(b" ")
+    return True
+def pulses(c):
+    c.sendall(b'{"pulse": true}\n')
+    return True
+liar("pulses", pulses)
+liar("drips", drips)
+liar("empty", says(b"{}\n"))
+liar("stateless", says(b'{"ok": true, "status": 0}\n'))
+liar("wordless", says(b'{"ok": false, "status": 1}\n'))
+print("up", flush=True)
+for _ in range(3000):
+    if os.path.exists(sys.argv[2]):
+        break
+    time.sleep(0.1)
+END
+liars=$!
+until_said "$work/liars.out" up
+for liar in pulses drips; do
+	engine_name=$liar soon=60 refused_soon no status
+	assert_contains "$work/no.err" "$liar: medusa-swap run has not answered for 15 seconds"
+done
+for liar in 'empty ok' 'stateless state' 'wordless message'; do
+	engine_name=${liar% *} refused_soon no out
+	assert_contains "$work/no.err" "${liar% *}: the answer has no \"${liar#* }\", so it is none of medusa-swap run"
+done
+touch "$work/lied"
+wait $liars
+rm "$place"/{pulses,drips,empty,stateless,wordless}.sock
+engine_name=halted
+
 section 'a command that is killed before its turn is not carried out'
 kill -STOP "$runs"
 medusa-swap out halted >/dev/null 2>&1 &

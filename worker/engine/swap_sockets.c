@@ -30,15 +30,18 @@ static bool is_left(const char *name)
 	return *end == '-' && pid > 0 && pid != getpid() && kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
-static bool answers(const char *name)
+/* Also one that does not take this connection. */
+static bool listens(const char *name)
 {
 	char path[PATH_MAX];
 	struct md_error err;
-	int fd;
-	if (md_swap_place_socket(name, path, &err) != MD_OK || md_swap_wire_connect(path, &fd, &err) != MD_OK)
+	int fd = -1;
+	if (md_swap_place_socket(name, path, &err) != MD_OK)
 		return false;
-	close(fd);
-	return true;
+	enum md_status status = md_swap_wire_connect_to_ask(path, &fd, &err);
+	if (status == MD_OK)
+		close(fd);
+	return status != MD_ERR_NOT_FOUND;
 }
 
 void md_swap_sockets_sweep(void)
@@ -47,7 +50,7 @@ void md_swap_sockets_sweep(void)
 	struct md_error err;
 	if (md_swap_place_names(&names, &err) == MD_OK)
 		for (size_t i = 0; i < names.count; i++)
-			if (is_left(names.items[i].text) && !answers(names.items[i].text))
+			if (is_left(names.items[i].text) && !listens(names.items[i].text))
 				md_swap_sockets_remove(names.items[i].text);
 	md_arguments_finish(&names);
 }
