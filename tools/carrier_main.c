@@ -34,11 +34,20 @@ struct carrier {
 
 /* ---- the driver ---- */
 
+/* What the driver says about no devices, or a number that none has, does not name the variable that asks for them. */
+static enum md_status start_driver(struct md_error *err)
+{
+	const char *wanted = md_environment_get("MEDUSA_SWAP_NEIGHBOURS");
+	enum md_status status = md_cuda_call(err, cuInit, 0);
+	return status == MD_OK || !wanted || !*wanted ? status
+						      : md_error_prefix(err, "MEDUSA_SWAP_NEIGHBOURS=%s", wanted);
+}
+
 static enum md_status open_lanes(struct carrier *c, const char *gpu, struct md_error *err)
 {
 	if (!c->driver) {
 		MD_FORWARD(md_cuda_load(err));
-		MD_FORWARD(md_cuda_call(err, cuInit, 0));
+		MD_FORWARD(start_driver(err));
 	}
 	c->driver = true;
 	return md_lanes_open(&c->lanes, gpu, err);

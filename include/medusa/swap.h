@@ -12,7 +12,7 @@ extern "C" {
 
 /*
  * Link with -lmedusa. The functions do what the commands of medusa-swap(1) do: they send one message to the
- * `medusa-swap run` that has started the engine, and wait for its answer. They return 0 or a MEDUSA_ERR_* code of
+ * `medusa-swap run` that has started the engine, and wait for its answer. (Only --gpu-peers has no field here.) They return 0 or a MEDUSA_ERR_* code of
  * medusa/medusa.h; medusa_reason() then says why, in one sentence. They may be called from any thread, of any program of
  * the engine's user or of root; the program need not use CUDA.
  *
@@ -37,11 +37,12 @@ extern "C" {
  */
 
 struct medusa_swap_options {
-	size_t size;          /* sizeof(struct medusa_swap_options), set by the caller */
-	uint64_t deadline_ns; /* out: how long the engine's work on the device may take to end; at most an hour */
-	int verify;           /* in: 1: hash what has come back, and compare */
-	int overlap;          /* in: 1: the engine goes on while its memory fills; not with verify */
-	int full; /* out: 1: the CUDA driver takes what is left, such as contexts; for another process alone */
+	size_t size; /* sizeof(struct medusa_swap_options), set by the caller */
+	uint64_t
+	    deadline_ns; /* out: how long the engine's work on the device may take to end; at most an hour; 0: no time */
+	int verify;      /* in: 1: hash what has come back, and compare */
+	int overlap;     /* in: 1: the engine goes on while its memory fills; not with verify */
+	int full;        /* out: 1: the CUDA driver takes what is left, such as contexts; for another process alone */
 	const char
 	    *gpu; /* in, after full: the GPU on which the engine comes back, as a number or a UUID; NULL: the same */
 	int gpu_neighbours; /* in: 1: other GPUs with NVLink to this one carry a part; not with overlap */

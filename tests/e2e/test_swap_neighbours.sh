@@ -132,6 +132,8 @@ HOSTCUDA_NVLINK=none begin_large apart --gpu-neighbours -- 0
 none 'cannot access its memory'
 HOSTCUDA_DEVICES=1 begin_large lonely --gpu-neighbours -- 0
 none 'there is no other GPU'
+MEDUSA_SWAP_NEIGHBOURS=none begin_large named -- 0
+none 'MEDUSA_SWAP_NEIGHBOURS=none: cuInit: CUDA_ERROR_NO_DEVICE'
 HOSTCUDA_MEM=200M begin_large full --gpu-neighbours -- 0
 none 'bytes free, and 268435456 are needed'
 HOSTCUDA_FAULT=cuMemExportToShareableHandle:*:NOT_SUPPORTED begin_large kept --gpu-neighbours -- 0

@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Any, Dict, List, Optional, Union
 
-from ._api import Error
+from ._api import INVALID, Error
 from ._client import Client
 
 _U64, _INT, _SIZE, _STRING = ctypes.c_uint64, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
@@ -44,6 +44,8 @@ _call = _client.call
 
 
 def _name(name: Optional[str]) -> Optional[bytes]:
+    if name is not None and "\0" in name:
+        raise Error(INVALID, f"{name!r} is not a name for an engine")  # in C it would end there, and be another one's
     return None if name is None else name.encode()
 
 

@@ -114,6 +114,11 @@ class WithoutAnything(unittest.TestCase):
             os.environ.pop("MEDUSA_SWAP_CONTROL", None)
             self.assertFalse(swap.managed())
 
+    def test_a_name_that_ends_early(self):
+        for function in (swap.out, swap.in_, swap.release, swap.status):
+            with self.assertRaisesRegex(_api.Error, "is not a name for an engine"):
+                function("qwen\0x")
+
     def test_no_library(self):
         with mock.patch.object(swap._client, "_loaded", None), mock.patch("ctypes.CDLL", side_effect=[object(), OSError("none")]):
             with self.assertRaisesRegex(_api.Error, "medusa.swap needs libmedusa.so.0"):
