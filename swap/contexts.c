@@ -17,6 +17,12 @@
 #include "swap/memory_own.h"
 #include "swap/module_words.h"
 
+/*
+ * Held while the driver makes or destroys a context and we note that: a new context may have the handle of one that was
+ * destroyed just now, and must not lose its memory with it.
+ */
+static pthread_mutex_t change = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* the driver may call itself */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_swap_context known[MD_SWAP_CONTEXTS_MOST] MD_GUARDED_BY(lock);
 static size_t known_count MD_GUARDED_BY(lock);
@@ -137,37 +143,48 @@ CUresult md_swap_context_drain(CUcontext context)
 
 /* ---- contexts come ---- */
 
-static CUresult made(CUresult result, const CUcontext *context, CUdevice device, bool primary)
+static void made(CUresult result, const CUcontext *context, CUdevice device, bool primary)
 {
 	if (result == CUDA_SUCCESS && context && *context)
 		add_context(*context, device, primary);
-	return result;
 }
 
 CUresult md_swap_own_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuDevicePrimaryCtxRetain(pctx, dev);
-	return made(result, pctx, dev, true);
+	made(result, pctx, dev, true);
+	pthread_mutex_unlock(&change);
+	return result;
 }
 
 CUresult md_swap_own_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuCtxCreate_v2(pctx, flags, dev);
-	return made(result, pctx, dev, false);
+	made(result, pctx, dev, false);
+	pthread_mutex_unlock(&change);
+	return result;
 }
 
 CUresult md_swap_own_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 				    unsigned int flags, CUdevice dev)
 {
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
-	return made(result, pctx, dev, false);
+	made(result, pctx, dev, false);
+	pthread_mutex_unlock(&change);
+	return result;
 }
 
 CUresult md_swap_own_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
 				    CUdevice dev)
 {
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
-	return made(result, pctx, dev, false);
+	made(result, pctx, dev, false);
+	pthread_mutex_unlock(&change);
+	return result;
 }
 
 CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
@@ -193,9 +210,11 @@ static void gone(CUcontext context)
 CUresult md_swap_own_cuCtxDestroy_v2(CUcontext ctx)
 {
 	md_swap_arrival_finish();
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuCtxDestroy_v2(ctx);
 	if (result == CUDA_SUCCESS)
 		gone(ctx);
+	pthread_mutex_unlock(&change);
 	return result;
 }
 
@@ -211,22 +230,27 @@ static void primary_released(CUdevice device)
 CUresult md_swap_own_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	md_swap_arrival_finish();
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuDevicePrimaryCtxRelease_v2(dev);
 	primary_released(dev);
+	pthread_mutex_unlock(&change);
 	return result;
 }
 
 CUresult md_swap_own_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	md_swap_arrival_finish();
+	pthread_mutex_lock(&change);
 	CUresult result = md_swap_real.cuDevicePrimaryCtxReset_v2(dev);
 	primary_released(dev);
+	pthread_mutex_unlock(&change);
 	return result;
 }
 
 /* In a child, which has one thread. */
 static void renew(void) MD_LOCKS_UNCHECKED
 {
+	change = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	pthread_mutex_init(&lock, NULL);
 	known_count = 0;
 }

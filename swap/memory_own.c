@@ -41,6 +41,7 @@ static uint64_t last_id MD_GUARDED_BY(md_swap_memory_lock);
 /* Memory that was freed while a stream was being captured, when no thread may wait for the device. */
 static CUdeviceptr *waiting MD_GUARDED_BY(md_swap_memory_lock);
 static size_t waiting_count MD_GUARDED_BY(md_swap_memory_lock), waiting_room MD_GUARDED_BY(md_swap_memory_lock);
+static uint64_t given_back MD_GUARDED_BY(md_swap_memory_lock); /* how many ever were that had waited */
 
 /* ---- pieces: physical memory with one mapping, for one context ---- */
 
@@ -270,6 +271,7 @@ static void await_waiting(void)
 	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
 	pthread_mutex_lock(&md_swap_memory_lock);
 	size_t count = waiting_count;
+	uint64_t end = given_back + count;
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	if (!count || md_swap_gate_captures())
 		return;
@@ -278,11 +280,12 @@ static void await_waiting(void)
 		if (md_swap_context_drain(contexts[i].context) != CUDA_SUCCESS)
 			return;
 	pthread_mutex_lock(&md_swap_memory_lock);
-	count = count < waiting_count ? count : waiting_count;
+	count = end > given_back ? end - given_back : 0; /* another thread may have been faster */
 	for (size_t i = 0; i < count; i++)
 		md_swap_own_give(waiting[i]);
 	memmove(waiting, waiting + count, (waiting_count - count) * sizeof(*waiting));
 	waiting_count -= count;
+	given_back += count;
 	pthread_mutex_unlock(&md_swap_memory_lock);
 }
 
@@ -424,10 +427,20 @@ CUresult md_swap_own_cuMemFree_v2(CUdeviceptr dptr)
 	return result;
 }
 
+/* What was freed there is not given back later, when its address may be another allocation's. */
+static void forget_waiting(CUcontext context) MD_REQUIRES(md_swap_memory_lock)
+{
+	struct md_swap_allocation found;
+	for (size_t i = 0; i < waiting_count; i++)
+		if (waiting[i] && md_swap_own_find(waiting[i], &found) && found.context == context)
+			waiting[i] = 0; /* the others keep their places */
+}
+
 void md_swap_own_context_gone(CUcontext context)
 {
 	struct md_swap_physical *next;
 	pthread_mutex_lock(&md_swap_memory_lock);
+	forget_waiting(context);
 	md_swap_ordered_context_gone(context);
 	md_swap_managed_context_gone(context);
 	md_swap_own_trim();

@@ -311,6 +311,37 @@ Test(swap_memory, memory_goes_with_its_context)
 	cr_assert_eq(free_bytes(), before, "%zu bytes are free, %zu before", free_bytes(), before);
 }
 
+/* Freed during a capture, memory waits; its context may go first, and its address to another allocation. */
+Test(swap_memory, what_waits_for_a_capture_goes_with_its_context)
+{
+	CUcontext current, other;
+	CUdeviceptr freed, mine, next;
+	CUstream stream;
+	CUgraph graph;
+	ok(md_cuda.cuCtxGetCurrent(&current));
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuCtxCreate_v2(&other, 0, 0));
+	ok(md_cuda.cuMemAlloc_v2(&freed, 3 * MB));
+	ok(md_cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(md_cuda.cuMemFree_v2(freed));
+	ok(md_cuda.cuStreamEndCapture(stream, &graph));
+	ok(md_cuda.cuCtxDestroy_v2(other));
+	ok(md_cuda.cuCtxSetCurrent(current));
+	ok(md_cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(md_cuda.cuMemAlloc_v2(&mine, 3 * MB));
+	ok(md_cuda.cuStreamEndCapture(stream, &graph));
+	if (on_hostcuda())
+		cr_assert_eq(mine, freed, "the address is another one, and the test of no use");
+	fill(mine, 3 * MB, 0x2a);
+	ok(md_cuda.cuMemAlloc_v2(&next, 3 * MB)); /* gives back what has waited */
+	fill(next, 3 * MB, 0x11);
+	cr_assert_neq(mine, next, "memory in use is given away");
+	assert_filled(mine, 3 * MB, 0x2a, "memory in use");
+	ok(md_cuda.cuMemFree_v2(mine));
+	ok(md_cuda.cuMemFree_v2(next));
+	ok(md_cuda.cuStreamDestroy_v2(stream));
+}
+
 Test(swap_memory, what_is_kept_goes_when_memory_is_short)
 {
 	CUdeviceptr address[64];
