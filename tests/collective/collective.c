@@ -21,10 +21,12 @@
 _Static_assert(sizeof(struct collective_inbox) <= INBOX_BYTES, "an inbox is smaller than a mapping");
 
 struct collective {
-	CUdeviceptr state, inbox, peer, extra;
+	int rank, ranks;
+	CUdeviceptr state, extra;
+	CUdeviceptr inboxes[COLLECTIVE_RANKS_MOST]; /* of all ranks, this one's among them */
 	size_t inbox_bytes;
-	bool mapped; /* inbox and peer are mappings of these handles, else allocations */
-	CUmemGenericAllocationHandle own, others;
+	bool mapped; /* inboxes are mappings of these handles, else allocations */
+	CUmemGenericAllocationHandle handles[COLLECTIVE_RANKS_MOST];
 	uint32_t *stop; /* page-locked; the kernel looks at it */
 	CUevent order;  /* recorded behind each operation, and waited for by live ones */
 };
@@ -47,60 +49,118 @@ static CUresult failed(const char *what, CUresult result)
 			return failed(#call, result_);                                                                 \
 	} while (0)
 
-/* ---- meeting ---- */
+/* ---- meeting: all ranks come to rank 0, which hands out what they have brought ---- */
 
-static int listen_at(const struct sockaddr_un *at)
+struct hello {
+	int rank;
+	CUipcMemHandle handle;
+};
+
+static bool send_with(int to, const void *bytes, size_t size, const int *descriptors, size_t count)
 {
-	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), met = -1;
+	char room[CMSG_SPACE(COLLECTIVE_RANKS_MOST * sizeof(int))] = {0};
+	struct iovec part = {(void *)bytes, size};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (count) {
+		message.msg_control = room;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		struct cmsghdr *with = CMSG_FIRSTHDR(&message);
+		*with = (struct cmsghdr){CMSG_LEN(count * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(with), descriptors, count * sizeof(int));
+	}
+	return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+static bool take_with(int from, void *bytes, size_t size, int *descriptors, size_t count)
+{
+	char room[CMSG_SPACE(COLLECTIVE_RANKS_MOST * sizeof(int))] = {0};
+	struct iovec part = {bytes, size};
+	struct msghdr message = {
+	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != (ssize_t)size)
+		return false;
+	struct cmsghdr *with = CMSG_FIRSTHDR(&message);
+	if (!count)
+		return true;
+	if (!with || with->cmsg_type != SCM_RIGHTS || with->cmsg_len != CMSG_LEN(count * sizeof(int)))
+		return false;
+	memcpy(descriptors, CMSG_DATA(with), count * sizeof(int));
+	return true;
+}
+
+struct meeting {
+	int met[COLLECTIVE_RANKS_MOST]; /* connections: of rank 0 to each other one, of these to rank 0 (met[0]) */
+	struct hello hellos[COLLECTIVE_RANKS_MOST];
+	int descriptors[COLLECTIVE_RANKS_MOST]; /* where memory is mapped */
+};
+
+static bool await_guests(struct collective *with, struct meeting *meeting, const struct sockaddr_un *at)
+{
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), left = with->ranks - 1;
 	struct timeval patience = {.tv_sec = PATIENCE_SECONDS};
 	unlink(at->sun_path);
 	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (!bind(listener, (const struct sockaddr *)at, sizeof(*at)) && !listen(listener, 1))
-		met = accept(listener, NULL, NULL);
+	if (!bind(listener, (const struct sockaddr *)at, sizeof(*at)) && !listen(listener, COLLECTIVE_RANKS_MOST))
+		for (; left; left--) {
+			struct hello hello;
+			int descriptor = -1, met = accept(listener, NULL, NULL);
+			if (met < 0 || !take_with(met, &hello, sizeof(hello), &descriptor, with->mapped) ||
+			    hello.rank <= 0 || hello.rank >= with->ranks || meeting->met[hello.rank] >= 0)
+				break;
+			meeting->met[hello.rank] = met;
+			meeting->hellos[hello.rank] = hello;
+			meeting->descriptors[hello.rank] = descriptor;
+		}
 	unlink(at->sun_path);
 	close(listener);
-	return met;
+	return !left;
 }
 
-static int connect_to(const struct sockaddr_un *at)
+static bool hand_out(const struct collective *with, struct meeting *meeting)
+{
+	for (int rank = 1; rank < with->ranks; rank++)
+		if (!send_with(meeting->met[rank], meeting->hellos, sizeof(meeting->hellos), meeting->descriptors,
+			       with->mapped ? (size_t)with->ranks : 0))
+			return false;
+	return true;
+}
+
+static bool visit(const struct collective *with, struct meeting *meeting, const struct sockaddr_un *at)
 {
 	for (time_t started = time(NULL); time(NULL) - started < PATIENCE_SECONDS;) {
-		int met = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (!connect(met, (const struct sockaddr *)at, sizeof(*at)))
-			return met;
+		int met = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), own = meeting->descriptors[with->rank];
+		if (!connect(met, (const struct sockaddr *)at, sizeof(*at))) {
+			meeting->met[0] = met;
+			bool came =
+			    send_with(met, &meeting->hellos[with->rank], sizeof(struct hello), &own, with->mapped) &&
+			    take_with(met, meeting->hellos, sizeof(meeting->hellos), meeting->descriptors,
+				      with->mapped ? (size_t)with->ranks : 0);
+			if (with->mapped && came)
+				close(own); /* it has come back with the others */
+			return came;
+		}
 		close(met);
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	}
-	return -1;
+	return false;
 }
 
-/* Returns once both have the other one's handle, and once more when both have opened it. */
-static int exchange(int met, const void *mine, void *theirs, size_t bytes)
+/* Returns when all ranks have come to this place. */
+static bool all_there(const struct collective *with, const struct meeting *meeting)
 {
-	return met >= 0 && send(met, mine, bytes, MSG_NOSIGNAL) == (ssize_t)bytes &&
-	       recv(met, theirs, bytes, MSG_WAITALL) == (ssize_t)bytes;
+	char ready = 1;
+	if (with->rank)
+		return send_with(meeting->met[0], &ready, 1, NULL, 0) && take_with(meeting->met[0], &ready, 1, NULL, 0);
+	for (int rank = 1; rank < with->ranks; rank++)
+		if (!take_with(meeting->met[rank], &ready, 1, NULL, 0))
+			return false;
+	for (int rank = 1; rank < with->ranks; rank++)
+		if (!send_with(meeting->met[rank], &ready, 1, NULL, 0))
+			return false;
+	return true;
 }
 
-/* A descriptor with one byte. -1: none came. */
-static int exchange_descriptors(int met, int mine)
-{
-	char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {&byte, 1};
-	struct msghdr message = {
-	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
-	struct cmsghdr *with = CMSG_FIRSTHDR(&message);
-	int theirs = -1;
-	*with = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(with), &mine, sizeof(mine));
-	if (met < 0 || sendmsg(met, &message, MSG_NOSIGNAL) != 1 || recvmsg(met, &message, MSG_CMSG_CLOEXEC) != 1)
-		return -1;
-	with = CMSG_FIRSTHDR(&message);
-	if (with && with->cmsg_type == SCM_RIGHTS)
-		memcpy(&theirs, CMSG_DATA(with), sizeof(theirs));
-	return theirs;
-}
-
-/* ---- memory that the other rank has, too ---- */
+/* ---- memory that the other ranks have, too ---- */
 
 static CUresult map(CUmemGenericAllocationHandle handle, size_t bytes, CUdeviceptr *out)
 {
@@ -117,68 +177,79 @@ static CUresult make_inbox(struct collective *with)
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	if (!with->mapped)
-		return runtime_alloc(&with->inbox, with->inbox_bytes);
-	CHECK(cuMemCreate(&with->own, with->inbox_bytes, &prop, 0));
-	return map(with->own, with->inbox_bytes, &with->inbox);
+		return runtime_alloc(&with->inboxes[with->rank], with->inbox_bytes);
+	CHECK(cuMemCreate(&with->handles[with->rank], with->inbox_bytes, &prop, 0));
+	return map(with->handles[with->rank], with->inbox_bytes, &with->inboxes[with->rank]);
 }
 
-static CUresult open_mapped(struct collective *with, int met)
+static CUresult bring(struct collective *with, struct meeting *meeting)
 {
-	int mine = -1;
-	CHECK(cuMemExportToShareableHandle(&mine, with->own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	int theirs = exchange_descriptors(met, mine);
-	close(mine);
-	if (theirs < 0)
-		return failed("the other rank did not come", CUDA_ERROR_UNKNOWN);
-	CUresult result = cuMemImportFromShareableHandle(&with->others, (void *)(uintptr_t)theirs,
-							 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	close(theirs);
-	CHECK(result);
-	return map(with->others, with->inbox_bytes, &with->peer);
+	struct hello *own = &meeting->hellos[with->rank];
+	own->rank = with->rank;
+	if (!with->mapped)
+		return cuIpcGetMemHandle(&own->handle, with->inboxes[with->rank]);
+	return cuMemExportToShareableHandle(&meeting->descriptors[with->rank], with->handles[with->rank],
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
-static CUresult open_allocated(struct collective *with, int met)
+static CUresult open_inbox(struct collective *with, const struct meeting *meeting, int of)
 {
-	CUipcMemHandle mine, theirs;
-	CHECK(cuIpcGetMemHandle(&mine, with->inbox));
-	if (!exchange(met, &mine, &theirs, sizeof(mine)))
-		return failed("the other rank did not come", CUDA_ERROR_UNKNOWN);
-	CHECK(cuIpcOpenMemHandle(&with->peer, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	if (!with->mapped)
+		return cuIpcOpenMemHandle(&with->inboxes[of], meeting->hellos[of].handle,
+					  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	CHECK(cuMemImportFromShareableHandle(&with->handles[of], (void *)(uintptr_t)meeting->descriptors[of],
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	return map(with->handles[of], with->inbox_bytes, &with->inboxes[of]);
+}
+
+static CUresult open_inboxes(struct collective *with, struct meeting *meeting, const struct sockaddr_un *at)
+{
+	CHECK(bring(with, meeting));
+	if (with->rank ? !visit(with, meeting, at) : !await_guests(with, meeting, at) || !hand_out(with, meeting))
+		return failed("the other ranks did not come", CUDA_ERROR_UNKNOWN);
+	for (int of = 0; of < with->ranks; of++)
+		if (of != with->rank)
+			CHECK(open_inbox(with, meeting, of));
+	if (!all_there(with, meeting)) /* so all have opened them */
+		return failed("another rank went", CUDA_ERROR_UNKNOWN);
 	return CUDA_SUCCESS;
 }
 
-static CUresult open_peer(struct collective *with, int met)
+static void close_inbox(const struct collective *with, int of)
 {
-	char ready = 1, other;
-	CHECK(with->mapped ? open_mapped(with, met) : open_allocated(with, met));
-	if (!exchange(met, &ready, &other, 1))
-		return failed("the other rank went", CUDA_ERROR_UNKNOWN);
-	return CUDA_SUCCESS;
+	if (with->mapped) {
+		cuMemUnmap(with->inboxes[of], with->inbox_bytes);
+		cuMemAddressFree(with->inboxes[of], with->inbox_bytes);
+		cuMemRelease(with->handles[of]);
+	} else if (of == with->rank) {
+		cuMemFree(with->inboxes[of]);
+	} else {
+		cuIpcCloseMemHandle(with->inboxes[of]);
+	}
 }
 
-static void close_mapped(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
-{
-	cuMemUnmap(address, bytes);
-	cuMemAddressFree(address, bytes);
-	cuMemRelease(handle);
-}
-
-static CUresult meet(struct collective *with, const char *socket_path, int rank)
+static CUresult meet(struct collective *with, const char *socket_path)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	struct meeting meeting = {.hellos = {{0}}};
 	snprintf(at.sun_path, sizeof(at.sun_path), "%s", socket_path);
-	int met = rank ? connect_to(&at) : listen_at(&at);
-	CUresult result = open_peer(with, met);
-	if (met >= 0)
-		close(met);
+	memset(meeting.met, -1, sizeof(meeting.met));
+	memset(meeting.descriptors, -1, sizeof(meeting.descriptors));
+	CUresult result = open_inboxes(with, &meeting, &at);
+	for (int i = 0; i < COLLECTIVE_RANKS_MOST; i++) {
+		if (meeting.met[i] >= 0)
+			close(meeting.met[i]);
+		if (meeting.descriptors[i] >= 0)
+			close(meeting.descriptors[i]);
+	}
 	return result;
 }
 
 /* ---- communicators ---- */
 
-static CUresult make(struct collective *with, const char *socket_path, int rank, const void *image)
+static CUresult make(struct collective *with, const char *socket_path, const void *image)
 {
-	struct collective_state state = {.rank = (uint64_t)rank};
+	struct collective_state state = {.rank = (uint64_t)with->rank, .ranks = (uint64_t)with->ranks};
 	if (!module)
 		CHECK(cuModuleLoadData(&module, image));
 	CHECK(cuModuleGetFunction(&sum, module, "collective_sum"));
@@ -186,27 +257,30 @@ static CUresult make(struct collective *with, const char *socket_path, int rank,
 		CHECK(cuMemAlloc(&with->extra, 4096));
 	CHECK(cuMemAlloc(&with->state, sizeof(state)));
 	CHECK(make_inbox(with));
-	CHECK(cuMemsetD8(with->inbox, 0, sizeof(struct collective_inbox)));
+	CHECK(cuMemsetD8(with->inboxes[with->rank], 0, sizeof(struct collective_inbox)));
 	CHECK(cuMemHostAlloc((void **)&with->stop, sizeof(*with->stop), CU_MEMHOSTALLOC_DEVICEMAP));
 	*with->stop = 0;
 	CHECK(cuCtxSynchronize());
 	CHECK(cuEventCreate(&with->order, CU_EVENT_DISABLE_TIMING));
-	CHECK(meet(with, socket_path, rank));
+	CHECK(meet(with, socket_path));
 	state.stop = with->stop;
-	state.own = (struct collective_inbox *)with->inbox;
-	state.peer = (struct collective_inbox *)with->peer;
+	for (int of = 0; of < with->ranks; of++)
+		state.inboxes[of] = (struct collective_inbox *)with->inboxes[of];
 	CHECK(cuMemcpyHtoD(with->state, &state, sizeof(state)));
 	return cuCtxSynchronize();
 }
 
-MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, const void *image)
+MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, int ranks, const void *image)
 {
-	struct collective *with = calloc(1, sizeof(*with));
+	bool known = ranks >= 1 && ranks <= COLLECTIVE_RANKS_MOST && rank >= 0 && rank < ranks;
+	struct collective *with = known ? calloc(1, sizeof(*with)) : NULL;
 	if (with) {
+		with->rank = rank;
+		with->ranks = ranks;
 		with->mapped = getenv("COLLECTIVE_MAPPED") != NULL;
 		with->inbox_bytes = getenv("COLLECTIVE_LARGE") ? 2 * INBOX_BYTES : INBOX_BYTES;
 	}
-	if (with && make(with, socket_path, rank, image) == CUDA_SUCCESS)
+	if (with && make(with, socket_path, image) == CUDA_SUCCESS)
 		return with;
 	free(with);
 	return NULL;
@@ -238,13 +312,8 @@ MD_EXPORT CUdeviceptr collective_memory(const struct collective *with)
 
 MD_EXPORT void collective_close(struct collective *with)
 {
-	if (with->mapped) {
-		close_mapped(with->peer, with->inbox_bytes, with->others);
-		close_mapped(with->inbox, with->inbox_bytes, with->own);
-	} else {
-		cuIpcCloseMemHandle(with->peer);
-		cuMemFree(with->inbox);
-	}
+	for (int of = 0; of < with->ranks; of++)
+		close_inbox(with, of);
 	cuMemFreeHost(with->stop);
 	cuMemFree(with->state);
 	if (with->extra)

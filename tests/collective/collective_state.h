@@ -6,17 +6,20 @@
 #include <stdint.h>
 
 #define COLLECTIVE_MOST 1024 /* floats in one sum */
+#define COLLECTIVE_RANKS_MOST 8
 
-/* The other rank writes here: floats of operation n into the half n % 2, then n into its flag, which is 0 once read. */
+/* Each other rank writes here: floats of operation n into its half n % 2, then n into its flag, which is 0 once read. */
 struct collective_inbox {
-	uint64_t arrived[2];
-	float values[2][COLLECTIVE_MOST];
+	struct {
+		uint64_t arrived[2];
+		float values[2][COLLECTIVE_MOST];
+	} from[COLLECTIVE_RANKS_MOST];
 };
 
 struct collective_state {
-	uint64_t operations, rank;
-	struct collective_inbox *own, *peer;
-	volatile uint32_t *stop; /* in host memory; not 0: waiting is in vain */
+	uint64_t operations, rank, ranks;
+	struct collective_inbox *inboxes[COLLECTIVE_RANKS_MOST]; /* by rank */
+	volatile uint32_t *stop;                                 /* in host memory; not 0: waiting is in vain */
 };
 
 #endif

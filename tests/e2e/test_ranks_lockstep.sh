@@ -2,50 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Graphs that communicate: tested, proven, verified and restored by both ranks together, or captured live by both, whatever happens to one of them.
 . "$(dirname "$0")/lib.sh"
-unset MEDUSA_RANK MEDUSA_RANKS MEDUSA_JOB MEDUSA_RANKS_FOLDER RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_PORT MASTER_ADDR OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID
-export MEDUSA_COMMUNICATION_LIBRARIES='libmdcollective.so*' MEDUSA_RANKS_TIMEOUT=30
-subject=$MEDUSA_BUILD/tests/subjects/ranks_subject
-images=("$MEDUSA_BUILD/tests/images/nodes_kernels.host.so" "$MEDUSA_BUILD/tests/images/collective_kernels.host.so")
-launcher=tests/e2e/ranks_launcher.py
+. tests/e2e/ranks_lib.sh
 bundle=$work/tp2.medusa
-run_limit=200
-deadline=90 # seconds: no rank waits longer for one that is gone
-together="pooled reduced"
-
-ranked() { # name, assignments and command...: with the engine's two ranks behind it
-	local name=$1 started=$SECONDS
-	shift
-	run "$name" env "$@" $launcher 2 "$subject" "${images[@]}" RANK "$work/meet.$name"
-	took=$((SECONDS - started))
-}
-
-capture() { # name, assignments...
-	local name=$1
-	shift
-	ranked "$name" "$@" medusa-capture --vary '*' -o "$work/$name.medusa" --
-}
-
-restore() { # name, bundle, assignments...
-	local name=$1 from=$2
-	shift 2
-	ranked "$name" "$@" medusa-restore "$from" --
-}
-
-assert_right() { # name
-	assert_equal "what the ranks of '$1' compute" "$(sort "$work/live.out")" "$(sort "$work/$1.out")"
-}
-
-assert_restored() { # name, graphs that both ranks restore...
-	local name=$1
-	shift
-	assert_equal "graphs restored in '$name', and by how many ranks" "$(printf '2 %s\n' "$@" | sort)" \
-		"$(sed -n 's/^\([a-z]*\) restored$/\1/p' "$work/$name.err" | sort | uniq -c | sed 's/^ *//')"
-}
-
-assert_in_time() { # name
-	[ "$took" -lt $deadline ] || fail "an end of '$1' within $deadline s" "$took s"
-	checks=$((checks + 1))
-}
 
 ranked live
 assert_exit live 0

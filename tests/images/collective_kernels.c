@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel of the collective library: a sum over two ranks, in place, each of which writes to the other one. */
+/* The kernel of the collective library: a sum over all ranks, in place, each of which writes to all others. */
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 #include "hostcuda/kernel.h"
@@ -31,14 +32,22 @@ HOSTCUDA_KERNEL(collective_sum, struct collective_sum, HOSTCUDA_PARAM(struct col
 		HOSTCUDA_PARAM(struct collective_sum, data), HOSTCUDA_PARAM(struct collective_sum, n))
 {
 	struct collective_state *state = p->state;
-	uint64_t operation = ++state->operations;
-	float *to = state->peer->values[operation % 2];
-	const float *from = state->own->values[operation % 2];
-	for (int32_t i = 0; i < p->n; i++)
-		to[i] = p->data[i];
-	__atomic_store_n(&state->peer->arrived[operation % 2], operation, __ATOMIC_RELEASE);
-	int arrived = has_arrived(state, &state->own->arrived[operation % 2], operation);
-	for (int32_t i = 0; i < p->n; i++)
-		p->data[i] = arrived ? p->data[i] + from[i] : NAN;
-	state->own->arrived[operation % 2] = 0; /* taken: nothing comes of a replay that the other rank does not make */
+	uint64_t operation = ++state->operations, half = operation % 2;
+	struct collective_inbox *own = state->inboxes[state->rank];
+	int arrived = 1;
+	for (uint64_t to = 0; to < state->ranks; to++) { /* to itself, too: all ranks add in one order */
+		memcpy(state->inboxes[to]->from[state->rank].values[half], p->data, (size_t)p->n * sizeof(float));
+		__atomic_store_n(&state->inboxes[to]->from[state->rank].arrived[half], operation, __ATOMIC_RELEASE);
+	}
+	for (uint64_t from = 0; from < state->ranks && arrived; from++)
+		arrived = has_arrived(state, &own->from[from].arrived[half], operation);
+	for (int32_t i = 0; i < p->n; i++) {
+		float sum = arrived ? 0 : NAN;
+		for (uint64_t from = 0; from < state->ranks; from++)
+			sum += own->from[from].values[half][i];
+		p->data[i] = sum;
+	}
+	for (uint64_t from = 0; from < state->ranks; from++)
+		own->from[from].arrived[half] =
+		    0; /* taken: nothing comes of a replay that another rank does not make */
 }

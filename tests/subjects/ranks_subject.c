@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of an engine that two processes are. argv: the engine's image, the collective library's image, the rank, where
+ * One rank of an engine that several processes are (WORLD_SIZE, or two). argv: the engine's image, the collective library's image, the rank, where
  * the ranks meet. stdout: what was computed, the same however it came by its graphs; stderr: how it came by them.
  *
  * With "-" in place of where they meet, ranks do not communicate, there may be any number of them, and each has four
@@ -271,7 +271,8 @@ static void run_apart(void)
 
 static struct collective *opened(const char *socket_path, const void *image)
 {
-	struct collective *with = collective_open(socket_path, (int)rank, image);
+	const char *all = getenv("WORLD_SIZE");
+	struct collective *with = collective_open(socket_path, (int)rank, all ? atoi(all) : 2, image);
 	if (!with)
 		exit(1);
 	return with;
