@@ -87,6 +87,11 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 		md_error_set(&why, MD_ERR_MISMATCH,
 			     "it communicates with other ranks, and this process is not told where to meet them: start "
 			     "the ranks by medusa-restore, or set MEDUSA_RANKS_FOLDER");
+	if (!why.status && graph->communicates && !r->of_rank)
+		md_error_set(
+		    &why, MD_ERR_MISMATCH,
+		    "it communicates with other ranks, and its artifact was taken out of its bundle, which says "
+		    "whose it is: restore the bundle");
 	if (!why.status && !r->verify)
 		refuse_doubtful(graph->stored, &why);
 	if (why.status)

@@ -52,6 +52,7 @@ static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 	static struct md_own_artifact own; /* large; one thread runs the stages */
 	MD_FORWARD(md_own_artifact_find(r->path, r->verify, &own, err));
 	MD_FORWARD(open_file(r, own.path, err));
+	r->of_rank = own.bundled;
 	return md_own_artifact_check(&own, r->file, err);
 }
 

@@ -35,13 +35,25 @@ static const char *reason_of(const struct md_artifact *artifact, const struct md
 	return "it has captured no such graph that communicates";
 }
 
-/* The first rank that lacks the graph; the number of ranks: all have it. */
+#define TAKEN_OUT "it communicates, and rank "
+
+/*
+ * The first rank that lacks the graph for a reason of its own, and not because it was taken out of its artifact here; the number
+ * of ranks: all have it.
+ */
 static uint32_t who_lacks(const struct md_job *job, const struct md_artifact_graph *graph)
 {
-	uint32_t rank = 0;
-	while (rank < job->rank_count && has_graph(&job->ranks[rank].artifact, graph))
-		rank++;
-	return rank;
+	uint32_t found = job->rank_count;
+	for (uint32_t rank = 0; rank < job->rank_count; rank++) {
+		const struct md_artifact *artifact = &job->ranks[rank].artifact;
+		if (has_graph(artifact, graph))
+			continue;
+		if (strncmp(reason_of(artifact, graph), TAKEN_OUT, strlen(TAKEN_OUT)) != 0)
+			return rank;
+		if (found == job->rank_count)
+			found = rank;
+	}
+	return found;
 }
 
 /* Graphs of its group go with it, as they are restored together or not at all. */
@@ -69,7 +81,7 @@ static enum md_status take_out(const struct md_job *job, struct md_artifact *art
 			continue;
 		}
 		*any = true;
-		snprintf(what, sizeof(what), "it communicates, and rank %u cannot restore it", lacks);
+		snprintf(what, sizeof(what), TAKEN_OUT "%u cannot restore it", lacks);
 		snprintf(reason, sizeof(reason), "%s", reason_of(&job->ranks[lacks].artifact, graph));
 		MD_FORWARD(md_verify_refuse_graph(artifact, i, what, reason, err));
 		MD_FORWARD(refuse_all_of(artifact, group, what, reason, err));

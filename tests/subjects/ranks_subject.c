@@ -12,8 +12,8 @@
  * SUBJECT_HOLE: what lies in a struct's word that no kernel reads, in the graph `holed`: other (an address of the library's
  * memory, elsewhere in each run; in a launch before it a small number), same (at the same place in each run), first (as
  * "other", but no launch comes before it). Without it, zero.
- * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), or has N ms
- * to live (N).
+ * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), stops until
+ * it is continued (stop), or has N ms to live (N). SUBJECT_ASK=KIND=ACTION: before it is asked for.
  * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
  * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), again (one is made and closed before the one that is used).
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
@@ -152,32 +152,36 @@ static CUgraphExec captured_live(unsigned kind, unsigned batch)
 	return captured;
 }
 
-static CUgraphExec made(unsigned kind, unsigned batch, uint64_t timeout_ns)
+static void before(const char *what, unsigned kind)
 {
-	void *exec = NULL;
-	char name[64];
-	snprintf(name, sizeof(name), batch == 1 ? "%s" : "%s/%u", kinds[kind].name, batch);
-	if (medusa_graph_get(kinds[kind].name, batch, timeout_ns, &exec) == MEDUSA_OK) {
-		fprintf(stderr, "%s restored\n", name);
-		return exec;
-	}
-	fprintf(stderr, "%s live: %s\n", name, medusa_reason());
-	return captured_live(kind, batch);
-}
-
-static void before_launch(unsigned kind)
-{
-	const char *said = getenv("SUBJECT_LAUNCH"), *name = kinds[kind].name;
+	const char *said = getenv(what), *name = kinds[kind].name;
 	size_t length = strlen(name);
 	if (!said || strncmp(said, name, length) || said[length] != '=')
 		return;
 	said += length + 1;
 	if (!strcmp(said, "die"))
 		raise(SIGKILL);
-	if (!strcmp(said, "late"))
+	if (!strcmp(said, "stop")) {
+		fprintf(stderr, "rank %u stops as process %d\n", rank, (int)getpid());
+		raise(SIGSTOP);
+	} else if (!strcmp(said, "late"))
 		sleep(4);
 	else
 		ualarm((useconds_t)atoi(said) * 1000, 0); /* and nobody handles that signal */
+}
+
+static CUgraphExec made(unsigned kind, unsigned batch, uint64_t timeout_ns)
+{
+	void *exec = NULL;
+	char name[64];
+	snprintf(name, sizeof(name), batch == 1 ? "%s" : "%s/%u", kinds[kind].name, batch);
+	before("SUBJECT_ASK", kind);
+	if (medusa_graph_get(kinds[kind].name, batch, timeout_ns, &exec) == MEDUSA_OK) {
+		fprintf(stderr, "%s restored\n", name);
+		return exec;
+	}
+	fprintf(stderr, "%s live: %s\n", name, medusa_reason());
+	return captured_live(kind, batch);
 }
 
 /* Graphs and live calls take turns. */
@@ -192,7 +196,7 @@ static void replay(unsigned kind, unsigned batch, CUgraphExec exec)
 		TRY(cuMemsetD8_v2, out, 0, BYTES);
 		TRY(cuCtxSynchronize);
 		if (!turn)
-			before_launch(kind);
+			before("SUBJECT_LAUNCH", kind);
 		TRY(cuGraphLaunch, exec, stream);
 		if (ranks)
 			sum(out);
