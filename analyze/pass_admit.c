@@ -65,6 +65,45 @@ static void check_made_word(const struct md_analysis *analysis, struct md_pair *
 			       finding->node, finding->at, name, first);
 }
 
+/*
+ * Memory of the library is known by how much of it was made before. Where the captures differ in that, the numbers name other memory in
+ * another start, too. mine: of this view; theirs: of the other one.
+ */
+static const struct md_view_binding *differs_before(const struct md_view *mine, const struct md_view *theirs,
+						    const char *library, uint64_t last)
+{
+	for (uint32_t i = 0, j = 0; i < mine->binding_count; i++) { /* both are listed by name */
+		const struct md_view_binding *binding = &mine->bindings[i];
+		while (j < theirs->binding_count && strcmp(theirs->bindings[j].name, binding->name) < 0)
+			j++;
+		bool same = j < theirs->binding_count && !strcmp(theirs->bindings[j].name, binding->name) &&
+			    theirs->bindings[j].size == binding->size;
+		if (!same && md_maker_same_library(binding->name, library) && md_maker_place_of(binding->name) <= last)
+			return binding;
+	}
+	return NULL;
+}
+
+static void check_order_of_made(const struct md_analysis *analysis, struct md_pair *pair, const char *library)
+{
+	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];
+	uint64_t last = 0;
+	for (uint32_t i = 0; i < pair->findings.count; i++) {
+		const char *name = made_memory(analysis, &pair->findings.items[i]);
+		if (name && md_maker_is_name(name) && md_maker_place_of(name) > last)
+			last = md_maker_place_of(name);
+	}
+	const struct md_view_binding *in_one = differs_before(one, two, library, last);
+	const struct md_view_binding *found = in_one ? in_one : differs_before(two, one, library, last);
+	if (found)
+		md_pair_refuse(pair,
+			       "it has an address in memory of a communication library that made %s before, and that "
+			       "memory (%" PRIu64
+			       " bytes in the %s capture) is missing or of another size in the %s one: "
+			       "start both captures with the same settings of the library",
+			       found->name, found->size, in_one ? "first" : "second", in_one ? "second" : "first");
+}
+
 /* *first: a name of the library with which the graph communicates; NULL: it does not. */
 static void check_made_memory(const struct md_analysis *analysis, struct md_pair *pair, const char **first)
 {
@@ -76,6 +115,8 @@ static void check_made_memory(const struct md_analysis *analysis, struct md_pair
 		*first = *first ? *first : name;
 		check_made_word(analysis, pair, &pair->findings.items[i], name, *first);
 	}
+	if (*first && !pair->why)
+		check_order_of_made(analysis, pair, *first);
 }
 
 /* Replays with other values would have to be made by all ranks, and what one of them tries changes what others get. */

@@ -77,6 +77,11 @@ bool md_maker_is_name(const char *name)
 	       strncmp(name, MD_SEQUENCE_PREFIX, strlen(MD_SEQUENCE_PREFIX)) != 0;
 }
 
+uint64_t md_maker_place_of(const char *name)
+{
+	return md_maker_is_name(name) ? strtoull(strrchr(name, '.') + 1, NULL, 10) : UINT64_MAX;
+}
+
 bool md_maker_same_library(const char *one, const char *other)
 {
 	size_t size = strcspn(one, ".");

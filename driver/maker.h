@@ -40,6 +40,8 @@ void md_maker_name_event(const struct md_maker *maker, uint32_t event, char name
 /* Whether a binding has a name of the first kind, or of what was made while a graph was captured. */
 bool md_maker_is_name(const char *name);
 bool md_maker_is_captured(const char *name);
+/* The number in a name of the first kind, which says how many of its library came before; UINT64_MAX: it is none. */
+uint64_t md_maker_place_of(const char *name);
 /* Whether both names, of whatever kind, are of one library. */
 bool md_maker_same_library(const char *one, const char *other);
 /* Reads the number from the name of an event. False: it is none. */

@@ -35,6 +35,9 @@ Test(maker, names_of_makers_are_told_from_others)
 		cr_assert(md_maker_is_name(names[i]), "%s", names[i]);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		cr_assert(!md_maker_is_name(others[i]), "%s", others[i]);
+	cr_assert_eq(md_maker_place_of("@nccl.17"), 17);
+	cr_assert_eq(md_maker_place_of("nccl.17"), UINT64_MAX);
+	cr_assert_eq(md_maker_place_of("@nccl.captured"), UINT64_MAX);
 }
 
 Test(maker, names_of_events_and_of_what_captures_make)

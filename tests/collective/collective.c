@@ -25,6 +25,7 @@ struct collective {
 	CUdeviceptr state, extra;
 	CUdeviceptr inboxes[COLLECTIVE_RANKS_MOST]; /* of all ranks, this one's among them */
 	size_t inbox_bytes;
+	CUdevice device;
 	bool mapped; /* inboxes are mappings of these handles, else allocations */
 	CUmemGenericAllocationHandle handles[COLLECTIVE_RANKS_MOST];
 	uint32_t *stop; /* page-locked; the kernel looks at it */
@@ -162,24 +163,25 @@ static bool all_there(const struct collective *with, const struct meeting *meeti
 
 /* ---- memory that the other ranks have, too ---- */
 
-static CUresult map(CUmemGenericAllocationHandle handle, size_t bytes, CUdeviceptr *out)
+static CUresult map(struct collective *with, int of)
 {
-	CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+	CUdeviceptr *out = &with->inboxes[of];
+	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, with->device},
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CHECK(cuMemAddressReserve(out, bytes, 0, 0, 0));
-	CHECK(cuMemMap(*out, bytes, 0, handle, 0));
-	return cuMemSetAccess(*out, bytes, &access, 1);
+	CHECK(cuMemAddressReserve(out, with->inbox_bytes, 0, 0, 0));
+	CHECK(cuMemMap(*out, with->inbox_bytes, 0, with->handles[of], 0));
+	return cuMemSetAccess(*out, with->inbox_bytes, &access, 1);
 }
 
 static CUresult make_inbox(struct collective *with)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, with->device}};
 	if (!with->mapped)
 		return runtime_alloc(&with->inboxes[with->rank], with->inbox_bytes);
 	CHECK(cuMemCreate(&with->handles[with->rank], with->inbox_bytes, &prop, 0));
-	return map(with->handles[with->rank], with->inbox_bytes, &with->inboxes[with->rank]);
+	return map(with, with->rank);
 }
 
 static CUresult bring(struct collective *with, struct meeting *meeting)
@@ -199,7 +201,7 @@ static CUresult open_inbox(struct collective *with, const struct meeting *meetin
 					  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	CHECK(cuMemImportFromShareableHandle(&with->handles[of], (void *)(uintptr_t)meeting->descriptors[of],
 					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-	return map(with->handles[of], with->inbox_bytes, &with->inboxes[of]);
+	return map(with, of);
 }
 
 static CUresult open_inboxes(struct collective *with, struct meeting *meeting, const struct sockaddr_un *at)
@@ -250,6 +252,7 @@ static CUresult meet(struct collective *with, const char *socket_path)
 static CUresult make(struct collective *with, const char *socket_path, const void *image)
 {
 	struct collective_state state = {.rank = (uint64_t)with->rank, .ranks = (uint64_t)with->ranks};
+	CHECK(cuCtxGetDevice(&with->device));
 	if (!module)
 		CHECK(cuModuleLoadData(&module, image));
 	CHECK(cuModuleGetFunction(&sum, module, "collective_sum"));

@@ -13,9 +13,12 @@
  * memory, elsewhere in each run; in a launch before it a small number), same (at the same place in each run), first (as
  * "other", but no launch comes before it). Without it, zero.
  * SUBJECT_LAUNCH=KIND=ACTION: before the first launch of that graph the process dies (die), sleeps for 4 s (late), stops until
- * it is continued (stop), or has N ms to live (N). SUBJECT_ASK=KIND=ACTION: before it is asked for.
+ * it is continued (stop), or has N ms to live (N); "say" and "stop" say which process it is. SUBJECT_ASK=KIND=ACTION: before it is asked for.
  * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
- * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), again (one is made and closed before the one that is used).
+ * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), exchanged (likewise, and they are made in the other order), again (one
+ * is made and closed before the one that is used), between (it is closed and made again before `pooled` is asked for).
+ * SUBJECT_DEVICES: own (each rank has the device of its number), other (ranks have the devices in the other order).
+ * SUBJECT_SHIFTED=NAME=VALUE: this variable is set in the second capture alone.
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
 #include <inttypes.h>
@@ -161,12 +164,13 @@ static void before(const char *what, unsigned kind)
 	said += length + 1;
 	if (!strcmp(said, "die"))
 		raise(SIGKILL);
-	if (!strcmp(said, "stop")) {
-		fprintf(stderr, "rank %u stops as process %d\n", rank, (int)getpid());
+	if (!strcmp(said, "stop") || !strcmp(said, "say"))
+		fprintf(stderr, "rank %u is process %d\n", rank, (int)getpid());
+	if (!strcmp(said, "stop"))
 		raise(SIGSTOP);
-	} else if (!strcmp(said, "late"))
+	else if (!strcmp(said, "late"))
 		sleep(4);
-	else
+	else if (strcmp(said, "say") != 0)
 		ualarm((useconds_t)atoi(said) * 1000, 0); /* and nobody handles that signal */
 }
 
@@ -273,25 +277,48 @@ static void run_apart(void)
 	arrive(1);
 }
 
-static struct collective *opened(const char *socket_path, const void *image)
+static unsigned rank_count(void)
 {
 	const char *all = getenv("WORLD_SIZE");
-	struct collective *with = collective_open(socket_path, (int)rank, all ? atoi(all) : 2, image);
+	return all ? (unsigned)atoi(all) : 2;
+}
+
+static struct collective *opened(const char *socket_path, const void *image)
+{
+	struct collective *with = collective_open(socket_path, (int)rank, (int)rank_count(), image);
 	if (!with)
 		exit(1);
 	return with;
 }
 
+static void open_communicators(const char *socket_path, const void *image)
+{
+	const char *how = getenv("SUBJECT_COMMUNICATORS");
+	struct collective *first = opened(socket_path, image);
+	if (how && !strcmp(how, "again")) {
+		collective_close(first);
+		first = opened(socket_path, image);
+	}
+	if (how && (!strcmp(how, "two") || !strcmp(how, "exchanged")))
+		second = opened(socket_path, image);
+	ranks = first;
+	if (how && !strcmp(how, "exchanged")) {
+		ranks = second;
+		second = first;
+	}
+}
+
+static void open_again(const char *socket_path, const void *image)
+{
+	TRY(cuCtxSynchronize);
+	collective_close(ranks);
+	ranks = opened(socket_path, image);
+}
+
 static void run_together(const char *socket_path, const void *image)
 {
-	const char *communicators = getenv("SUBJECT_COMMUNICATORS");
-	ranks = opened(socket_path, image);
-	if (communicators && !strcmp(communicators, "again"))
-		collective_close(ranks);
-	if (communicators)
-		second = opened(socket_path, image);
-	if (communicators && !strcmp(communicators, "again"))
-		ranks = second;
+	const char *how = getenv("SUBJECT_COMMUNICATORS");
+	open_communicators(socket_path, image);
 	CUdeviceptr leads_to = collective_memory(ranks);
 	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
 	TRY(cuMemsetD8_v2, list, 0, BYTES);
@@ -300,9 +327,12 @@ static void run_together(const char *socket_path, const void *image)
 		add_range(5);
 		TRY(cuStreamSynchronize, stream);
 	}
-	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
+	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+		if (how && !strcmp(how, "between") && kinds[kind].enqueue == pooled)
+			open_again(socket_path, image);
 		replay(kind, 1, made(kind, 1, UINT64_MAX));
-	if (second && second != ranks)
+	}
+	if (second)
 		collective_close(second);
 	collective_close(ranks);
 }
@@ -325,6 +355,26 @@ static void fork_ranks(const char *count)
 	exit(failed != 0);
 }
 
+static void set_shifted(void)
+{
+	char text[128];
+	const char *said = getenv("SUBJECT_SHIFTED");
+	snprintf(text, sizeof(text), "%s", said ? said : "");
+	char *value = strchr(text, '=');
+	if (!value || !getenv("MEDUSA_SHIFT"))
+		return;
+	*value++ = 0;
+	setenv(text, value, 1);
+}
+
+static CUdevice own_device(void)
+{
+	const char *how = getenv("SUBJECT_DEVICES");
+	if (!how)
+		return 0;
+	return (CUdevice)(strcmp(how, "own") ? rank_count() - 1 - rank : rank);
+}
+
 int main(int argc, char **argv)
 {
 	CUmodule module;
@@ -334,8 +384,9 @@ int main(int argc, char **argv)
 		fork_ranks(argv[3] + 4);
 	else
 		rank = (unsigned)atoi(argv[3]);
+	set_shifted();
 	load_driver();
-	open_context();
+	open_context_on(own_device());
 	void *images[2] = {read_file(argv[1]), read_file(argv[2])};
 	TRY(cuModuleLoadData, &module, images[0]);
 	TRY(cuModuleGetFunction, &step, module, "nodes_step");

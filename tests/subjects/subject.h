@@ -27,13 +27,18 @@ static inline void load_driver(void)
 }
 
 /* The primary context of the first device, which is current from then on. */
-static inline CUcontext open_context(void)
+static inline CUcontext open_context_on(CUdevice device)
 {
 	CUcontext context;
 	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, device);
 	TRY(cuCtxSetCurrent, context);
 	return context;
+}
+
+static inline CUcontext open_context(void)
+{
+	return open_context_on(0);
 }
 
 /* What the stream has captured, instantiated. */
