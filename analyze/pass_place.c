@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analyze/analysis.h"
+#include "driver/maker.h"
 #include "base/cleanup.h"
 
 struct marks {
@@ -107,16 +108,24 @@ static bool keeps_contents(const struct md_analysis *analysis)
 	return any;
 }
 
+/* A verification gives bound memory other contents, which other processes would read. */
+static bool is_shared(const struct md_view *view, uint32_t binding)
+{
+	uint32_t alloc = view->bindings[binding].alloc;
+	return alloc != MD_NONE && view->allocs[alloc].family == MD_ALLOC_SHARED &&
+	       !md_maker_is_name(view->bindings[binding].name); /* the order of a library's is compared */
+}
+
 /*
  * A binding that no graph refers to is kept as part of the engine's contract, if it is more than weights or if contents
- * may have been made from it.
+ * may have been made from it, and unless it is other processes' memory, too.
  */
 static bool keeps_binding(const struct md_analysis *analysis, const struct marks *marks, bool contents,
 			  uint32_t binding)
 {
 	return marks->binding[binding] || (contents && analysis->constants[binding].counts) ||
 	       (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT &&
-		analysis->binding_match[binding] != MD_NONE);
+		analysis->binding_match[binding] != MD_NONE && !is_shared(&analysis->views[0], binding));
 }
 
 /* The largest power of two, up to 32, of which the address was a multiple in all captures. */

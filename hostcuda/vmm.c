@@ -24,12 +24,13 @@ struct hc_physical {
 	/* one for the handle, one for each retain, and one for each mapping */
 	int refs HC_STATE_GUARDED;
 	int handles HC_STATE_GUARDED; /* how many of refs cuMemRelease gives back */
-	int fd;
+	int fd;                       /* -1: a multicast object to which nothing is bound yet */
 	size_t size;
 	CUmemAllocationProp prop;
 	bool imported; /* another process pays for it */
 	bool exported; /* another process may hold it */
 	bool mapped;   /* at any time */
+	bool multicast;
 	bool *missing; /* of each page: it has not been filled, and cannot be touched; NULL: all can be */
 };
 
@@ -55,7 +56,8 @@ static void physical_unref(struct hc_physical *physical) HC_STATE_HELD
 	if (!physical->imported)
 		hc_device_credit(hc_device_at(physical->prop.location.id), physical->size);
 	hc_handle_remove(physical);
-	close(physical->fd);
+	if (physical->fd >= 0)
+		close(physical->fd);
 	free(physical->missing);
 	free(physical);
 }
@@ -249,8 +251,8 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 {
 	HC_STATE_GUARD();
 	struct hc_physical *physical = physical_of(handle);
-	if (!physical || !physical->handles || flags || !size || ptr % HC_GRANULARITY || size % HC_GRANULARITY ||
-	    offset % HC_GRANULARITY)
+	if (!physical || !physical->handles || physical->fd < 0 || flags || !size || ptr % HC_GRANULARITY ||
+	    size % HC_GRANULARITY || offset % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (offset > physical->size || size > physical->size - offset)
 		return CUDA_ERROR_NOT_SUPPORTED; /* what NVIDIA's driver returns */
@@ -412,7 +414,7 @@ CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
 		return CUDA_ERROR_INVALID_VALUE;
 	if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!(physical->prop.requestedHandleTypes & handleType))
+	if (!(physical->prop.requestedHandleTypes & handleType) || physical->fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	int fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
@@ -447,6 +449,38 @@ CUresult hc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
 	if (result != CUDA_SUCCESS)
 		close(fd);
 	return result;
+}
+
+/* ---- multicast: an object of one device, which is the whole team ---- */
+
+CUresult hc_cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
+{
+	HC_STATE_GUARD();
+	const CUmemAllocationProp of = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	if (!mcHandle || !prop || !prop->size || prop->size % HC_GRANULARITY || prop->flags || !prop->numDevices)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->numDevices != 1 || prop->handleTypes)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	HC_TRY(physical_make(-1, prop->size, &of, true, mcHandle));
+	physical_of(*mcHandle)->multicast = true;
+	return CUDA_SUCCESS;
+}
+
+/* What is written to the object's mappings is written to the memory, as it is the only one. */
+CUresult hc_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+			       CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+			       unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	struct hc_physical *object = physical_of(mcHandle), *memory = physical_of(memHandle);
+	if (!object || !object->multicast || !memory || memory->multicast || flags || object->fd >= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (mcOffset || memOffset || size != object->size || size != memory->size)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	object->prop.location = memory->prop.location;
+	object->fd = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
+	return object->fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
 CUresult hc_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)

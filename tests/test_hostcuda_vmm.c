@@ -55,6 +55,30 @@ Test(hostcuda_vmm, contents_survive_another_mapping)
 	ok(md_cuda.cuMemRelease(handle));
 }
 
+Test(hostcuda_vmm, a_multicast_object_of_one_device)
+{
+	CUmemGenericAllocationHandle memory, object, other;
+	CUmulticastObjectProp team = {.numDevices = 1, .size = unit};
+	ok(md_cuda.cuMemCreate(&memory, unit, &prop, 0));
+	ok(md_cuda.cuMulticastCreate(&object, &team));
+	CUdeviceptr own = mapped(memory, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), nothing;
+	ok(md_cuda.cuMemAddressReserve(&nothing, unit, 0, 0, 0));
+	cr_assert_neq(md_cuda.cuMemMap(nothing, unit, 0, object, 0), CUDA_SUCCESS, "nothing is bound to it");
+	ok(md_cuda.cuMulticastBindMem(object, 0, memory, 0, unit, 0));
+	cr_assert_neq(md_cuda.cuMulticastBindMem(object, 0, memory, 0, unit, 0), CUDA_SUCCESS, "twice");
+	CUdeviceptr all = mapped(object, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ok(md_cuda.cuMemsetD32_v2(all, 78, unit / 4));
+	ok(md_cuda.cuCtxSynchronize());
+	assert_ints(own, (int)(unit / 4), 78);
+	team.numDevices = 2;
+	cr_assert_eq(md_cuda.cuMulticastCreate(&other, &team), CUDA_ERROR_NOT_SUPPORTED);
+	unmapped(all, unit);
+	unmapped(own, unit);
+	ok(md_cuda.cuMemAddressFree(nothing, unit));
+	ok(md_cuda.cuMemRelease(object));
+	ok(md_cuda.cuMemRelease(memory));
+}
+
 Test(hostcuda_vmm, one_range_over_two_mappings)
 {
 	CUmemGenericAllocationHandle one, two;

@@ -198,7 +198,19 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ha
 MD_HOOK(cuMemImportFromShareableHandle, (handle, os, type), MD_NOTHING, md_capture_handle_foreign(*handle))
 
 CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
-MD_HOOK(cuMulticastCreate, (handle, prop), MD_NOTHING, md_capture_handle_foreign(*handle))
+MD_HOOK(cuMulticastCreate, (handle, prop), MD_NOTHING, md_capture_handle_multicast(*handle))
+
+/* Of a rank that has imported the object, nothing else tells what it is. */
+CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
+                                    CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                                    unsigned long long flags)
+MD_HOOK(cuMulticastBindMem, (object, offset, memory, memory_offset, size, flags), MD_NOTHING,
+        (md_capture_handle_multicast(object), md_capture_handle_multicast(memory)))
+
+CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory,
+                                     size_t size, unsigned long long flags)
+MD_HOOK(cuMulticastBindAddr, (object, offset, memory, size, flags), MD_NOTHING,
+        (md_capture_handle_multicast(object), md_capture_shared_multicast(memory)))
 
 CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
 MD_HOOK(cuMemPoolExportPointer, (data, ptr), MD_NOTHING, md_capture_shared_exported(ptr))

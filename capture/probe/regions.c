@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "capture/probe/held_addresses.h"
 #include "capture/probe/copies.h"
+#include "capture/probe/peers.h"
 #include "capture/probe/probe.h"
 #include "capture/probe/probe_variables.h"
 #include "capture/probe/regions.h"
@@ -20,6 +21,7 @@
 #include "capture/record/graphs.h"
 #include "capture/record/made.h"
 #include "capture/record/module_variables.h"
+#include "capture/record/others.h"
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
 				 uint64_t size, struct md_error *err)
@@ -191,6 +193,8 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 		const struct md_capture_bind *bound = &md_capture.bound[bind->value];
 		if (bound->role == MD_BIND_CONSTANT || !md_interval_find(&md_capture.live, bind->start))
 			continue;
+		if (md_capture_others_at(bind->start) != MD_OTHERS_NONE) /* no graph that reaches it is tested */
+			continue;
 		MD_FORWARD(check_mapped(bind, bound->name, err));
 		MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
 		probe->regions[probe->region_count - 1].state = bound->role == MD_BIND_STATE;
@@ -260,6 +264,7 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 					    "its unbound memory holds an address in %s, memory of the communication "
 					    "library %s: a replay of one rank alone would change what others rely on",
 					    made->name, made->soname);
+		MD_FORWARD(md_capture_peers_check_held(copy->pointers[i].value, err));
 		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
 	}
@@ -360,6 +365,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const st
 					struct md_error *err)
 {
 	MD_FORWARD(check_outputs_live(probe, err));
+	MD_FORWARD(md_capture_peers_check(probe, graph, err));
 	MD_FORWARD(add_outputs(probe, err));
 	if (!probe->any_output && !has_output(probe))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no output of the graph is known");

@@ -5,6 +5,7 @@
 #include "capture/record/filled.h"
 #include "capture/record/given.h"
 #include "capture/record/made.h"
+#include "capture/record/others.h"
 #include "capture/record/shared.h"
 
 #include "kvprofile/kvprofile.h"
@@ -25,6 +26,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		return;
 	md_capture_lock();
 	if (md_capture.writer) {
+		md_capture_others_forget(address);
 		md_capture_made_forget(address); /* an allocation there was freed unseen */
 		if (!md_interval_add(&md_capture.live, address, bytes, family))
 			md_capture_trouble("out of memory for allocation %zu", md_capture.live.count);
@@ -77,6 +79,7 @@ static void forget(uint64_t address) MD_CAPTURE_HELD
 		md_kvprofile_note_free(item->size);
 	md_capture_filled_forget(address, item->size);
 	md_capture_made_forget(address);
+	md_capture_others_forget(address);
 	md_interval_remove(&md_capture.live, address);
 	md_capture_given_freed(address);
 	md_sequence_remove(&md_capture.allocations, address, 1);
@@ -121,7 +124,7 @@ void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 	md_capture_alloc_note(status == CU_STREAM_CAPTURE_STATUS_NONE ? MD_ALLOC_ASYNC : MD_ALLOC_GRAPH, address,
 			      bytes);
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE && is_of_host(address))
-		md_capture_shared_exported(address);
+		md_capture_shared_reached(address);
 }
 
 void md_capture_unmap_note(uint64_t address, uint64_t bytes)

@@ -54,7 +54,7 @@ void md_capture_made(const void *caller, uint64_t address)
 	if (!maker || is_named(address) || is_of(MD_ALLOC_GRAPH, address))
 		return;
 	if (!is_of(MD_ALLOC_HOST, address))
-		md_capture_shared_exported(address);
+		md_capture_shared_reached(address);
 	name.soname = maker->soname;
 	if (atomic_load(&md_capture.capturing))
 		md_maker_name_captured(maker, name.name);

@@ -5,10 +5,12 @@
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/allocs.h"
+#include "capture/record/others.h"
 #include "capture/record/shared.h"
 
-static struct md_map foreign MD_CAPTURE_GUARDED; /* handles that were imported, exported or span devices */
-static struct md_map mapped MD_CAPTURE_GUARDED;  /* start of a mapping -> its handle */
+/* handles that were imported, exported or span devices -> enum md_others; none of these: the host reaches them, too */
+static struct md_map foreign MD_CAPTURE_GUARDED;
+static struct md_map mapped MD_CAPTURE_GUARDED; /* start of a mapping -> its handle */
 static struct md_map seen_as
     MD_CAPTURE_GUARDED; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
 static struct md_map opened MD_CAPTURE_GUARDED; /* start of memory of an IPC handle -> how often it is open */
@@ -33,10 +35,25 @@ static void share(uint64_t address) MD_CAPTURE_HELD
 		md_trace_put_alloc(md_capture.writer, md_capture_next(), MD_ALLOC_SHARED, before.start, before.size);
 }
 
+static void note_others(uint64_t address, enum md_others how) MD_CAPTURE_HELD
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+	if (item && how != MD_OTHERS_NONE)
+		md_capture_others_note(item->start, how);
+}
+
+void md_capture_shared_reached(uint64_t address)
+{
+	md_capture_lock();
+	share(address);
+	md_capture_unlock();
+}
+
 void md_capture_shared_exported(uint64_t address)
 {
 	md_capture_lock();
 	share(address);
+	note_others(address, MD_OTHERS_RANKS);
 	md_capture_unlock();
 }
 
@@ -49,6 +66,9 @@ void md_capture_shared_imported(uint64_t address)
 		size = 512;
 	}
 	md_capture_alloc_note(MD_ALLOC_SHARED, start, size);
+	md_capture_lock();
+	note_others(start, MD_OTHERS_RANKS);
+	md_capture_unlock();
 }
 
 /* Start of the imported memory that holds the address; 0: there is none. */
@@ -109,40 +129,67 @@ void md_capture_handle_made(CUmemGenericAllocationHandle handle, bool on_device)
 	md_capture_lock();
 	forget_handle(handle);
 	if (!on_device)
-		put(&foreign, handle, 1);
+		put(&foreign, handle, MD_OTHERS_NONE);
 	md_capture_unlock();
 }
 
 void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t address)
 {
 	const struct md_interval *item;
-	uint64_t before;
+	uint64_t before, how;
 	md_capture_lock();
 	item = md_interval_find(&md_capture.live, address);
 	if (item && md_map_get(&mapped, item->start, &before)) {
-		if (before != handle && md_map_get(&foreign, before, NULL))
-			put(&foreign, handle, 1);
+		if (before != handle && md_map_get(&foreign, before, &how))
+			put(&foreign, handle, how);
 		put(&mapped, item->start, handle);
 	}
 	md_capture_unlock();
 }
 
-static void share_mappings(CUmemGenericAllocationHandle handle) MD_CAPTURE_HELD
+static void share_mappings(CUmemGenericAllocationHandle handle, enum md_others how) MD_CAPTURE_HELD
 {
-	uint64_t start, of;
+	uint64_t start, of, before = MD_OTHERS_NONE;
 	size_t cursor = 0;
-	put(&foreign, handle, 1);
+	md_map_get(&foreign, handle, &before);
+	how = before > (uint64_t)how ? (enum md_others)before : how;
+	put(&foreign, handle, how);
 	while (md_map_next(&mapped, &cursor, &start, &of)) {
-		if (of == handle)
-			share(start);
+		if (of != handle)
+			continue;
+		share(start);
+		note_others(start, how);
 	}
 }
 
 void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
 {
 	md_capture_lock();
-	share_mappings(handle);
+	share_mappings(handle, MD_OTHERS_RANKS);
 	md_capture_unlock();
+}
+
+static bool multicast MD_CAPTURE_GUARDED;
+
+void md_capture_handle_multicast(CUmemGenericAllocationHandle handle)
+{
+	md_capture_lock();
+	multicast = true;
+	share_mappings(handle, MD_OTHERS_MULTICAST);
+	md_capture_unlock();
+}
+
+void md_capture_shared_multicast(uint64_t address)
+{
+	md_capture_lock();
+	share(address);
+	note_others(address, MD_OTHERS_MULTICAST);
+	md_capture_unlock();
+}
+
+bool md_capture_has_multicast(void)
+{
+	return multicast;
 }
 
 /* Bytes that are written by one address are read by the other one, and perhaps only one of the two is bound. */
@@ -178,7 +225,7 @@ void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationH
 	md_capture_alloc_note(MD_ALLOC_VMM, address, bytes);
 	md_capture_lock();
 	if (shared)
-		share_mappings(handle);
+		share_mappings(handle, MD_OTHERS_NONE);
 	bind_again(address, bytes);
 	md_capture_unlock();
 }

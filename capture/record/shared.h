@@ -5,7 +5,9 @@
 
 #include "capture/capture.h"
 
-void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
+/* Memory of this process, anywhere in it: what reaches it besides (the host, the library that made it), or other processes */
+void md_capture_shared_reached(uint64_t address);
+void md_capture_shared_exported(uint64_t address);
 void md_capture_shared_imported(uint64_t address);
 void md_capture_shared_opened(uint64_t address); /* by an IPC handle, perhaps not for the first time */
 void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often as it was opened */
@@ -13,7 +15,10 @@ void md_capture_shared_closed(uint64_t address); /* gone when it was closed as o
 void md_capture_handle_made(CUmemGenericAllocationHandle handle, bool on_device);
 /* Of the mapping that the address lies in; it may be another one than that which was mapped. */
 void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t address);
-void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported or exported */
+void md_capture_handle_multicast(CUmemGenericAllocationHandle handle);
+void md_capture_shared_multicast(uint64_t address);  /* it is bound to such an object */
+bool md_capture_has_multicast(void) MD_CAPTURE_HELD; /* this process has made or joined a multicast object, ever */
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
 bool md_capture_is_mapping(uint64_t start) MD_CAPTURE_HELD;
 void md_capture_unmapped(uint64_t start) MD_CAPTURE_HELD;

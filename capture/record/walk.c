@@ -14,6 +14,8 @@
 #include "capture/record/launched.h"
 #include "capture/record/made.h"
 #include "capture/record/objects.h"
+#include "capture/record/others.h"
+#include "capture/record/shared.h"
 #include "capture/record/unset_words.h"
 #include "capture/record/walk.h"
 #include "format/artifact/artifact.h"
@@ -45,6 +47,14 @@ static void *take(struct md_capture_walk *walk, size_t bytes)
 static void note_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD
 {
 	const struct md_capture_made *made = md_capture_made_at(word);
+	enum md_others others = md_capture_others_at(word);
+	if (others != MD_OTHERS_NONE)
+		refuse(walk, "node at index %u has an address in %s", at, md_capture_others_said(others));
+	else if (made && md_capture_has_multicast())
+		refuse(
+		    walk,
+		    "node at index %u has an address in %s, memory of the communication library %s, which may reach %s",
+		    at, made->name, made->soname, md_capture_others_said(MD_OTHERS_MULTICAST));
 	if (!made || walk->communicates[0])
 		return;
 	snprintf(walk->communicates, sizeof(walk->communicates),
@@ -76,14 +86,19 @@ static void add_candidates(struct md_capture_walk *walk, uint32_t node, const ui
 	}
 }
 
-/* A communication library's address in a word that nobody sets is none, and its memory is not looked at. */
+static bool is_shared(uint64_t word) MD_CAPTURE_HELD
+{
+	return md_capture_made_at(word) || md_capture_others_at(word) != MD_OTHERS_NONE;
+}
+
+/* An address of a communication library, or of other ranks, in a word that nobody sets is none, and its memory is not looked at. */
 static void add_params(struct md_capture_walk *walk, uint32_t at) MD_CAPTURE_HELD
 {
 	const struct md_node *node = &walk->out.nodes[at];
 	for (size_t offset = 0; offset + 8 <= node->params_size; offset += 8) {
 		uint64_t word;
 		memcpy(&word, node->params + offset, sizeof(word));
-		if (!md_capture_made_at(word) || !md_capture_unset_words_has(node->kernel, offset))
+		if (!is_shared(word) || !md_capture_unset_words_has(node->kernel, offset))
 			add_candidate(walk, at, word);
 	}
 }

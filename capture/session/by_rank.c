@@ -39,6 +39,22 @@ const struct md_rank *md_capture_together(void)
 	return own_rank.meets ? &own_rank : NULL;
 }
 
+static bool is_rank;
+
+/* Where the variables are unreadable, others may wait for this process. */
+static void read_is_rank(void)
+{
+	uint32_t rank, ranks;
+	is_rank = md_rank_said(&rank, &ranks, NULL) != MD_OK || ranks > 1;
+}
+
+bool md_capture_is_rank(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, read_is_rank);
+	return is_rank;
+}
+
 bool md_capture_path(const char *variable, char *out, size_t room)
 {
 	uint32_t rank, ranks;

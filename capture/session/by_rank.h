@@ -20,6 +20,8 @@ enum md_status md_capture_rank(uint32_t *rank, uint32_t *ranks, struct md_error 
  * them. A graph that communicates is then replayed in no test.
  */
 const struct md_rank *md_capture_together(void);
+/* Whether a launcher's variables say that this process is one of several ranks, whether it meets them or not. */
+bool md_capture_is_rank(void);
 /* The path in the variable, this rank's own. False: there is none, or it is too long, or this process does not know its rank. */
 bool md_capture_path(const char *variable, char *out, size_t room);
 /* The number in MEDUSA_KV_BYTES, as text; NULL: there is none. */

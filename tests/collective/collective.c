@@ -26,7 +26,8 @@ struct collective {
 	CUdeviceptr inboxes[COLLECTIVE_RANKS_MOST]; /* of all ranks, this one's among them */
 	size_t inbox_bytes;
 	CUdevice device;
-	bool mapped; /* inboxes are mappings of these handles, else allocations */
+	CUmemGenericAllocationHandle multicast; /* 0: none */
+	bool mapped;                            /* inboxes are mappings of these handles, else allocations */
 	CUmemGenericAllocationHandle handles[COLLECTIVE_RANKS_MOST];
 	uint32_t *stop; /* page-locked; the kernel looks at it */
 	CUevent order;  /* recorded behind each operation, and waited for by live ones */
@@ -181,6 +182,11 @@ static CUresult make_inbox(struct collective *with)
 	if (!with->mapped)
 		return runtime_alloc(&with->inboxes[with->rank], with->inbox_bytes);
 	CHECK(cuMemCreate(&with->handles[with->rank], with->inbox_bytes, &prop, 0));
+	if (getenv("COLLECTIVE_MULTICAST")) {
+		CUmulticastObjectProp object = {.numDevices = 1, .size = with->inbox_bytes};
+		CHECK(cuMulticastCreate(&with->multicast, &object));
+		CHECK(cuMulticastBindMem(with->multicast, 0, with->handles[with->rank], 0, with->inbox_bytes, 0));
+	}
 	return map(with, with->rank);
 }
 
@@ -313,10 +319,22 @@ MD_EXPORT CUdeviceptr collective_memory(const struct collective *with)
 	return with->state;
 }
 
+MD_EXPORT size_t collective_memory_bytes(void)
+{
+	return sizeof(struct collective_state);
+}
+
+MD_EXPORT CUdeviceptr collective_inbox(const struct collective *with, int rank)
+{
+	return with->inboxes[rank];
+}
+
 MD_EXPORT void collective_close(struct collective *with)
 {
 	for (int of = 0; of < with->ranks; of++)
 		close_inbox(with, of);
+	if (with->multicast)
+		cuMemRelease(with->multicast);
 	cuMemFreeHost(with->stop);
 	cuMemFree(with->state);
 	if (with->extra)

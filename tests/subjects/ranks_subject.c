@@ -17,6 +17,9 @@
  * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
  * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), exchanged (likewise, and they are made in the other order), again (one
  * is made and closed before the one that is used), between (it is closed and made again before `pooled` is asked for).
+ * SUBJECT_BINDS: state (what kernels of the library are handed is bound), list (the table of the graph `listed`).
+ * SUBJECT_READS: own, other (the graph `listed` reads memory that other ranks write, or this one writes for another), bound (own,
+ * and that is bound).
  * SUBJECT_DEVICES: own (each rank has the device of its number), other (ranks have the devices in the other order).
  * SUBJECT_SHIFTED=NAME=VALUE: this variable is set in the second capture alone.
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
@@ -323,6 +326,16 @@ static void run_together(const char *socket_path, const void *image)
 	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
 	TRY(cuMemsetD8_v2, list, 0, BYTES);
 	TRY(cuMemcpyHtoD_v2, list + BYTES, &leads_to, sizeof(leads_to));
+	const char *binds = getenv("SUBJECT_BINDS");
+	if (binds && !strcmp(binds, "state"))
+		medusa_bind("state", collective_memory(ranks), collective_memory_bytes(), MEDUSA_BIND_STATE);
+	if (binds && !strcmp(binds, "list"))
+		medusa_bind("list", list, BYTES + sizeof(leads_to), MEDUSA_BIND_INPUT);
+	const char *reads = getenv("SUBJECT_READS");
+	if (reads)
+		list = collective_inbox(ranks, (int)(strcmp(reads, "other") ? rank : (rank + 1) % rank_count()));
+	if (reads && !strcmp(reads, "bound"))
+		medusa_bind("inbox", list, BYTES, MEDUSA_BIND_INPUT);
 	if (getenv("SUBJECT_HOLE") && strcmp(getenv("SUBJECT_HOLE"), "first")) {
 		add_range(5);
 		TRY(cuStreamSynchronize, stream);
