@@ -25,7 +25,6 @@ HARMLESS = {
     "cuMemPrefetchBatchAsync": "contents stay",
     "cuMemRangeGetAttribute": ASKS,
     "cuMemRangeGetAttributes": ASKS,
-    "cuMulticastBindAddr": "contents stay; memory of a multicast object is foreign",
     "cuStreamAttachMemAsync": "contents stay",
     "cuTexRefGetAddress": ASKS,
     "cuTexRefSetAddress": "for texture references, which no kernel has that CUDA 12 or newer has compiled",

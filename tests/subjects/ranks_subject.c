@@ -17,6 +17,7 @@
  * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
  * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), exchanged (likewise, and they are made in the other order), again (one
  * is made and closed before the one that is used), between (it is closed and made again before `pooled` is asked for).
+ * SUBJECT_NAMES=KIND=NAME: this graph has another label; without NAME it has none, and is not asked for.
  * SUBJECT_BINDS: state (what kernels of the library are handed is bound), list (the table of the graph `listed`).
  * SUBJECT_READS: own, other (the graph `listed` reads memory that other ranks write, or this one writes for another), bound (own,
  * and that is bound).
@@ -147,12 +148,22 @@ static const struct {
 } kinds[] = {{"local", local},   {"reduced", reduced}, {"deep", deep},
 	     {"listed", listed}, {"holed", holed},     {"pooled", pooled}};
 
+static const char *label_of(unsigned kind)
+{
+	const char *said = getenv("SUBJECT_NAMES");
+	size_t length = strlen(kinds[kind].name);
+	if (!said || strncmp(said, kinds[kind].name, length) || said[length] != '=')
+		return kinds[kind].name;
+	return said + length + 1;
+}
+
 static CUgraphExec captured_live(unsigned kind, unsigned batch)
 {
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	kinds[kind].enqueue();
 	CUgraphExec captured = end_capture(stream);
-	medusa_graph_label(captured, kinds[kind].name, batch);
+	if (*label_of(kind))
+		medusa_graph_label(captured, label_of(kind), batch);
 	if (getenv("SUBJECT_REFUSES"))
 		medusa_graph_refuse(captured, "the test wants it");
 	return captured;
@@ -183,7 +194,7 @@ static CUgraphExec made(unsigned kind, unsigned batch, uint64_t timeout_ns)
 	char name[64];
 	snprintf(name, sizeof(name), batch == 1 ? "%s" : "%s/%u", kinds[kind].name, batch);
 	before("SUBJECT_ASK", kind);
-	if (medusa_graph_get(kinds[kind].name, batch, timeout_ns, &exec) == MEDUSA_OK) {
+	if (*label_of(kind) && medusa_graph_get(label_of(kind), batch, timeout_ns, &exec) == MEDUSA_OK) {
 		fprintf(stderr, "%s restored\n", name);
 		return exec;
 	}
