@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "capture/probe/held_addresses.h"
 #include "capture/probe/copies.h"
-#include "capture/probe/peers.h"
+#include "capture/probe/ranks_memory.h"
 #include "capture/probe/probe.h"
 #include "capture/probe/probe_variables.h"
 #include "capture/probe/regions.h"
@@ -264,7 +264,7 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 					    "its unbound memory holds an address in %s, memory of the communication "
 					    "library %s: a replay of one rank alone would change what others rely on",
 					    made->name, made->soname);
-		MD_FORWARD(md_capture_peers_check_held(copy->pointers[i].value, err));
+		MD_FORWARD(md_capture_ranks_memory_check_held(copy->pointers[i].value, err));
 		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
 	}
@@ -365,7 +365,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const st
 					struct md_error *err)
 {
 	MD_FORWARD(check_outputs_live(probe, err));
-	MD_FORWARD(md_capture_peers_check(probe, graph, err));
+	MD_FORWARD(md_capture_ranks_memory_check(probe, graph, err));
 	MD_FORWARD(add_outputs(probe, err));
 	if (!probe->any_output && !has_output(probe))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no output of the graph is known");

@@ -59,7 +59,8 @@ assert_restored fewer3 local
 # ---- the folder --------------------------------------------------------------------------------------------------------------
 folder() { # path
 	rm -rf "$work/folders"
-	mkdir -m 700 -p "$1"
+	mkdir -p "$1"
+	chmod 700 "$1"
 }
 
 section "a folder whose path is longer than a socket's may be"
@@ -135,6 +136,7 @@ for job in 1 2; do assert_right job$job; done
 # ---- namespaces and clocks: one rank in each -------------------------------------------------------------------------------------
 engine_itself=$subject
 subject=$work/within
+# shellcheck disable=SC2016 # the engine's shell expands them
 printf '#!/bin/sh\n[ "$RANK" != 1 ] || exec unshare $WITHIN "%s" "$@"\nexec "%s" "$@"\n' "$engine_itself" "$engine_itself" >"$subject"
 chmod +x "$subject"
 while IFS='|' read -r what within; do

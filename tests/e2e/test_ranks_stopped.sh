@@ -46,7 +46,7 @@ await_stop() { # process: all of its threads stand still
 	for ((turn = 0; turn < 600; turn++)); do
 		{ read -r -d '' status <"/proc/$1/stat"; } 2>/dev/null
 		[[ ${status##*) } == T* ]] && return
-		[ -n "$status" ] && [ "$status" != 'none ' ] || break
+		[ "$status" != 'none ' ] || break
 		sleep 0.1
 	done
 	fail "process $1 to be stopped" "${status:0:60}"

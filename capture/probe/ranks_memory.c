@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at what a graph's nodes point to, and through bound memory, which may be a table of other ranks' buffers. */
-#include "capture/probe/peers.h"
+#include "capture/probe/ranks_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +61,8 @@ static enum md_status check_table(struct md_capture_probe *probe, const struct m
 	return MD_OK;
 }
 
-enum md_status md_capture_peers_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-				      struct md_error *err)
+enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+					     struct md_error *err)
 {
 	if (!md_capture_others_any())
 		return MD_OK;
@@ -82,7 +82,7 @@ enum md_status md_capture_peers_check(struct md_capture_probe *probe, const stru
 	return MD_OK;
 }
 
-enum md_status md_capture_peers_check_held(uint64_t address, struct md_error *err)
+enum md_status md_capture_ranks_memory_check_held(uint64_t address, struct md_error *err)
 {
 	enum md_others others = md_capture_others_at(address);
 	if (others == MD_OTHERS_NONE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs that reach memory of other ranks, which no rank may replay alone: found before their first replay. */
-#ifndef MD_CAPTURE_PROBE_PEERS_H
-#define MD_CAPTURE_PROBE_PEERS_H
+#ifndef MD_CAPTURE_PROBE_RANKS_MEMORY_H
+#define MD_CAPTURE_PROBE_RANKS_MEMORY_H
 
 #include "capture/probe/probe.h"
 
@@ -9,9 +9,9 @@
  * MD_ERR_UNPROVABLE names what the graph reaches: memory that other ranks have, too, or a bound table with an address of such
  * memory, or of a communication library's. Tables of more than 64 MiB are not looked through.
  */
-enum md_status md_capture_peers_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-				      struct md_error *err) MD_CAPTURE_HELD;
+enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+					     struct md_error *err) MD_CAPTURE_HELD;
 /* The same for an address in unbound memory. */
-enum md_status md_capture_peers_check_held(uint64_t address, struct md_error *err) MD_CAPTURE_HELD;
+enum md_status md_capture_ranks_memory_check_held(uint64_t address, struct md_error *err) MD_CAPTURE_HELD;
 
 #endif
