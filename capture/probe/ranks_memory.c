@@ -10,7 +10,8 @@
 #include "capture/record/others.h"
 
 #define CHUNK (256u << 10)
-#define TABLE_MOST (UINT64_C(64) << 20)
+#define TABLE_MOST (UINT64_C(16) << 20)
+#define CONSTANT_MOST (UINT64_C(1) << 20) /* weights are many, and no addresses */
 
 static enum md_status check_word(const struct md_capture_probe *probe, const char *name, uint64_t offset, uint64_t word,
 				 struct md_error *err) MD_CAPTURE_HELD
@@ -45,11 +46,12 @@ static enum md_status check_table(struct md_capture_probe *probe, const struct m
 	uint64_t from = bind->start > item->start ? bind->start : item->start, word;
 	uint64_t bind_end = bind->start + bind->size, item_end = item->start + item->size;
 	uint64_t end = bind_end < item_end ? bind_end : item_end;
+	uint64_t most = md_capture.bound[bind->value].role == MD_BIND_CONSTANT ? CONSTANT_MOST : TABLE_MOST;
 	MD_AUTO_FREE uint8_t *chunk = malloc(CHUNK);
 	if (!chunk)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a table of addresses");
 	from += (8 - from % 8) % 8; /* addresses lie at multiples of 8 bytes */
-	for (uint64_t at = from, size; at + 8 <= end && end - from <= TABLE_MOST; at += size) {
+	for (uint64_t at = from, size; at + 8 <= end && end - from <= most; at += size) {
 		size = end - at < CHUNK ? (end - at) / 8 * 8 : CHUNK;
 		MD_FORWARD(read_chunk(probe, item->value == MD_ALLOC_HOST, chunk, at, size, err));
 		for (uint64_t i = 0; i < size; i += 8) {

@@ -7,7 +7,7 @@
 
 /*
  * MD_ERR_UNPROVABLE names what the graph reaches: memory that other ranks have, too, or a bound table with an address of such
- * memory, or of a communication library's. Tables of more than 64 MiB are not looked through.
+ * memory, or of a communication library's. Bindings of more than 16 MiB, and constants of more than 1 MiB, are not looked through.
  */
 enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 					     struct md_error *err) MD_CAPTURE_HELD;
