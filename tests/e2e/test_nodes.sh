@@ -232,7 +232,7 @@ refused_twin() { # name, sed program, reason
 	assert_no_file "$work/$1.medusa"
 }
 refused_twin too_far '0,/node type="child" nodes=3/s//node type="child" nodes=300/' "child graphs reach too far"
-refused_twin no_event 's/node type="event_wait" event=0/node type="event_wait" event=5/' "event 5, of a graph of 5 nodes"
+refused_twin no_event 's/node type="event_wait" event=0/node type="event_wait" event=65541/' "event 65541, of a graph of 5 nodes"
 refused_twin no_window 's/attribute id=1 /attribute id=8 /' "byte 65536 of node 0 of 2 is outside"
 refused_twin other_graph '/^graph label="child"/,/^edge/s/edge from=[0-9]* to=[0-9]*/edge from=1 to=4/' "in another graph"
 finish
