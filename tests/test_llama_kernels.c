@@ -464,13 +464,13 @@ static size_t slot_elements(const struct lora_case *c)
 static void add_adapters(const struct lora_case *c, const struct llama_lora *host, int tokens, float *out)
 {
 	const size_t n = (size_t)tokens * (size_t)host->stride;
-	const size_t slots = LORA_SLOTS * slot_elements(c) * sizeof(*host->a);
+	const size_t slot_bytes = LORA_SLOTS * slot_elements(c) * sizeof(*host->a);
 	struct llama_lora p = *host;
 	p.out0 = uploaded(out, n * sizeof(float));
 	p.out1 = p.out0 + c->columns[0];
 	p.out2 = p.out1 + c->columns[1];
 	p.x = uploaded(host->x, (size_t)tokens * (size_t)c->inputs * sizeof(float));
-	p.a = uploaded(host->a, slots);
+	p.a = uploaded(host->a, slot_bytes);
 	p.b = p.a + a_elements(c);
 	p.entries = uploaded(host->entries, LORA_SLOTS * LORA_PARTS * sizeof(*host->entries));
 	p.adapters = uploaded(host->adapters, (size_t)tokens * sizeof(*host->adapters));
