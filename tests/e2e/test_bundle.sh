@@ -206,6 +206,28 @@ for at in 100 2000; do
 	assert_exit damagedv 3
 done
 
+section "every rank must be given its graphs, or the job ends (--require)"
+required() { # name, bundle, ranks, requirement
+	run "$1" env SUBJECT_TOGETHER="$work/$1=$3" medusa-restore "$2" --require "$4" --report "$work/$1.json" -- $launcher "$3" "${ranked[@]}"
+}
+report_of() { # name, rank, what of it
+	python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/$1.json.rank-$2" "$3"
+}
+required met "$bundle" 2 all
+assert_restored_all met 2
+for rank in 0 1; do
+	assert_equal "graphs given to rank $rank" "4 0 True" "$(report_of met $rank graphs_given) $(report_of met $rank graphs_refused) $(report_of met $rank whole)"
+done
+for requirement in all any; do
+	required unmet$requirement "$work/damaged.medusa" 2 $requirement
+	assert_exit unmet$requirement 1
+	assert_contains "$work/unmet$requirement.err" "medusa-restore: --require $requirement: "
+	assert_contains "$work/unmet$requirement.err" "rank 1 cannot restore it"
+done
+required others "$bundle" 3 any
+assert_exit others 1
+assert_contains "$work/others.err" "is a bundle of 2 ranks, and this job has 3"
+
 section "two ranks' artifacts are exchanged"
 copy_bundle exchanged
 mv "$work/exchanged.medusa/rank-0.medusa" "$work/exchanged.medusa/x"
