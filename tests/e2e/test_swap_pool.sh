@@ -75,11 +75,14 @@ end() { # name, expected code
 }
 
 kill_whole() { # name: the engine and its medusa-swap run at once
-	local engine=$1 pids
+	local engine=$1 pids pid
 	pids="$(of "$engine" engine_pid) $(of "$engine" pid)"
 	# shellcheck disable=SC2086 # two words
 	kill -KILL $pids
 	wait "${shell[$engine]}" 2>/dev/null
+	for pid in $pids; do # a process that dies still has what it held
+		for _ in $(seq 1200); do lives "$pid" || break; sleep 0.05; done
+	done
 	exec {ins[$engine]}>&-
 }
 
