@@ -5,6 +5,7 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/dns.h>
 #include <event2/util.h>
+#include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -16,8 +17,24 @@
 #include "http/text.h"
 
 struct md_http_outside {
+	struct event_base *base;
 	struct evdns_base *names;
 	struct md_http_trust *trust; /* NULL: TLS is not spoken */
+	struct lookup *lookups;
+	bool destroyed;                    /* when the last lookup has ended */
+	const struct bufferevent *unnamed; /* whose lookup has just failed, with name_error; NULL: none's */
+	int name_error;
+};
+
+/*
+ * A name that is looked up for a wire. libevent's own way (bufferevent_socket_connect_hostname) can't be cancelled: the lookup
+ * would keep a wire that was freed, and for ever if its evdns_base is freed before it ends.
+ */
+struct lookup {
+	struct md_http_outside *outside;
+	struct lookup *next, **at;
+	struct bufferevent *wire;                  /* a reference; its callbacks are gone when the call is */
+	struct evdns_getaddrinfo_request *request; /* NULL: not begun */
 };
 
 /* OpenSSL's context under a name of our own, so that nobody else needs its headers. */
@@ -31,6 +48,8 @@ static SSL_CTX *context_of(struct md_http_trust *trust)
 static const char *tls_reason(unsigned long code)
 {
 	const char *reason = code ? ERR_reason_error_string(code) : NULL;
+	if (ERR_SYSTEM_ERROR(code))
+		return strerror(ERR_GET_REASON(code));
 	return reason ? reason : "for a reason that OpenSSL does not name";
 }
 
@@ -66,18 +85,34 @@ enum md_status md_http_outside_create(struct event_base *base, struct md_http_tr
 	}
 	/* without that file, this machine's own name server is asked */
 	evdns_base_resolv_conf_parse(names, DNS_OPTIONS_ALL, "/etc/resolv.conf");
-	*outside = (struct md_http_outside){.names = names, .trust = trust};
+	*outside = (struct md_http_outside){.base = base, .names = names, .trust = trust};
 	*made = outside;
 	return MD_OK;
+}
+
+static void free_outside(struct md_http_outside *outside)
+{
+	evdns_base_free(outside->names, 0);
+	md_http_trust_destroy(outside->trust);
+	free(outside);
+}
+
+static void on_unused(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	free_outside(context);
 }
 
 void md_http_outside_destroy(struct md_http_outside *outside)
 {
 	if (!outside)
 		return;
-	evdns_base_free(outside->names, 0);
-	md_http_trust_destroy(outside->trust);
-	free(outside);
+	outside->destroyed = true;
+	for (struct lookup *at = outside->lookups; at; at = at->next)
+		if (at->request)
+			evdns_getaddrinfo_cancel(at->request);
+	if (!outside->lookups)
+		free_outside(outside);
 }
 
 /* ---- a URL ---- */
@@ -150,16 +185,69 @@ static struct bufferevent *open_remote(void *context, struct event_base *base)
 	return bufferevent_openssl_socket_new(base, -1, tls, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
 }
 
+/* The caller may be within evdns, so what it uses is freed by the loop. */
+static void end_lookup(struct lookup *lookup)
+{
+	struct md_http_outside *outside = lookup->outside;
+	*lookup->at = lookup->next;
+	if (lookup->next)
+		lookup->next->at = lookup->at;
+	bufferevent_decref(lookup->wire);
+	free(lookup);
+	if (outside->destroyed && !outside->lookups)
+		event_base_once(outside->base, -1, EV_TIMEOUT, on_unused, outside, NULL);
+}
+
+static bool is_freed(struct bufferevent *wire)
+{
+	bufferevent_event_cb event;
+	bufferevent_getcb(wire, NULL, NULL, &event, NULL);
+	return !event;
+}
+
+static void on_looked_up(int error, struct evutil_addrinfo *found, void *context)
+{
+	struct lookup *lookup = context;
+	struct md_http_outside *outside = lookup->outside;
+	if (!is_freed(lookup->wire) &&
+	    (error || bufferevent_socket_connect(lookup->wire, found->ai_addr, (int)found->ai_addrlen))) {
+		outside->unnamed = error ? lookup->wire : NULL;
+		outside->name_error = error;
+		bufferevent_trigger_event(lookup->wire, BEV_EVENT_ERROR, 0);
+		outside->unnamed = NULL;
+	}
+	if (found)
+		evutil_freeaddrinfo(found);
+	end_lookup(lookup);
+}
+
 static int connect_remote(void *context, struct bufferevent *wire)
 {
 	const struct md_http_remote *remote = context;
-	return bufferevent_socket_connect_hostname(wire, remote->outside->names, AF_UNSPEC, remote->host, remote->port);
+	struct md_http_outside *outside = remote->outside;
+	struct evutil_addrinfo wanted = {
+	    .ai_family = AF_UNSPEC, .ai_protocol = IPPROTO_TCP, .ai_socktype = SOCK_STREAM};
+	char port[8];
+	struct lookup *lookup = calloc(1, sizeof(*lookup));
+	if (!lookup)
+		return -1;
+	*lookup = (struct lookup){.outside = outside, .next = outside->lookups, .at = &outside->lookups, .wire = wire};
+	if (lookup->next)
+		lookup->next->at = &lookup->next;
+	outside->lookups = lookup;
+	bufferevent_incref(wire);
+	snprintf(port, sizeof(port), "%u", (unsigned)remote->port);
+	struct evdns_getaddrinfo_request *request =
+	    evdns_getaddrinfo(outside->names, remote->host, port, &wanted, on_looked_up, lookup);
+	if (request) /* else the lookup has ended */
+		lookup->request = request;
+	return 0;
 }
 
 static void explain(void *context, struct bufferevent *wire, char *why, size_t size)
 {
 	const struct md_http_remote *remote = context;
-	int name = bufferevent_socket_get_dns_error(wire);
+	int name = remote->outside->unnamed == wire ? remote->outside->name_error : 0;
 	SSL *tls = remote->tls ? bufferevent_openssl_get_ssl(wire) : NULL;
 	unsigned long code = tls ? bufferevent_get_openssl_error(wire) : 0;
 	long verified = tls ? SSL_get_verify_result(tls) : X509_V_OK;

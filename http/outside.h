@@ -20,7 +20,9 @@ struct md_http_outside;
 /* trust: taken over, also on failure; NULL: nobody is asked by TLS. MD_ERR_NO_MEMORY. */
 enum md_status md_http_outside_create(struct event_base *base, struct md_http_trust *trust,
 				      struct md_http_outside **made, struct md_error *err);
-void md_http_outside_destroy(struct md_http_outside *outside); /* no call is left; NULL is fine */
+void md_http_outside_destroy(
+    struct md_http_outside *
+	outside); /* no call is left; lookups of calls that were cancelled end in the loop's next turns; NULL is fine */
 
 struct md_http_remote {
 	struct md_http_outside *outside;

@@ -307,8 +307,10 @@ static void end(struct service *service)
 	free_event(service->tick);
 	md_engine_processes_destroy(worker->processes);
 	md_log_writer_destroy(worker->log_writer);
-	if (worker->base)
+	if (worker->base) {
+		event_base_loop(worker->base, EVLOOP_NONBLOCK); /* lookups of names that were cancelled end in it */
 		event_base_free(worker->base);
+	}
 	if (service->state >= 0)
 		close(service->state);
 }
