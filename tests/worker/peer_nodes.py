@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 
-from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, Reply, check, finish, free_ports, until
 
 folder = sys.argv[1]
 first = free_ports(12)
@@ -97,7 +97,26 @@ r = a.ask("POST", "/v1/audio/transcriptions", form, {**KEY, "Content-Type": FORM
 check("by a form", (200, form.replace("\r\n\r\nb/qwen", "\r\n\r\nqwen", 1)), (r.status, r.json.get("form")))
 r = a.get("/upstream/b/qwen/running", **KEY)
 check("what the peer has at a path", (200, True), (r.status, any(m["model"] == "qwen" for m in r.json.get("running", []))))
+for climbing in ("../x", "a/%2e%2E/x", "..", "a%5c..%2fx"):
+    check(f"a path that leaves the peer's: {climbing}", 400, a.get(f"/upstream/b/qwen/{climbing}", **KEY).status)
+check("a path with dots in it", 404, a.get("/upstream/b/qwen/..x/...", **KEY).status)
 check("its name alone", (301, "/upstream/b/qwen/"), (lambda r: (r.status, r.headers.get("location")))(a.get("/upstream/b/qwen", **KEY)))
+
+
+def ask_with(*headers):
+    """The same header may come twice."""
+    connection, body = a.connect(), b'{"model": "b/qwen"}'
+    connection.putrequest("POST", "/v1/chat/completions")
+    for name, value in (*KEY.items(), *headers, ("Content-Length", str(len(body)))):
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    reply = Reply(connection.getresponse())
+    connection.close()
+    return reply
+
+
+r = ask_with(("X-Forwarded-For", "10.0.0.9"), ("X-Forwarded-For", "10.0.0.8"))
+check("who has asked, in two lines", "10.0.0.9, 10.0.0.8, 127.0.0.1, 127.0.0.1", {k.lower(): v for k, v in r.json.get("headers", {}).items()}.get("x-forwarded-for"))
 
 # ---- streams ----
 r = chat("b/qwen", stream=True, max_tokens=7)
@@ -143,6 +162,7 @@ def serve(answer):
 for name, answer, expected in (
         ("its answer is no HTTP", b"SSH-2.0-x\r\n\r\n", 502), ("it says nothing", b"", 502),
         ("its JSON ends too early", b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{", 502),
+        ("its JSON ends too early, and nothing but the connection says so", b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": [1", 502),
         ("its own error is the client's", b"HTTP/1.1 418 X\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\ntea", 418)):
     thread = serve(answer)
     r = chat("lone/alone")
@@ -153,6 +173,12 @@ head = taken[-1].split(b"\r\n\r\n", 1)[0].decode().lower()
 check("its URL's path comes first", True, head.startswith("post /below/v1/chat/completions http/1.1\r\n"))
 check("a peer without a key gets no key", (False, False), ("for-a" in head, "authorization" in head))
 check("the request says by whom it comes", True, "\r\nvia: 1.1 medusa-" in head)
+us = taken[-1].decode().lower().split("\r\nvia: ", 1)[1].split("\r\n", 1)[0]
+check("this daemon in a second line of Via", (508, "loop"), (lambda r: (r.status, r.json.get("error", {}).get("code")))(ask_with(("Via", "1.1 other"), ("Via", us))))
+thread = serve(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": 1}")
+r = chat("lone/alone")
+thread.join()
+check("JSON up to the end of the connection", (200, b'{"a": 1}'), (r.status, r.body))
 thread = serve(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"a\": 1}\n\nda")
 r = chat("lone/alone", stream=True)
 thread.join()
@@ -280,7 +306,12 @@ def tls_server(name, port):
                 with context.wrap_socket(plain, server_side=True) as wire:
                     got = wire.recv(65536)
                     text = json.dumps({"name": name, "sni": names[-1], "host": got.decode().split("Host: ", 1)[1].split("\r\n", 1)[0]}).encode()
-                    wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+                    asked = got.split(b"\r\n\r\n", 1)[1]
+                    if b"plain" in asked:  # nothing but the connection's end, which TLS is not told, says where the answer ends
+                        kind = b"text/event-stream" if b"events" in asked else b"application/json"
+                        wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n\r\n" % kind + json.loads(asked)["plain"].encode())
+                    else:
+                        wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
             except OSError:
                 pass
     threading.Thread(target=run, daemon=True).start()
@@ -304,6 +335,11 @@ with open(f"{folder}/trusted.pem", "w", encoding="utf-8") as trusted:
 d = Daemon(f"{folder}/tls", TLS, env={"SSL_CERT_FILE": f"{folder}/trusted.pem"})
 r = d.chat("good/m")
 check("by TLS", (200, {"name": "good", "sni": "localhost", "host": f"localhost:{tls_ports[0]}"}), (r.status, r.json))
+check("all of its JSON, and then the end of the connection", (200, b'{"a": 1}'), (lambda r: (r.status, r.body))(d.chat("good/m", plain='{"a": 1}')))
+check("a part of it", (502, "peer_failed"), (lambda r: (r.status, r.json.get("error", {}).get("code")))(d.chat("good/m", plain='{"a": [1')))
+ALL = 'data: {"events": 1}\n\ndata: [DONE]\n\n'
+check("a stream with its last event", (200, ALL.encode()), (lambda r: (r.status, r.body))(d.chat("good/m", stream=True, plain=ALL)))
+check("a stream without it", [{"events": 1}, "peer_failed"], (lambda e: [e[0], e[-1].get("error", {}).get("code")])(d.chat("good/m", stream=True, plain=ALL[:-14]).events))
 for model, why in (("other/m", "its certificate: "), ("address/m", "its certificate: "), ("plain/m", "TLS: "), ("nowhere/m", "nowhere.invalid: ")):
     r = d.chat(model)
     message = r.json["error"]["message"].replace("the peer did not take the connection within 8 s", f"connecting: {why}")  # no name server answers

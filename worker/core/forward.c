@@ -28,13 +28,17 @@ static bool is_ours(const struct md_forward *how, const char *name, bool plain)
 	       (how->host_is_theirs && !strcasecmp(name, "Host")) || (how->via && !strcasecmp(name, "Via"));
 }
 
-/* What the client has in a list, and one more entry. */
+/* What the client has in a list, which may be in several lines, and one more entry. */
 static void put_longer(struct md_http_call *call, const struct md_http_head *head, const char *name, const char *last)
 {
-	const char *before = md_http_head_find(head, name);
 	char list[1024];
-	int size = snprintf(list, sizeof(list), "%s%s%s", before ? before : "", before ? ", " : "", last);
-	md_http_call_header(call, name, size < (int)sizeof(list) ? list : last);
+	size_t size = 0;
+	for (uint32_t i = 0; i < head->count && size < sizeof(list); i++)
+		if (!strcasecmp(md_http_head_name(head, i), name))
+			size += (size_t)snprintf(list + size, sizeof(list) - size, "%s, ", md_http_head_value(head, i));
+	if (size < sizeof(list))
+		size += (size_t)snprintf(list + size, sizeof(list) - size, "%s", last);
+	md_http_call_header(call, name, size < sizeof(list) ? list : last);
 }
 
 static void put_key(struct md_http_call *call, const char *key)

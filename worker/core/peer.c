@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "worker/accounting/usage_scan.h"
 #include "worker/core/forward.h"
 #include "worker/core/relay.h"
 #include "worker/core/worker.h"
@@ -47,6 +48,8 @@ struct md_passed {
 	struct peer *peer;
 	uint32_t model; /* of the peer's */
 	struct md_relay relay;
+	struct md_usage_scan scan; /* until_close: whether the answer itself says that it is whole */
+	bool until_close;
 	struct md_http_call *call;
 	char *target, *body;
 	size_t body_size;
@@ -240,32 +243,48 @@ static void on_head(void *context, const struct md_http_head *head)
 {
 	struct md_passed *passed = context;
 	passed->relay.head_sent = true;
+	passed->until_close = head->until_close;
+	passed->scan.kind = md_answer_kind(head);
 	md_relay_head(&passed->relay, head);
 }
 
 static void on_body(void *context, const char *bytes, size_t size)
 {
 	struct md_passed *passed = context;
+	if (passed->until_close)
+		md_usage_scan(&passed->scan, bytes, size);
 	if (md_relay_body(&passed->relay, bytes, size) > UNSENT_MAX)
 		md_http_call_pause(passed->call, true);
 }
 
-static void on_end(void *context)
+static void end_served(struct md_passed *passed)
 {
-	struct md_passed *passed = context;
 	struct md_http_exchange *exchange = passed->relay.exchange;
-	passed->call = NULL;
 	passed->peer->counts->served++;
 	md_relay_end(&passed->relay);
 	finish(passed);
 	md_http_answer_end(exchange);
 }
 
+static void on_end(void *context)
+{
+	struct md_passed *passed = context;
+	passed->call = NULL;
+	if (passed->until_close && md_usage_scan_is_half(&passed->scan))
+		end_failed(passed, "the connection ended within the JSON of its answer");
+	else
+		end_served(passed);
+}
+
+/* Many servers close a TLS connection without saying so. An answer that says itself that all of it has come is whole. */
 static void on_failed(void *context, const char *why)
 {
 	struct md_passed *passed = context;
 	passed->call = NULL;
-	end_failed(passed, why);
+	if (passed->until_close && md_usage_scan_is_whole(&passed->scan))
+		end_served(passed);
+	else
+		end_failed(passed, why);
 }
 
 static const struct md_http_call_events calling = {
@@ -276,8 +295,12 @@ static const struct md_http_call_events calling = {
 /* A node that is asked for what it has asked for itself would ask for ever. */
 static bool was_here(const struct md_worker *worker, const struct md_http_exchange *exchange)
 {
-	const char *via = md_http_head_find(md_http_exchange_head(exchange), "Via");
-	return via && strstr(via, worker->node_name);
+	const struct md_http_head *head = md_http_exchange_head(exchange);
+	for (uint32_t i = 0; i < head->count; i++)
+		if (!strcasecmp(md_http_head_name(head, i), "Via") &&
+		    strstr(md_http_head_value(head, i), worker->node_name))
+			return true;
+	return false;
 }
 
 /* False: the client has been told why not. */

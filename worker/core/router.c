@@ -309,6 +309,12 @@ static void take_upstream(struct md_worker *worker, struct md_http_exchange *exc
 	}
 	char kept[MD_TARGET_MAX];
 	keep_rest(skip_decoded(local, strlen("/upstream/") + (size_t)(rest - path)), kept);
+	if (!model && md_target_climbs(kept)) {
+		md_reply_error(
+		    exchange, MD_REPLY_BAD_REQUEST, NULL,
+		    "a path with \"..\" is not passed on to a peer, since it could leave the path of the peer's URL");
+		return;
+	}
 	pass(worker, &named, exchange, kept, NULL, 0, false);
 }
 

@@ -101,3 +101,18 @@ char *md_target_replace(const char *target, const char *key, const char *value)
 	snprintf(made + used, room - used, "%s", found + there);
 	return made;
 }
+
+bool md_target_climbs(const char *target)
+{
+	char path[MD_TARGET_MAX];
+	if (!md_target_path(target, path, sizeof(path)))
+		return false;
+	for (const char *at = path; *at;) {
+		size_t size = strcspn(at, "/\\"); /* some servers take both */
+		if (size == 2 && !memcmp(at, "..", 2))
+			return true;
+		at += size;
+		at += *at != '\0';
+	}
+	return false;
+}

@@ -24,4 +24,7 @@ bool md_target_value(const char *query, const char *key, char *value, size_t siz
 /* The target with another first value of the key, which is encoded; it stays as it is without one. The caller frees it; NULL: out of memory. */
 char *md_target_replace(const char *target, const char *key, const char *value);
 
+/* A segment of its path is ".." when it is decoded, by which it may leave the path that it is put behind. */
+bool md_target_climbs(const char *target);
+
 #endif
