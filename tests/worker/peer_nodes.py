@@ -15,7 +15,7 @@ from daemon import ENGINE, PATIENCE, Daemon, Reply, check, finish, free_ports, u
 folder = sys.argv[1]
 first = free_ports(12)
 a_port, b_first, a_first, lone_port = first, first + 1, first + 4, first + 8
-tls_ports = first + 9, first + 10
+tls_ports, keyed_port = (first + 9, first + 10), first + 11
 KEY = {"Authorization": "Bearer for-a"}
 
 B = f"""
@@ -29,6 +29,9 @@ peers:
   a: {{proxy: "http://127.0.0.1:{a_port}", apiKey: for-a, models: [round]}}
 """
 b = Daemon(f"{folder}/b", B)
+
+
+LONG = "k" * 8000  # some services have keys of kilobytes
 
 
 def config_of_a(more="", peers=""):
@@ -46,6 +49,7 @@ peers:
     apiKey: for-b
     models: [qwen, both, round]
     filters: {{stripParams: secret, setParams: {{temperature: 0.5}}}}
+  keyed: {{proxy: "http://127.0.0.1:{keyed_port}", models: [long], apiKey: {LONG}}}
   lone: {{proxy: "http://127.0.0.1:{lone_port}/below", models: [alone], timeouts: {{connect: 5, responseHeader: 2}}}}
 {peers}
 {more}
@@ -144,10 +148,10 @@ listening = socket.create_server(("127.0.0.1", lone_port))
 taken = []
 
 
-def serve(answer):
+def serve(answer, at=listening):
     """One connection gets these bytes when its request is whole; then it ends."""
     def run():
-        connection, _ = listening.accept()
+        connection, _ = at.accept()
         got = b""
         while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < int(got.lower().split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0]):
             got += connection.recv(65536)
@@ -168,13 +172,20 @@ for name, answer, expected in (
     r = chat("lone/alone")
     thread.join()
     check(name, expected, r.status)
-    check(f"{name}: who", True, expected != 502 or r.json["error"]["message"].startswith("peer lone: "))
+    check(f"{name}: who", True, expected != 502 or r.json.get("error", {}).get("message", "").startswith("peer lone: "))
 head = taken[-1].split(b"\r\n\r\n", 1)[0].decode().lower()
 check("its URL's path comes first", True, head.startswith("post /below/v1/chat/completions http/1.1\r\n"))
 check("a peer without a key gets no key", (False, False), ("for-a" in head, "authorization" in head))
 check("the request says by whom it comes", True, "\r\nvia: 1.1 medusa-" in head)
 us = taken[-1].decode().lower().split("\r\nvia: ", 1)[1].split("\r\n", 1)[0]
 check("this daemon in a second line of Via", (508, "loop"), (lambda r: (r.status, r.json.get("error", {}).get("code")))(ask_with(("Via", "1.1 other"), ("Via", us))))
+with socket.create_server(("127.0.0.1", keyed_port)) as keyed:
+    thread = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keyed)
+    r = chat("keyed/long", headers={"Proxy-Authorization": "Basic for-a"})
+    thread.join()
+lines = taken[-1].decode().split("\r\n\r\n", 1)[0].split("\r\n")
+check("a long key", (200, 1, 1), (r.status, lines.count(f"Authorization: Bearer {LONG}"), lines.count(f"X-Api-Key: {LONG}")))
+check("for a proxy before us", [], [line for line in lines if "for-a" in line])
 thread = serve(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": 1}")
 r = chat("lone/alone")
 thread.join()

@@ -5,6 +5,7 @@
 #include "worker/config/parts.h"
 
 #define PEERS_MAX 1000u
+#define KEY_MAX 8000u      /* bytes; worker/core/forward.c has room for them */
 #define MODELS_MAX 100000u /* of all peers */
 
 struct peer_source {
@@ -33,6 +34,21 @@ static enum md_status check_models(struct md_config_build *build, const struct m
 	return MD_OK;
 }
 
+/* What a header can't have would be left out of it, and the request would go without its key. */
+static enum md_status check_key(struct md_config_build *build, const struct md_tree *node, const char *key)
+{
+	if (key && strlen(key) > KEY_MAX)
+		return md_tree_refuse_place(md_tree_find(node, "apiKey"), build->err, "the key has more than %u bytes",
+					    KEY_MAX);
+	for (; key && *key; key++)
+		if ((unsigned char)*key < ' ' || *key == 0x7f)
+			return md_tree_refuse_place(
+			    md_tree_find(node, "apiKey"), build->err,
+			    "the key has a line end or another control character in it, as a text "
+			    "behind | has at its end");
+	return MD_OK;
+}
+
 static enum md_status read_peer(struct md_config_build *build, struct md_tree *node, struct md_config_peer *out)
 {
 	struct md_macro_scope scope = {.forest = build->forest, .global = &build->macros};
@@ -46,6 +62,7 @@ static enum md_status read_peer(struct md_config_build *build, struct md_tree *n
 	if (!proxy || !*source.peer.proxy)
 		return md_tree_refuse_place(node, build->err, "proxy is missing: the peer's URL");
 	MD_FORWARD(md_config_check_url(build, proxy, source.peer.proxy));
+	MD_FORWARD(check_key(build, node, source.peer.api_key));
 	MD_FORWARD(check_models(build, node, &source.peer.models));
 	MD_FORWARD(md_config_read_filters(build, source.filters, false, &source.peer.filters));
 	MD_FORWARD(md_config_read_timeouts(build, source.timeouts, true, &source.peer.timeouts));

@@ -23,9 +23,10 @@ static bool is_ours(const struct md_forward *how, const char *name, bool plain)
 {
 	bool has_key = how->key && *how->key;
 	bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
-	return !strcasecmp(name, "Expect") || !strcasecmp(name, "X-Forwarded-For") ||
-	       (key && (!how->keys || has_key)) || (plain && !strcasecmp(name, "Accept-Encoding")) ||
-	       (how->host_is_theirs && !strcasecmp(name, "Host")) || (how->via && !strcasecmp(name, "Via"));
+	return !strcasecmp(name, "Expect") || !strcasecmp(name, "Proxy-Authorization") ||
+	       !strcasecmp(name, "X-Forwarded-For") || (key && (!how->keys || has_key)) ||
+	       (plain && !strcasecmp(name, "Accept-Encoding")) || (how->host_is_theirs && !strcasecmp(name, "Host")) ||
+	       (how->via && !strcasecmp(name, "Via"));
 }
 
 /* What the client has in a list, which may be in several lines, and one more entry. */
@@ -43,7 +44,7 @@ static void put_longer(struct md_http_call *call, const struct md_http_head *hea
 
 static void put_key(struct md_http_call *call, const char *key)
 {
-	char text[1024];
+	char text[8192]; /* keys of a configuration are not that long */
 	if (snprintf(text, sizeof(text), "Bearer %s", key) < (int)sizeof(text))
 		md_http_call_header(call, "Authorization", text);
 	md_http_call_header(call, "X-Api-Key", key);
