@@ -372,6 +372,24 @@ open(hold, "w", encoding="utf-8").close()
 thread.join()
 check("the one that ran", 200, replies[-1].status)
 check("it ends", 0, a.process.wait(PATIENCE))
+
+# ---- the end: a request at a peer that takes longer than 30 s ----
+a = Daemon(f"{folder}/end", f'peers: {{b: {{proxy: "http://127.0.0.1:{b.port}", apiKey: for-b, models: [qwen]}}}}')
+hold, late = f"{folder}/hold-late", {}
+threads = [threading.Thread(target=lambda: late.update(whole=chat("b/qwen", daemon=a, until=hold))),
+           threading.Thread(target=lambda: late.update(stream=chat("b/qwen", daemon=a, stream=True, raw={
+               "status": 200, "headers": {"Content-Type": "text/event-stream"}, "pieces": ['data: {"a": 1}\n\n', "data: 2\n\n"], "after": hold})))]
+for thread in threads:
+    thread.start()
+until("both are there", lambda: count("b", "open", a) == 2)
+a.process.send_signal(signal.SIGTERM)
+check("it ends all the same", 0, a.process.wait(PATIENCE))
+for thread in threads:
+    thread.join()
+check("why there is no answer", (503, "draining"), (late["whole"].status, late["whole"].json.get("error", {}).get("code")))
+check("why the stream ends", ({"a": 1}, "draining"), (late["stream"].events[0], late["stream"].events[-1].get("error", {}).get("code")))
+for file in (hold, f"{hold}1"):
+    open(file, "w", encoding="utf-8").close()
 check("the other one ends", 0, b.stop())
 for daemon in (a, b):
     check("no sanitizer has spoken", False, "Sanitizer" in daemon.stderr())

@@ -88,6 +88,8 @@ bool md_drain_look(struct md_drain *drain)
 	if (late)
 		dismiss_waiting(drain->worker);
 	bool cut = late && drain->cut;
+	if (cut && md_peers_cut(drain->worker)) /* what clients are told is sent before the next look */
+		return false;
 	if (!drain->ends || !(cut || (md_drain_is_empty(drain) && is_quiet(drain))))
 		return false;
 	return md_models_stop(drain->worker);
