@@ -151,10 +151,12 @@ with open(f"{folder}/without.yaml", "w", encoding="utf-8") as file:
 groups: {g: {persistent: true, members: [a]}}
 models: {a: {cmd: "x ${PORT}"}}
 medusa: {host_memory: 1GB}
+peers: {p: {proxy: "https://api.example.com/v1/", models: [m]}, q: {proxy: "https://api.example.com/v1/api", models: [m]}}
 """)
 done = subprocess.run(["medusa-worker", "--config", f"{folder}/without.yaml", "--check"], capture_output=True, text=True, timeout=PATIENCE)
 check("a configuration that is read", 0, done.returncode)
 for key in ("1: logLevel", "4: medusa.host_memory"):
     check(f"it names {key}", True, f"without.yaml:{key}: medusa-worker" in done.stderr)
 check("groups are obeyed, so nothing is said of them", False, "groups" in done.stderr)
+check("a peer's URL that has /v1", (1, True), (done.stderr.count("/v1/v1"), "without.yaml:5: peers.p.proxy: " in done.stderr))
 finish()

@@ -204,6 +204,13 @@ listening.close()
 r = chat("round")
 check("peers that name each other", (508, "loop"), (r.status, r.json.get("error", {}).get("code")))
 
+for model, what in (("b/qwen", "a model of a peer"), ("spill", "a selector")):
+    for how in (("POST", f"/api/models/load/{model}"), ("POST", f"/api/models/unload/{model}"), ("GET", f"/health?model={model}")):
+        r = a.ask(*how, headers=KEY)
+        check(f"{how}: that is none of this node's", (404, f'"{model}" is {what}, and a model of this node is wanted'), (r.status, r.json.get("error", {}).get("message")))
+    r = a.ctl("load", model)
+    check(f"load {model}", True, f'"{model}" is {what}' in r.stderr)
+
 # ---- selectors ----
 for engine in ("own", "both"):
     a.ask("POST", f"/api/models/unload/{engine}", headers=KEY)

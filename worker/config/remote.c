@@ -49,6 +49,17 @@ static enum md_status check_key(struct md_config_build *build, const struct md_t
 	return MD_OK;
 }
 
+/* As addresses of OpenAI's API are often given. */
+static enum md_status note_path(struct md_config_build *build, const struct md_tree *proxy, const char *url)
+{
+	size_t size = strlen(url);
+	size -= size && url[size - 1] == '/';
+	if (size < 3 || strncmp(url + size - 3, "/v1", 3) != 0)
+		return MD_OK;
+	return md_config_note(build, proxy,
+			      "requests bring /v1 themselves, so the peer is asked for /v1/v1/...: leave /v1 out");
+}
+
 static enum md_status read_peer(struct md_config_build *build, struct md_tree *node, struct md_config_peer *out)
 {
 	struct md_macro_scope scope = {.forest = build->forest, .global = &build->macros};
@@ -62,6 +73,7 @@ static enum md_status read_peer(struct md_config_build *build, struct md_tree *n
 	if (!proxy || !*source.peer.proxy)
 		return md_tree_refuse_place(node, build->err, "proxy is missing: the peer's URL");
 	MD_FORWARD(md_config_check_url(build, proxy, source.peer.proxy));
+	MD_FORWARD(note_path(build, proxy, source.peer.proxy));
 	MD_FORWARD(check_key(build, node, source.peer.api_key));
 	MD_FORWARD(check_models(build, node, &source.peer.models));
 	MD_FORWARD(md_config_read_filters(build, source.filters, false, &source.peer.filters));

@@ -71,10 +71,13 @@ static struct md_model *find(struct md_verbs *verbs, struct md_control_call *cal
 {
 	const char *name = json_string_value(json_object_get(question, "model"));
 	struct md_model *model = name ? md_models_find(verbs->worker, name) : NULL;
-	if (!name)
+	if (!name) {
 		md_control_refuse(call, MD_ERR_INVALID, "the question names no model");
-	else if (!model)
-		md_control_refuse(call, MD_ERR_NOT_FOUND, "no model is called \"%.200s\"", name);
+	} else if (!model) {
+		char why[300];
+		md_models_tell_none(verbs->worker, name, why, sizeof(why));
+		md_control_refuse(call, MD_ERR_NOT_FOUND, "%s", why);
+	}
 	return model;
 }
 

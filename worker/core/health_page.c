@@ -121,9 +121,11 @@ static bool ask(struct md_model *model, struct md_http_exchange *exchange)
 static void answer_for(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
 {
 	struct md_model *model = md_models_find(worker, name);
-	if (!model)
-		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
-	else if (!answer_by_state(model, exchange) && !ask(model, exchange))
+	char why[300];
+	if (!model) {
+		md_models_tell_none(worker, name, why, sizeof(why));
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "%s", why);
+	} else if (!answer_by_state(model, exchange) && !ask(model, exchange))
 		answer(exchange, 503, "out of memory for the question to the engine");
 }
 

@@ -480,3 +480,13 @@ struct md_model *md_models_find(struct md_worker *worker, const char *name)
 	const struct md_config_model *found = md_config_find_model(worker->config, name);
 	return found ? worker->current[found - worker->config->models] : NULL;
 }
+
+void md_models_tell_none(const struct md_worker *worker, const char *name, char *text, size_t size)
+{
+	enum md_config_target_kind kind = md_config_find(worker->config, name).kind;
+	if (kind == MD_CONFIG_SELECTOR || kind == MD_CONFIG_PEER)
+		snprintf(text, size, "\"%.200s\" is %s, and a model of this node is wanted", name,
+			 kind == MD_CONFIG_PEER ? "a model of a peer" : "a selector");
+	else
+		snprintf(text, size, "no model is called \"%.200s\"", name);
+}

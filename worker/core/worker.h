@@ -302,6 +302,8 @@ void md_models_change(struct md_model *model, const struct md_worker_config *con
 /* Tells all engines to end; true: they have. */
 bool md_models_stop(struct md_worker *worker);
 struct md_model *md_models_find(struct md_worker *worker, const char *name); /* by ID or alias; NULL: none */
+/* Why that has found none: a sentence without its end, in text. */
+void md_models_tell_none(const struct md_worker *worker, const char *name, char *text, size_t size);
 
 /* ---- model_functions.c ---- */
 

@@ -115,8 +115,11 @@ static void load(struct md_model *model, struct md_http_exchange *exchange)
 static struct md_model *find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
 {
 	struct md_model *model = md_models_find(worker, name);
-	if (!model)
-		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
+	if (!model) {
+		char why[300];
+		md_models_tell_none(worker, name, why, sizeof(why));
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "%s", why);
+	}
 	return model;
 }
 
