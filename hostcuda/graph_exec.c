@@ -138,19 +138,12 @@ static size_t count_events(const struct hc_plan *plan)
 	return count;
 }
 
-static struct hc_op *op_ref(struct hc_op *op)
-{
-	if (op)
-		__atomic_add_fetch(&op->refs, 1, __ATOMIC_RELAXED);
-	return op;
-}
-
 static bool note_event(const struct hc_node *node, struct hc_op *launch) HC_STATE_HELD
 {
 	struct hc_event *event = hc_handle_kind(node->event) == HC_EVENT ? node->event : NULL;
 	struct hc_launch_event *noted = &launch->graph.events[launch->graph.event_count];
 	noted->recorded = node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-	noted->op = noted->recorded ? hc_op_new(NULL, NULL) : event ? op_ref(event->op) : NULL;
+	noted->op = noted->recorded ? hc_op_new(NULL, NULL) : event ? hc_op_ref(event->op) : NULL;
 	if (noted->recorded && !noted->op)
 		return false;
 	launch->graph.event_count++;
@@ -158,7 +151,7 @@ static bool note_event(const struct hc_node *node, struct hc_op *launch) HC_STAT
 		return true;
 	noted->op->context = event->context;
 	hc_op_unref(event->op);
-	event->op = op_ref(noted->op);
+	event->op = hc_op_ref(noted->op);
 	return true;
 }
 
@@ -184,7 +177,7 @@ static void run_event(struct launch *launch)
 	if (event->recorded)
 		hc_op_finish(event->op);
 	else if (event->op)
-		hc_op_join(op_ref(event->op));
+		hc_op_join(hc_op_ref(event->op));
 }
 
 static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context, struct launch *launch)

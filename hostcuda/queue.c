@@ -47,9 +47,10 @@ void hc_op_unref(struct hc_op *op)
 	free(op);
 }
 
-static struct hc_op *op_ref(struct hc_op *op)
+struct hc_op *hc_op_ref(struct hc_op *op)
 {
-	__atomic_add_fetch(&op->refs, 1, __ATOMIC_RELAXED);
+	if (op)
+		__atomic_add_fetch(&op->refs, 1, __ATOMIC_RELAXED);
 	return op;
 }
 
@@ -64,7 +65,7 @@ bool hc_op_wait_for(struct hc_op *op, struct hc_op *other)
 		return true;
 	if (!MD_ARRAY_EXTEND(op->waits, op->wait_count))
 		return false;
-	op->waits[op->wait_count++] = op_ref(other);
+	op->waits[op->wait_count++] = hc_op_ref(other);
 	return true;
 }
 
@@ -147,7 +148,7 @@ static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD HC
 	*(stream->tail ? &stream->tail->next : &stream->head) = op;
 	stream->tail = op;
 	struct hc_op *before = stream->last;
-	stream->last = op_ref(op);
+	stream->last = hc_op_ref(op);
 	hc_op_unref(before);
 	return true;
 }
@@ -159,7 +160,7 @@ CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc
 	HC_STATE_GUARD();
 	pthread_mutex_lock(&hc_queue_mutex);
 	if (kept)
-		*kept = op_ref(op);
+		*kept = hc_op_ref(op);
 	bool queued = enqueue(stream, op);
 	pthread_mutex_unlock(&hc_queue_mutex);
 	if (queued) {
@@ -198,7 +199,7 @@ void hc_op_finish(struct hc_op *op)
 struct hc_op *hc_stream_last(struct hc_stream *stream)
 {
 	pthread_mutex_lock(&hc_queue_mutex);
-	struct hc_op *last = stream->last && !hc_op_done(stream->last) ? op_ref(stream->last) : NULL;
+	struct hc_op *last = stream->last && !hc_op_done(stream->last) ? hc_op_ref(stream->last) : NULL;
 	pthread_mutex_unlock(&hc_queue_mutex);
 	return last;
 }

@@ -6,6 +6,7 @@
 #include "hostcuda/device_state.h"
 
 struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *));
+struct hc_op *hc_op_ref(struct hc_op *op); /* NULL is fine in both */
 void hc_op_unref(struct hc_op *op);
 bool hc_op_wait_for(struct hc_op *op, struct hc_op *other);        /* op runs after other */
 CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over op, also on failure */

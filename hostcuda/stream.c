@@ -322,9 +322,7 @@ static CUresult event_op(CUevent handle, struct hc_op **op)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (event->capture)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	*op = event->op;
-	if (*op)
-		__atomic_add_fetch(&(*op)->refs, 1, __ATOMIC_RELAXED);
+	*op = hc_op_ref(event->op);
 	return hc_context_sticky(event->context);
 }
 
