@@ -14,8 +14,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "http/text.h"
-
 struct md_http_outside {
 	struct event_base *base;
 	struct evdns_base *names;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/core/peer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/clock.h"
 #include "worker/accounting/usage_scan.h"
 #include "worker/core/forward.h"
 #include "worker/core/relay.h"
