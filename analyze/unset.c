@@ -113,14 +113,15 @@ static void refuse_struct(const struct md_analysis *analysis, struct md_pair *pa
 
 /*
  * The part of [at, at + size) that lies in the parameter and differs; false: there is none. A layout may be longer than
- * the block.
+ * the block, which ends within a struct then.
  */
 static bool differing_part(const struct md_param *param, uint32_t params_size, uint32_t at, uint32_t size,
 			   const uint8_t *const bytes[2], struct range *part)
 {
-	if (param->offset > params_size || param->size > params_size - param->offset)
+	bool cut = param->offset >= params_size || param->size > params_size - param->offset;
+	if (cut && (param->offset >= params_size || param->size <= sizeof(uint64_t)))
 		return false;
-	uint32_t end = param->offset + param->size;
+	uint32_t end = cut ? params_size : param->offset + param->size;
 	part->from = at > param->offset ? at : param->offset;
 	part->to = at + size < end ? at + size : end;
 	return part->from < part->to &&

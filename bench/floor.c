@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "driver/cuda_driver.h"
 #include "format/artifact/artifact.h"
+#include "format/codec/columns.h"
 
 /*
  * The same images are loaded, on as many threads as a restore takes, the same functions, the same nodes, attributes and
@@ -316,6 +317,7 @@ static void set_attributes(const struct md_node *node, CUgraphNode handle)
 static void add_kernel_node(const struct md_node *node, CUgraph graph, void **slots, CUgraphNode *out)
 {
 	const struct md_kernel *kernel = &f.artifact.kernels[node->kernel];
+	static uint8_t whole[MD_PARAMS_MAX]; /* a driver may read on behind a buffer that ends within a struct */
 	size_t size = node->params_size;
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
@@ -329,10 +331,12 @@ static void add_kernel_node(const struct md_node *node, CUgraph graph, void **sl
 					  .sharedMemBytes = node->shared_bytes};
 	for (uint32_t i = 0; !node->via_extra && i < kernel->param_count; i++)
 		slots[i] = node->params + kernel->params[i].offset;
-	if (node->via_extra)
+	if (node->via_extra) {
+		extra[1] = memcpy(whole, node->params, size);
 		params.extra = extra;
-	else
+	} else {
 		params.kernelParams = slots;
+	}
 	CU(cuGraphAddKernelNode_v2, out, graph, NULL, 0, &params);
 	set_attributes(node, *out);
 }

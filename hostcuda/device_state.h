@@ -237,6 +237,7 @@ struct hc_launch {
 	const struct hc_symbol *symbol;
 	unsigned grid[3], block[3], shared;
 	uint8_t *params; /* owned, params_size bytes */
+	size_t given;    /* bytes of them that the caller gave, at most all */
 };
 
 struct hc_copy {

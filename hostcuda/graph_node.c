@@ -30,7 +30,7 @@ static CUresult point_arguments(struct hc_node_kernel *kernel)
 	free(kernel->kernel_params);
 	kernel->kernel_params = NULL;
 	if (kernel->from_extra) {
-		kernel->extra_size = symbol->params_size;
+		kernel->extra_size = kernel->launch.given;
 		void *list[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel->launch.params, CU_LAUNCH_PARAM_BUFFER_SIZE,
 				 &kernel->extra_size, CU_LAUNCH_PARAM_END};
 		memcpy(kernel->extra, list, sizeof(list));

@@ -50,18 +50,30 @@ static size_t params_end(const struct hc_symbol *symbol)
 	return end;
 }
 
-static CUresult copy_arguments(const struct hc_symbol *symbol, void **kernel_params, void **extra, uint8_t *params)
+/* As drivers do for NCCL's kernels, which declare one struct of 4,096 bytes and are given what they use of it. */
+static bool ends_in_last_struct(const struct hc_symbol *symbol, size_t size)
 {
+	const struct hostcuda_param *last = symbol->param_count ? &symbol->params[symbol->param_count - 1] : NULL;
+	return last && last->size > sizeof(uint64_t) && last->offset < size;
+}
+
+static CUresult copy_arguments(const struct hc_symbol *symbol, void **kernel_params, void **extra, uint8_t *params,
+			       size_t *given)
+{
+	*given = symbol->params_size;
 	if (kernel_params && extra)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (extra) {
 		const void *buffer;
 		size_t size;
 		HC_TRY(read_extra(extra, &buffer, &size));
-		if (size < params_end(symbol))
+		if (size < params_end(symbol) && !ends_in_last_struct(symbol, size))
 			return CUDA_ERROR_INVALID_VALUE;
-		if (size)
-			memcpy(params, buffer, size < symbol->params_size ? size : symbol->params_size);
+		memset(params, 0xa5,
+		       symbol->params_size); /* nobody knows what a kernel finds where nothing was given */
+		*given = size < *given ? size : *given;
+		if (*given)
+			memcpy(params, buffer, *given);
 		return CUDA_SUCCESS;
 	}
 	if (!kernel_params && symbol->param_count)
@@ -86,13 +98,17 @@ CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigne
 	uint8_t *params = calloc(1, function->symbol->params_size + 1u);
 	if (!params)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = copy_arguments(function->symbol, kernel_params, extra, params);
+	size_t given;
+	CUresult result = copy_arguments(function->symbol, kernel_params, extra, params, &given);
 	if (result != CUDA_SUCCESS) {
 		free(params);
 		return result;
 	}
-	*launch = (struct hc_launch){
-	    .image = hc_image_ref(function->image), .symbol = function->symbol, .shared = shared, .params = params};
+	*launch = (struct hc_launch){.image = hc_image_ref(function->image),
+				     .symbol = function->symbol,
+				     .shared = shared,
+				     .params = params,
+				     .given = given};
 	memcpy(launch->grid, grid, sizeof(launch->grid));
 	memcpy(launch->block, block, sizeof(launch->block));
 	*resolved = function;

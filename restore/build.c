@@ -5,23 +5,36 @@
 
 #include "base/array.h"
 #include "format/attributes.h"
+#include "format/codec/columns.h"
 #include "restore/build.h"
 #include "restore/edges.h"
 #include "restore/library_made.h"
 #include "restore/restore.h"
 #include "restore/verify/read_back.h"
 
+static bool ends_early(const struct md_kernel *kernel, const struct md_node *node)
+{
+	const struct md_param *last = kernel->param_count ? &kernel->params[kernel->param_count - 1] : NULL;
+	return last && (uint64_t)last->offset + last->size > node->params_size;
+}
+
 static enum md_status scratch_reserve(struct md_restore *r, const struct md_artifact_graph *stored,
 				      struct md_error *err)
 {
 	struct md_scratch *s = &r->scratch;
 	uint32_t params = s->params_room;
-	for (uint32_t i = 0; i < stored->node_count; i++)
-		if (stored->nodes[i].type == MD_NODE_KERNEL &&
-		    r->artifact.kernels[stored->nodes[i].kernel].param_count > params)
-			params = r->artifact.kernels[stored->nodes[i].kernel].param_count;
+	bool early = false;
+	for (uint32_t i = 0; i < stored->node_count; i++) {
+		if (stored->nodes[i].type != MD_NODE_KERNEL)
+			continue;
+		const struct md_kernel *kernel = &r->artifact.kernels[stored->nodes[i].kernel];
+		params = kernel->param_count > params ? kernel->param_count : params;
+		early = early || ends_early(kernel, &stored->nodes[i]);
+	}
+	if (early && !s->block)
+		s->block = malloc(MD_PARAMS_MAX);
 	uint32_t from = s->edges_room, to = s->edges_room, data = s->edges_room;
-	bool ok = MD_ARRAY_RESERVE(s->from, stored->edge_count, from) && MD_ARRAY_RESERVE(s->to, from, to) &&
+	bool ok = (!early || s->block) && MD_ARRAY_RESERVE(s->from, stored->edge_count, from) && MD_ARRAY_RESERVE(s->to, from, to) &&
 		  MD_ARRAY_RESERVE(s->edge_data, from, data) && MD_ARRAY_RESERVE(s->params, params, s->params_room);
 	s->edges_room = ok ? from : s->edges_room;
 	return ok ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", stored->node_count);
@@ -33,6 +46,7 @@ void md_restore_scratch_finish(struct md_scratch *s)
 	free(s->to);
 	free(s->edge_data);
 	free(s->params);
+	free(s->block);
 	*s = (struct md_scratch){0};
 }
 
@@ -125,6 +139,11 @@ static enum md_status add_kernel(struct md_restore *r, CUgraph graph, const stru
 	    .sharedMemBytes = node->shared_bytes,
 	};
 	if (node->via_extra) {
+		/* A driver may read on behind a buffer that is shorter than what the kernel declares. */
+		if (ends_early(kernel, node)) {
+			memset(r->scratch.block + size, 0, MD_PARAMS_MAX - size);
+			extra[1] = memcpy(r->scratch.block, node->params, size);
+		}
 		params.extra = extra;
 	} else {
 		for (uint32_t i = 0; i < kernel->param_count; i++) {

@@ -44,6 +44,7 @@ struct md_scratch { /* reused from graph to graph */
 	CUgraphNode *from, *to;
 	CUgraphEdgeData *edge_data;
 	void **params;
+	uint8_t *block; /* MD_PARAMS_MAX bytes; NULL: no node has needed it */
 	uint32_t edges_room, params_room;
 };
 

@@ -170,3 +170,28 @@ Test(check_content, refuse_what_points_nowhere)
 		md_artifact_finish(&artifact);
 	}
 }
+
+/* NCCL's kernels declare one struct of 4,096 bytes, and are given what they use of it, in one buffer. */
+Test(check_content, a_buffer_may_end_within_its_last_struct)
+{
+	static const struct {
+		struct md_param last;
+		bool via_extra, good;
+	} cases[] = {{{0, 4096}, true, true}, {{248, 9}, true, true},     {{0, 4096}, false, false},
+		     {{252, 8}, true, false}, {{256, 4096}, true, false}, {{252, 4}, false, true}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct md_artifact artifact;
+		struct md_error err = {0};
+		sample_artifact(&artifact);
+		artifact.kernels[1].params[0] = cases[i].last;
+		for (uint32_t g = 0; g < artifact.graph_count; g++)
+			for (uint32_t n = 0; n < artifact.graphs[g].node_count; n++)
+				if (artifact.graphs[g].nodes[n].kernel == 1)
+					artifact.graphs[g].nodes[n].via_extra = cases[i].via_extra;
+		enum md_status status = md_artifact_write(&artifact, path, NULL, &err);
+		cr_assert_eq(status, cases[i].good ? MD_OK : MD_ERR_CORRUPT, "case %zu: %s", i, err.message);
+		cr_assert(cases[i].good || strstr(err.message, "in a block of 256"), "%s", err.message);
+		unlink(path);
+		md_artifact_finish(&artifact);
+	}
+}

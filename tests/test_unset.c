@@ -129,6 +129,7 @@ static const struct unset_case {
      0,
      0,
      0},
+    {"a struct of which a part is given", "nccl", {{0, 4096}}, 1, {A1, 7}, {A2, 8}, NULL, 1, 0, 0},
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
@@ -146,6 +147,7 @@ static void build(struct builder *b, unsigned capture, const struct unset_case *
 	b->trace.kernels[kernel].param_count = c->param_count;
 	builder_graph(b, "decode", 1);
 	builder_launch(b, kernel, capture ? c->two : c->one, 16);
+	b->trace.graphs[0].nodes[0].via_extra = c->params[0].size > 16; /* what is given ends within it */
 }
 
 static void analyze(const struct unset_case *c, const struct md_analyze_options *options, struct md_artifact *artifact)

@@ -60,9 +60,10 @@ static void note(uint32_t kernel, const struct md_kernel *known, void **params, 
 	md_kernel_param_kinds(known, kinds);
 	for (uint32_t i = 0; i < known->param_count; i++) {
 		const struct md_param *param = &known->params[i];
-		bool there = params || (uint64_t)param->offset + param->size <= size;
-		if (kinds[i] == MD_PARAM_STRUCT && there)
-			note_bytes(kernel, params ? params[i] : block + param->offset, param->size, param->offset);
+		size_t there = params ? param->size : param->offset < size ? size - param->offset : 0;
+		if (kinds[i] == MD_PARAM_STRUCT && there) /* a block may end within its last parameter */
+			note_bytes(kernel, params ? params[i] : block + param->offset,
+				   there < param->size ? there : param->size, param->offset);
 	}
 	free(kinds);
 }

@@ -301,14 +301,17 @@ MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, 
  */
 MD_EXPORT CUresult collective_sum(struct collective *with, CUdeviceptr data, int n, CUstream stream)
 {
-	void *params[] = {&with->state, &data, &n};
+	struct collective_work work = {(struct collective_state *)with->state, (float *)data, n};
+	size_t size = sizeof(work);
+	void *given[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &work, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 	CUstreamCaptureStatus status;
 	if (n < 0 || n > COLLECTIVE_MOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	CHECK(cuStreamIsCapturing(stream, &status));
 	CHECK(cuStreamWaitEvent(stream, with->order,
 				status == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : CU_EVENT_WAIT_EXTERNAL));
-	CHECK(cuLaunchKernel(sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+	CHECK(cuLaunchKernel(sum, 1, 1, 1, 1, 1, 1, 0, stream, NULL, given));
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		return cuEventRecord(with->order, stream);
 	return cuEventRecordWithFlags(with->order, stream, CU_EVENT_RECORD_EXTERNAL);

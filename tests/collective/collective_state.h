@@ -22,4 +22,10 @@ struct collective_state {
 	volatile uint32_t *stop;                                 /* in host memory; not 0: waiting is in vain */
 };
 
+struct collective_work { /* what the kernel is given */
+	struct collective_state *state;
+	float *data;
+	int32_t n;
+};
+
 #endif
