@@ -100,6 +100,7 @@ static enum md_carry_event understand(struct md_swap_carry *carry, const struct 
 	case MD_CARRY_NOT:
 		return carry->ready ? MD_CARRY_EVENT_NOT : MD_CARRY_EVENT_LIAR;
 	case MD_CARRY_END:
+		memcpy(carry->times, message->times, sizeof(carry->times));
 		return MD_CARRY_EVENT_ENDED;
 	case MD_CARRY_FAILED:
 		snprintf(carry->why, sizeof(carry->why), "%s", message->text);

@@ -25,9 +25,10 @@ struct md_swap_carry {
 	bool ready, wanted;             /* wanted: a carrier was asked for */
 	uint32_t links;
 	char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
-	uint64_t heard_at; /* ns: the last message, or the beginning */
-	int passed;        /* what came with MD_CARRY_EVENT_OFFER, for its reader to close; else -1 */
-	char why[256];     /* why it carries nothing, or nothing more; "": no reason */
+	uint64_t heard_at;             /* ns: the last message, or the beginning */
+	int passed;                    /* what came with MD_CARRY_EVENT_OFFER, for its reader to close; else -1 */
+	char why[256];                 /* why it carries nothing, or nothing more; "": no reason */
+	uint64_t times[MD_PEER_TIMES]; /* of the carrier, when it has given up the memory */
 };
 
 enum md_carry_event {

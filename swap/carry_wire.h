@@ -11,11 +11,13 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "swap/peer_counts.h"
 
 #define MD_CARRY_LINKS 4u         /* neighbours at most */
 #define MD_CARRY_CHUNK_BLOCKS 16u /* of a chunk at most: 32 MiB */
 #define MD_CARRY_GPU_BYTES 48u    /* of a UUID as a text */
 #define MD_CARRY_LENDERS 8u       /* at a time, at most */
+#define MD_CARRY_TAKES_MOST 128u  /* chunks from lenders that an engine may ask for at a time */
 
 /*
  * One message is one packet of a SOCK_SEQPACKET socket, of the size of the struct. The engine begins, and hands over parts
@@ -26,7 +28,7 @@ enum md_carry_kind {
 	MD_CARRY_BEGIN = 1, /* gpus[0]: where the memory is */
 	MD_CARRY_PART,      /* part, bytes; with a descriptor of the memory */
 	MD_CARRY_CHUNK,     /* part, chunk, count of runs */
-	MD_CARRY_END,       /* the carrier gives up all parts, and says so by the same kind */
+	MD_CARRY_END,       /* the carrier gives up all parts, and says so by the same kind, with times */
 	/* from the carrier */
 	MD_CARRY_READY,  /* count of links, gpus */
 	MD_CARRY_DONE,   /* chunk, link, bytes */
@@ -72,6 +74,7 @@ struct md_carry_message {
 		struct md_carry_take takes[MD_CARRY_CHUNK_BLOCKS];
 		char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
 		char text[256];
+		uint64_t times[MD_PEER_TIMES]; /* from MD_PEER_CARRIER on */
 	};
 };
 

@@ -78,16 +78,6 @@ void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_p
 
 /* ---- hashing ---- */
 
-enum md_status md_swap_contents_hash_aside(struct md_swap_links *links, CUcontext context, struct md_hash_range *hashes,
-					   size_t count, struct md_error *err)
-{
-	struct md_swap_link *link;
-	size_t failed = 0;
-	MD_FORWARD(md_swap_links_get(links, context, &link, err));
-	md_swap_pulse_step();
-	return md_device_hash(&link->hasher, link->aside, hashes, count, &failed, err);
-}
-
 static enum md_status hash_in(struct md_swap_links *links, CUcontext context, struct md_hash_range *hashes,
 			      size_t count, struct md_error *err)
 {

@@ -44,9 +44,6 @@ enum md_status md_swap_contents_gather(const struct md_swap_below *below, struct
 void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_pool *pool);
 enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct md_swap_links *links,
 				     struct md_error *err);
-/* Hashes some blocks of one context while copies to others are under way. */
-enum md_status md_swap_contents_hash_aside(struct md_swap_links *links, CUcontext context, struct md_hash_range *hashes,
-					   size_t count, struct md_error *err);
 /*
  * Finds a block of the pool for each block that is not zero (zeros: the hash of a zero block): one that has these bytes, or
  * a fresh one, for which blocks of other engines are moved to the pool's spill file if need be. MD_ERR_NO_MEMORY says how

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks that engines on other GPUs have: found by their hashes in what lenders offer, and hashed again when they have come.
- * The lender's engine runs meanwhile, so nothing that it has said is believed.
+ * Blocks that engines on other GPUs have: found by their hashes in what lenders offer. What has come from there is checked
+ * by contents_check.c.
  */
 #define MD_LOG_DOMAIN "swap"
 
@@ -16,9 +16,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "swap/contents_share.h"
-#include "swap/pulse.h"
-
-#define CHECK_BYTES ((uint64_t)512 << 20) /* that are hashed at a time, while more is coming */
 
 /* ---- places ---- */
 
@@ -29,7 +26,7 @@ static uint64_t key_of(const struct md_hash *hash)
 	return key;
 }
 
-static const struct md_share_place *place_of(const struct md_swap_share *s, size_t block)
+const struct md_share_place *md_swap_offers_place(const struct md_swap_share *s, size_t block)
 {
 	const struct md_hash *hash = &s->contents->hashes[block].hash;
 	uint64_t index = 0;
@@ -45,16 +42,11 @@ bool md_swap_offers_have(const struct md_swap_share *s, const struct md_share_ch
 	       s->lendable[chunk->part];
 }
 
-static bool is_copied(const struct md_swap_share *s, size_t block)
-{
-	return s->contents->blocks[block] < MD_SWAP_ZERO;
-}
-
 /* Blocks of zeros belong to any lender. */
 static uint8_t lender_of(const struct md_swap_share *s, size_t block, uint8_t before)
 {
-	const struct md_share_place *place = is_copied(s, block) ? place_of(s, block) : NULL;
-	if (!is_copied(s, block))
+	const struct md_share_place *place = md_swap_share_is_copied(s, block) ? md_swap_offers_place(s, block) : NULL;
+	if (!md_swap_share_is_copied(s, block))
 		return before;
 	return place ? place->lender : MD_SHARE_NO_LENDER;
 }
@@ -113,11 +105,11 @@ static void divide(struct md_swap_share *s, size_t index)
 	size_t end = chunk->first + chunk->count;
 	for (size_t i = chunk->first; i < end; i++) {
 		uint8_t next = lender_of(s, i, lender);
-		if (is_copied(s, i) && known && next != lender) {
+		if (md_swap_share_is_copied(s, i) && known && next != lender) {
 			cut(s, index, i - chunk->first);
 			break;
 		}
-		known = known || is_copied(s, i);
+		known = known || md_swap_share_is_copied(s, i);
 		lender = next;
 	}
 	chunk->lender = lender;
@@ -188,84 +180,11 @@ void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_ch
 	const struct md_swap_part *part = &s->contents->parts[chunk->part];
 	take->link = chunk->lender;
 	for (size_t i = chunk->first; i < chunk->first + chunk->count && take->count < MD_CARRY_CHUNK_BLOCKS; i++) {
-		const struct md_share_place *place = is_copied(s, i) ? place_of(s, i) : NULL;
+		const struct md_share_place *place = md_swap_share_is_copied(s, i) ? md_swap_offers_place(s, i) : NULL;
 		if (place)
 			take->takes[take->count++] = (struct md_carry_take){(i - part->first) * MD_SWAP_BLOCK,
 									    place->block.part, place->block.block};
 	}
-}
-
-/* ---- checking ---- */
-
-static void tell_stale(struct md_swap_share *s, const struct md_share_chunk *chunk, size_t block)
-{
-	const struct md_share_place *place = place_of(s, block);
-	if (place)
-		md_swap_carry_stale(s->carry, chunk->lender, place->block.part, place->block.block);
-}
-
-/* hashes: of the blocks of the chunk that were copied. */
-static void judge(struct md_swap_share *s, struct md_share_chunk *chunk, const struct md_hash_range *hashes)
-{
-	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++) {
-		if (!is_copied(s, i) || md_hash_equal(&hashes++->hash, &s->contents->hashes[i].hash))
-			continue;
-		chunk->differs = true;
-		tell_stale(s, chunk, i);
-	}
-	if (chunk->differs) {
-		s->report->differed += chunk->bytes;
-		md_swap_share_free(s, chunk);
-		return;
-	}
-	chunk->state = MD_SHARE_DONE;
-	s->unchecked -= chunk->bytes;
-	s->left--;
-}
-
-static bool is_of(const struct md_swap_share *s, const struct md_share_chunk *chunk, CUcontext context)
-{
-	return chunk->state == MD_SHARE_UNCHECKED && s->contents->parts[chunk->part].range.context == context;
-}
-
-/* Of all chunks in one context. */
-static enum md_status check_in(struct md_swap_share *s, CUcontext context, struct md_error *err)
-{
-	size_t count = 0, at = 0;
-	for (size_t i = 0; i < s->count; i++)
-		count += is_of(s, &s->chunks[i], context) ? s->chunks[i].count : 0;
-	MD_AUTO_FREE struct md_hash_range *hashes = calloc(count + 1, sizeof(*hashes));
-	if (!hashes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the hashes of %zu blocks", count);
-	count = 0;
-	for (size_t i = 0; i < s->count; i++)
-		for (size_t b = 0; is_of(s, &s->chunks[i], context) && b < s->chunks[i].count; b++)
-			if (is_copied(s, s->chunks[i].first + b))
-				hashes[count++] = s->contents->hashes[s->chunks[i].first + b];
-	MD_FORWARD(md_swap_contents_hash_aside(s->links, context, hashes, count, err));
-	for (size_t i = 0; i < s->count; i++) {
-		struct md_share_chunk *chunk = &s->chunks[i];
-		if (!is_of(s, chunk, context))
-			continue;
-		size_t first = at;
-		for (size_t b = 0; b < chunk->count; b++)
-			at += is_copied(s, chunk->first + b);
-		judge(s, chunk, hashes + first);
-	}
-	return MD_OK;
-}
-
-enum md_status md_swap_offers_check(struct md_swap_share *s, bool *moved, struct md_error *err)
-{
-	if (!s->unchecked || (s->unchecked < CHECK_BYTES && s->taken))
-		return MD_OK;
-	*moved = true;
-	uint64_t began = md_clock_ns();
-	for (size_t i = 0; i < s->count; i++)
-		if (s->chunks[i].state == MD_SHARE_UNCHECKED)
-			MD_FORWARD(check_in(s, s->contents->parts[s->chunks[i].part].range.context, err));
-	s->times.ns_check += md_clock_ns() - began;
-	return MD_OK;
 }
 
 /* ---- the end ---- */
@@ -292,9 +211,27 @@ static void explain(const struct md_swap_share *s, char *text, size_t size)
 }
 
 /* 0: never. */
+static uint64_t since(const struct md_swap_share *s, uint64_t time)
+{
+	return time ? time - s->began : 0;
+}
+
 static double ms_since(const struct md_swap_share *s, uint64_t time)
 {
-	return time ? (double)(time - s->began) / 1e6 : 0;
+	return (double)since(s, time) / 1e6;
+}
+
+static void report_times(const struct md_swap_share *s)
+{
+	uint64_t *times = s->report->peer_times;
+	times[MD_PEER_READY] = since(s, s->times.ready);
+	times[MD_PEER_OFFERED] = since(s, s->times.offered);
+	times[MD_PEER_ASKED] = since(s, s->times.asked);
+	times[MD_PEER_CAME] = since(s, s->times.came);
+	times[MD_PEER_CAME_LAST] = since(s, s->times.came_last);
+	times[MD_PEER_OWN_LAST] = since(s, s->times.own_last);
+	times[MD_PEER_CHECK] = s->times.ns_check;
+	times[MD_PEER_LEND] = s->times.ns_lend;
 }
 
 /* Where the time goes. */
@@ -314,8 +251,10 @@ void md_swap_offers_report(const struct md_swap_share *s)
 		report->by_peers += s->chunks[i].taken ? s->chunks[i].bytes : 0;
 	if (s->carry->carrier.peers && !report->by_peers)
 		explain(s, report->peers_because, sizeof(report->peers_because));
-	if (s->carry->carrier.peers)
+	if (s->carry->carrier.peers) {
+		report_times(s);
 		say_times(s);
+	}
 	if (report->differed)
 		md_debug("%" PRIu64 " bytes of other engines differed, and came from the pool", report->differed);
 }

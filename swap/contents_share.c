@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/setting.h"
 #include "driver/process_checkpoint.h"
 #include "swap/contents_share.h"
 #include "swap/pulse.h"
@@ -262,6 +263,7 @@ static enum md_status give_up(struct md_swap_share *s, const char *why, bool lia
 	md_swap_carry_abandon(s->carry, why);
 	md_warn("memory comes in over this GPU's own link alone: %s", s->carry->why);
 	MD_FORWARD(wait_for_own(s, err));
+	MD_FORWARD(md_swap_check_await(s, err));
 	for (size_t i = 0; i < s->contents->part_count; i++) {
 		if (!is_tainted(s, i, liar))
 			continue;
@@ -300,7 +302,10 @@ static bool lend_part(struct md_swap_share *s, size_t part, enum md_status *stat
 	MD_AUTO_FD int fd = -1;
 	if (s->lent_part[part])
 		return true;
-	if (s->below->lend(range, &fd, &why) != MD_OK) {
+	uint64_t began = md_clock_ns();
+	enum md_status lent = s->below->lend(range, &fd, &why);
+	s->times.ns_lend += md_clock_ns() - began;
+	if (lent != MD_OK) {
 		md_debug("%" PRIu64 " bytes go over this GPU's own link: %s", range->bytes, why.message);
 		s->lendable[part] = false;
 		return false;
@@ -379,7 +384,7 @@ static bool may_be_carried(const struct md_swap_share *s, const struct md_share_
 static enum md_status feed_takes(struct md_swap_share *s, struct md_error *err)
 {
 	size_t next;
-	while (s->carry->ready && s->taken < MD_SHARE_TAKES && !s->over && (next = md_swap_offers_next(s)) < s->count)
+	while (s->carry->ready && s->taken < s->most_taken && !s->over && (next = md_swap_offers_next(s)) < s->count)
 		MD_FORWARD(lend(s, next, err));
 	return MD_OK;
 }
@@ -487,11 +492,11 @@ static enum md_status take_turns(struct md_swap_share *s, struct md_error *err)
 			MD_FORWARD(feed_takes(s, err));
 		if (!s->over)
 			MD_FORWARD(feed_carrier(s, err));
-		MD_FORWARD(md_swap_offers_check(s, &moved, err));
+		MD_FORWARD(md_swap_check_step(s, &moved, err));
 		if (!s->over && is_silent(s))
 			MD_FORWARD(give_up(s, "the carrier does not go on", false, err));
 		else if (!moved)
-			md_swap_carry_wait(s->carry, own_works(s) ? 100 : 100000);
+			md_swap_carry_wait(s->carry, own_works(s) || md_swap_check_works(s) ? 100 : 100000);
 	}
 	return MD_OK;
 }
@@ -536,9 +541,11 @@ enum md_status md_swap_contents_share(const struct md_swap_contents *contents, c
 {
 	struct md_swap_share s = {
 	    .contents = contents, .below = below, .links = links, .carry = carry, .report = report};
+	s.most_taken = (unsigned)md_setting_number("MEDUSA_SWAP_PEER_AHEAD", 1, MD_CARRY_TAKES_MOST, MD_SHARE_TAKES);
 	md_map_init(&s.offers.places);
 	struct md_error later = {0};
 	enum md_status status = share(&s, err);
+	md_swap_check_await(&s, &later); /* after a failure */
 	enum md_status waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
 	if (status == MD_OK && waited == MD_OK) {
 		report_links(&s);

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of chunks of memory that comes in over several links, and from other engines; for contents_share.c, contents_offers.c. */
+/* The list of chunks of memory that comes in over several links, and from other engines; for contents_share.c, contents_offers.c, contents_check.c. */
 #ifndef MD_SWAP_CONTENTS_SHARE_H
 #define MD_SWAP_CONTENTS_SHARE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/map.h"
 #include "swap/contents.h"
 
 #define MD_SHARE_NO_LENDER UINT8_MAX
-#define MD_SHARE_TAKES 24u /* chunks that the carrier has to take from lenders at a time */
+#define MD_SHARE_TAKES 24u /* chunks that the carrier has to take from lenders at a time (MEDUSA_SWAP_PEER_AHEAD) */
 
 enum md_share_state {
 	MD_SHARE_FREE,
 	MD_SHARE_OWN,
 	MD_SHARE_LENT,
 	MD_SHARE_UNCHECKED, /* it has come from a lender, and was not compared yet */
+	MD_SHARE_CHECKING,
 	MD_SHARE_DONE,
 };
 
@@ -45,6 +49,20 @@ struct md_share_offers {
 	bool lost[MD_CARRY_LENDERS];
 };
 
+/* One look at what has come; all but `done` belongs to its thread until that is true. */
+struct md_share_check {
+	const struct md_cuda *driver;
+	struct md_swap_link link;
+	struct md_hash_range *hashes; /* owned; NULL: nothing is being checked */
+	size_t count;
+	pthread_t thread;
+	bool runs; /* the thread */
+	uint64_t began, ended;
+	enum md_status status;
+	struct md_error err;
+	atomic_bool done;
+};
+
 struct md_swap_share {
 	const struct md_swap_contents *contents;
 	const struct md_swap_below *below;
@@ -62,18 +80,25 @@ struct md_swap_share {
 	uint64_t own_bytes, free_bytes;       /* own: done */
 	uint64_t own_busy, began;             /* own_busy: submitted; ns */
 	struct md_share_speed carries, takes; /* by the carrier, from the pool and from lenders */
+	unsigned most_taken;                  /* chunks that the carrier may have from lenders at a time */
 	unsigned lent, taken;                 /* chunks that the carrier has; of these, those from lenders */
 	uint64_t unchecked;                   /* bytes */
+	struct md_share_check check;
 	struct md_share_offers offers;
 	bool over; /* no carrier any more */
-	struct {   /* md_clock_ns(), 0: never; ns_check: of comparing hashes */
-		uint64_t ready, offered, asked, came, came_last, own_last, ns_check;
+	struct {   /* md_clock_ns(), 0: never; ns_check: of comparing hashes; ns_lend: of handles */
+		uint64_t ready, offered, asked, came, came_last, own_last, ns_check, ns_lend;
 	} times;
 };
 
 /* ---- contents_share.c ---- */
 
 uint64_t md_swap_share_bytes(const struct md_swap_share *s, size_t first, size_t count);
+/* Whether the block has bytes, and not zeros. */
+static inline bool md_swap_share_is_copied(const struct md_swap_share *s, size_t block)
+{
+	return s->contents->blocks[block] < MD_SWAP_ZERO;
+}
 /* Whoever had the chunk, it is to be copied anew. */
 void md_swap_share_free(struct md_swap_share *s, struct md_share_chunk *chunk);
 /* Bytes a nanosecond so far; 0: not known. */
@@ -94,9 +119,18 @@ void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_ch
 			 struct md_carry_message *take);
 /* The lender gives nothing more. */
 void md_swap_offers_lose(struct md_swap_share *s, uint8_t lender);
-/* Compares what has come from lenders with the hashes; what differs is to come from the pool. */
-enum md_status md_swap_offers_check(struct md_swap_share *s, bool *moved, struct md_error *err);
+/* Where a lender that is there has the block; NULL: nowhere. */
+const struct md_share_place *md_swap_offers_place(const struct md_swap_share *s, size_t block);
 void md_swap_offers_report(const struct md_swap_share *s);
 void md_swap_offers_finish(struct md_share_offers *offers);
+
+/* ---- contents_check.c ---- */
+
+/* Compares what has come from lenders with the hashes, beside other work; what differs is to come from the pool. */
+enum md_status md_swap_check_step(struct md_swap_share *s, bool *moved, struct md_error *err);
+/* Whether memory is being read. */
+bool md_swap_check_works(const struct md_swap_share *s);
+/* Waits until no memory is being read; what was is compared. */
+enum md_status md_swap_check_await(struct md_swap_share *s, struct md_error *err);
 
 #endif

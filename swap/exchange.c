@@ -394,6 +394,8 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 	md_swap_carry_finish(&carrying);
 	if (status != MD_OK)
 		return status;
+	for (size_t i = MD_PEER_CARRIER; i < MD_PEER_TIMES; i++)
+		done.peer_times[i] = carrying.times[i];
 	if (carrying.carrier.neighbours)
 		snprintf(done.because, sizeof(done.because), "%s", carrying.why);
 	if (carrying.carrier.peers && !done.by_peers && !*done.peers_because)

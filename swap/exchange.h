@@ -60,6 +60,7 @@ struct md_swap_report {
 	uint64_t by_peers;       /* of `copied`, from memory of engines on other GPUs */
 	uint64_t differed;       /* came from there as well, and had other bytes: it was copied again, from the pool */
 	char peers_because[256]; /* why nothing has come from there; "": no reason */
+	uint64_t peer_times[MD_PEER_TIMES];
 };
 
 /* Belongs to one thread. */

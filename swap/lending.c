@@ -21,6 +21,7 @@
 #define AWAIT_NS 3000000000ull
 #define RECALL_LEAST_NS 5000000000ull /* a borrower that does not go on is killed after three seconds */
 #define STEP_MS 100
+#define PATIENCE_NS 1000000000ull /* with borrowers that ask and ask */
 
 /* 1 + the connection of each borrower, for md_swap_lending_await; 0: none. */
 static atomic_int connections[MD_CARRY_LENDERS];
@@ -172,19 +173,33 @@ static void serve(struct md_swap_lending *lending)
 	}
 }
 
-bool md_swap_lending_wait(struct md_swap_lending *lending, const struct md_swap_wire *wire, int milliseconds)
+/* False: there is no borrower. */
+static bool wait_with_borrowers(struct md_swap_lending *lending, const struct md_swap_wire *wire, int milliseconds,
+				bool *came, bool *asked)
 {
 	struct pollfd ready[1 + MD_CARRY_LENDERS] = {{.fd = wire->fd, .events = POLLIN}};
 	nfds_t count = 1;
+	*asked = false;
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		if (is_there(lending, i))
 			ready[count++] = (struct pollfd){.fd = lending->borrowers[i].fd, .events = POLLIN};
-	if (count == 1)
-		return md_swap_wire_wait(wire, milliseconds);
-	if (poll(ready, count, milliseconds) < 0)
-		return md_swap_wire_wait(wire, milliseconds);
+	if (count == 1 || poll(ready, count, milliseconds) < 0)
+		return false;
 	serve(lending);
-	return ready[0].revents != 0;
+	*came = ready[0].revents != 0;
+	for (nfds_t i = 1; i < count; i++)
+		*asked = *asked || ready[i].revents;
+	return true;
+}
+
+bool md_swap_lending_wait(struct md_swap_lending *lending, const struct md_swap_wire *wire, int milliseconds)
+{
+	uint64_t began = md_clock_ns();
+	bool came = false, asked = true;
+	while (asked && !came && md_clock_ns() - began < PATIENCE_NS)
+		if (!wait_with_borrowers(lending, wire, milliseconds, &came, &asked))
+			return md_swap_wire_wait(wire, milliseconds);
+	return came;
 }
 
 /* ---- the end of loans ---- */

@@ -22,7 +22,10 @@ void md_swap_lending_init(struct md_swap_lending *lending, const struct md_swap_
 			  struct md_swap_book *book);
 /* Takes a borrower's connection over, and offers what the book knows. */
 void md_swap_lending_begin(struct md_swap_lending *lending, int fd);
-/* As md_swap_wire_wait; serves borrowers meanwhile. */
+/*
+ * As md_swap_wire_wait; serves borrowers meanwhile, and waits anew after each (at most a second in all): what the caller
+ * does next may take long, and a borrower waits for its answer.
+ */
 bool md_swap_lending_wait(struct md_swap_lending *lending, const struct md_swap_wire *wire, int milliseconds);
 /*
  * Wants all memory back, before it goes out: its room would not be free else. MD_ERR_BUSY: a borrower does not give it back

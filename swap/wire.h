@@ -14,8 +14,8 @@
  * The side that connects sends {"medusa_swap": 2, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
  */
 #define MD_SWAP_PROTOCOL 2u
-#define MD_SWAP_LINE 4096u /* bytes, with the line break */
-#define MD_SWAP_FIELDS 96u /* of a message */
+#define MD_SWAP_LINE 4096u  /* bytes, with the line break */
+#define MD_SWAP_FIELDS 128u /* of a message */
 
 /* ---- a connection: what came, and has not been read ---- */
 

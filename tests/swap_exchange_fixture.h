@@ -3,6 +3,7 @@
 #ifndef TESTS_SWAP_EXCHANGE_FIXTURE_H
 #define TESTS_SWAP_EXCHANGE_FIXTURE_H
 
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/splitmix.h"
@@ -21,15 +22,15 @@ static struct memory {
 } memory[MOST];
 static size_t memory_count;
 static bool closed;
-static int unmap_left = -1, map_left = -1; /* calls until one fails; -1: none does */
-static struct md_cuda table;               /* through which swap/ calls, and in which calls fail */
+static atomic_int unmap_left = -1, map_left = -1; /* calls until one fails; -1: none does */
+static struct md_cuda table;                      /* through which swap/ calls, and in which calls fail */
 static struct md_swap_pool *pool;
 static struct md_swap_exchange *exchange;
 static CUcontext context;
 
-static inline bool is_due(int *left)
+static inline bool is_due(atomic_int *left)
 {
-	return *left >= 0 && (*left)-- == 0;
+	return atomic_load(left) >= 0 && atomic_fetch_sub(left, 1) == 0;
 }
 
 static inline enum md_status close_gate(uint64_t deadline_ns, struct md_error *err)
@@ -211,7 +212,8 @@ static inline void assert_in_refused(bool verify, enum md_status status, const c
 		cr_assert_not(memory[i].mapped, "range %zu is unmapped", i);
 }
 
-static int call_left; /* calls of the driver until one fails; negative: none does */
+static atomic_int
+    call_left; /* the thread that compares hashes calls, too; calls of the driver until one fails; negative: none does */
 
 #define FAILING(name, params, args)                                                                                    \
 	static inline CUresult failing_##name params                                                                   \

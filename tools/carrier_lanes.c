@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clock.h"
+#include "base/setting.h"
 #include "driver/neighbours.h"
 
 #define LANES_MOST 3u
@@ -16,6 +18,8 @@
 enum md_status md_lanes_init(struct md_lanes *lanes, struct md_swap_pool *pool, struct md_error *err)
 {
 	*lanes = (struct md_lanes){.pool = pool, .blocks = md_swap_pool_count(pool).blocks};
+	lanes->take_streams =
+	    (unsigned)md_setting_number("MEDUSA_SWAP_PEER_STREAMS", 1, MD_LANE_TAKES, MD_LANE_TAKES_USUAL);
 	return md_swap_links_init(&lanes->locks, &md_cuda, pool, err);
 }
 
@@ -186,14 +190,25 @@ static unsigned rights(const struct md_lanes *lanes, const struct md_carrier_lan
 	return 1;
 }
 
-static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *access, unsigned count,
+/* times: of importing, of mapping, of access. */
+static void note_time(uint64_t *time, uint64_t *began)
+{
+	uint64_t now = md_clock_ns();
+	*time += now - *began;
+	*began = now;
+}
+
+static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *access, unsigned count, uint64_t *times,
 			  struct md_error *err)
 {
 	CUdeviceptr address = 0;
+	uint64_t began = md_clock_ns();
 	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &address, part->bytes, 0, 0, 0));
 	enum md_status status = md_cuda_call(err, cuMemMap, address, part->bytes, 0, part->handle, 0);
+	note_time(&times[1], &began);
 	if (status == MD_OK) {
 		status = md_cuda_call(err, cuMemSetAccess, address, part->bytes, access, count);
+		note_time(&times[2], &began);
 		if (status != MD_OK)
 			md_cuda.cuMemUnmap(address, part->bytes);
 	}
@@ -204,19 +219,22 @@ static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *a
 	return status;
 }
 
-enum md_status md_lanes_import(const struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory,
-			       uint64_t bytes, struct md_carrier_part *part, struct md_error *err)
+enum md_status md_lanes_import(struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory, uint64_t bytes,
+			       struct md_carrier_part *part, struct md_error *err)
 {
 	struct md_carrier_part made = {.there = true, .bytes = bytes};
 	CUmemAccessDesc access[MD_CARRY_LINKS];
 	unsigned count = rights(lanes, reader, access);
+	uint64_t *parts = &lanes->times[reader ? MD_PEER_LENT_PARTS : MD_PEER_OWN_PARTS], began = md_clock_ns();
 	if (!lanes->count || !bytes || bytes % MD_SWAP_BLOCK || memory < 0)
 		return md_error_set(err, MD_ERR_CORRUPT, "a part has %llu bytes, or came too early",
 				    (unsigned long long)bytes);
 	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, reader ? reader->context : lanes->list[0].context));
 	MD_FORWARD(md_cuda_call(err, cuMemImportFromShareableHandle, &made.handle, (void *)(intptr_t)memory,
 				CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-	enum md_status status = map(&made, access, count, err);
+	note_time(&parts[1], &began);
+	(*parts)++;
+	enum md_status status = map(&made, access, count, parts + 1, err);
 	if (status == MD_OK)
 		*part = made;
 	else
@@ -400,5 +418,6 @@ enum md_status md_lanes_drop(struct md_lanes *lanes, struct md_error *err)
 	free(lanes->parts);
 	lanes->parts = NULL;
 	lanes->part_count = 0;
+	memset(lanes->times, 0, sizeof(lanes->times));
 	return MD_OK;
 }

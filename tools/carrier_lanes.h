@@ -11,7 +11,8 @@
 
 #define MD_LANE_BUFFERS 3u /* so that a chunk goes over PCIe while another one goes over NVLink */
 #define MD_LANE_BUFFER_BYTES (MD_CARRY_CHUNK_BLOCKS * MD_SWAP_BLOCK)
-#define MD_LANE_TAKES 2u
+#define MD_LANE_TAKES 8u /* streams for what lenders have, at most (MEDUSA_SWAP_PEER_STREAMS) */
+#define MD_LANE_TAKES_USUAL 2u
 /* Free memory that a neighbour must have beside its context. */
 #define MD_LANE_ROOM ((uint64_t)256 << 20)
 
@@ -46,9 +47,11 @@ struct md_lanes {
 	char gpu[MD_CARRY_GPU_BYTES]; /* whose neighbours; "": of none */
 	struct md_carrier_lane list[MD_CARRY_LINKS];
 	unsigned count;
+	unsigned take_streams;
 	struct md_carrier_part *parts; /* owned; by number */
 	uint32_t part_count;
-	char why[256]; /* why the last neighbour that was left out was */
+	uint64_t times[MD_PEER_TIMES]; /* of the engine that is served */
+	char why[256];                 /* why the last neighbour that was left out was */
 };
 
 enum md_status md_lanes_init(struct md_lanes *lanes, struct md_swap_pool *pool, struct md_error *err);
@@ -65,8 +68,8 @@ void md_lanes_add(struct md_lanes *lanes, const char *gpu);
  * Maps memory of another process that one neighbour reads, or that all write (reader: NULL). Without effect after a
  * failure.
  */
-enum md_status md_lanes_import(const struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory,
-			       uint64_t bytes, struct md_carrier_part *part, struct md_error *err);
+enum md_status md_lanes_import(struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory, uint64_t bytes,
+			       struct md_carrier_part *part, struct md_error *err);
 enum md_status md_lanes_forget(struct md_carrier_part *part, struct md_error *err);
 /* Whether a chunk of this many bytes lies within the part of the engine. */
 bool md_lanes_covers(const struct md_lanes *lanes, uint32_t part, uint64_t offset, uint64_t bytes);

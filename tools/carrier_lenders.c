@@ -80,6 +80,7 @@ static void take_part(struct md_lenders *lenders, struct md_lender *lender, cons
 		lender->gone = true;
 		return;
 	}
+	lenders->lanes->times[MD_PEER_ANSWER] += md_clock_ns() - part->asked_at;
 	part->state = md_lanes_import(lenders->lanes, &lenders->lanes->list[lender->lane], memory, message->bytes,
 				      &part->memory, &why) == MD_OK
 			  ? MD_LENDER_THERE
@@ -105,10 +106,11 @@ static void obey(struct md_lenders *lenders, struct md_lender *lender, const str
 	}
 }
 
+/* Taking a part over takes long: what can be copied begins before the next one. */
 static void hear(struct md_lenders *lenders, struct md_lender *lender)
 {
-	bool there = true;
-	while (there && lender->fd >= 0 && !lender->gone) {
+	bool there = true, part = false;
+	while (there && !part && lender->fd >= 0 && !lender->gone) {
 		struct md_carry_message message;
 		struct md_error none = {0};
 		int passed = -1;
@@ -116,6 +118,7 @@ static void hear(struct md_lenders *lenders, struct md_lender *lender)
 			lender->gone = true;
 		else if (there)
 			obey(lenders, lender, &message, &passed);
+		part = there && message.kind == MD_CARRY_PART;
 		if (passed >= 0)
 			close(passed);
 	}
@@ -131,8 +134,9 @@ enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry
 		       md_lanes_covers(lenders->lanes, take->part, take->takes[i].offset, MD_SWAP_BLOCK);
 	if (!good)
 		return md_error_set(err, MD_ERR_CORRUPT, "a chunk of no lender, or outside of part %u", take->part);
-	if (lenders->queued == MD_LENDER_QUEUE)
-		return md_error_set(err, MD_ERR_CORRUPT, "more than %u chunks from lenders at a time", MD_LENDER_QUEUE);
+	if (lenders->queued == MD_CARRY_TAKES_MOST)
+		return md_error_set(err, MD_ERR_CORRUPT, "more than %u chunks from lenders at a time",
+				    MD_CARRY_TAKES_MOST);
 	lenders->queue[lenders->queued++] = *take;
 	return MD_OK;
 }
@@ -224,7 +228,8 @@ static enum md_status begin_copy(struct md_lenders *lenders, struct md_lender_co
 {
 	struct md_lender *lender = &lenders->list[take->link];
 	const struct md_carrier_lane *lane = &lenders->lanes->list[lender->lane];
-	CUstream stream = lane->takes[lenders->turn++ % MD_LANE_TAKES];
+	CUstream stream = lane->takes[lenders->turn++ % lenders->lanes->take_streams];
+	uint64_t began = md_clock_ns();
 	*at = (struct md_lender_copy){
 	    .lane = lender->lane, .lender = take->link, .chunk = take->chunk, .bytes = take->count * MD_SWAP_BLOCK};
 	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lane->context));
@@ -233,6 +238,8 @@ static enum md_status begin_copy(struct md_lenders *lenders, struct md_lender_co
 	MD_FORWARD(md_cuda_call(err, cuEventRecord, at->done, stream));
 	at->busy = true;
 	lender->under_way++;
+	lenders->lanes->times[MD_PEER_COPIES]++;
+	lenders->lanes->times[MD_PEER_ISSUE] += md_clock_ns() - began;
 	return MD_OK;
 }
 
@@ -340,6 +347,18 @@ static enum md_status pass_on(struct md_lenders *lenders, int session, struct md
 	return MD_OK;
 }
 
+/* Chunks wait for what has not been handed over or mapped. */
+static void note_idle(struct md_lenders *lenders)
+{
+	bool idle = lenders->queued;
+	for (size_t i = 0; i < MD_LENDER_COPIES; i++)
+		idle = idle && !lenders->copies[i].busy;
+	uint64_t now = md_clock_ns();
+	if (lenders->idle_since)
+		lenders->lanes->times[MD_PEER_IDLE] += now - lenders->idle_since;
+	lenders->idle_since = idle ? now : 0;
+}
+
 enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err)
 {
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
@@ -347,6 +366,7 @@ enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct m
 	MD_FORWARD(pass_on(lenders, session, err));
 	MD_FORWARD(reap(lenders, session, err));
 	MD_FORWARD(feed(lenders, session, err));
+	note_idle(lenders);
 	return give_back_gone(lenders, err);
 }
 
@@ -354,7 +374,7 @@ static enum md_status settle(struct md_lenders *lenders, struct md_error *err)
 {
 	for (unsigned i = 0; i < lenders->lanes->count; i++) {
 		MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lenders->lanes->list[i].context));
-		for (unsigned s = 0; s < MD_LANE_TAKES; s++)
+		for (unsigned s = 0; s < lenders->lanes->take_streams; s++)
 			MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, lenders->lanes->list[i].takes[s]));
 	}
 	for (size_t i = 0; i < MD_LENDER_COPIES; i++) {

@@ -10,8 +10,7 @@
 
 #include "tools/carrier_lanes.h"
 
-#define MD_LENDER_COPIES 16u /* chunks that are under way: enough for the time between two looks at them */
-#define MD_LENDER_QUEUE 32u  /* chunks that an engine may ask for at a time */
+#define MD_LENDER_COPIES 32u /* chunks that are under way: enough for the time between two looks at them */
 
 struct md_lender_part {
 	enum { MD_LENDER_UNASKED, MD_LENDER_ASKED, MD_LENDER_THERE, MD_LENDER_REFUSED } state;
@@ -34,7 +33,7 @@ struct md_lender {
 struct md_lenders {
 	struct md_lanes *lanes;
 	struct md_lender list[MD_CARRY_LENDERS];
-	struct md_carry_message queue[MD_LENDER_QUEUE];
+	struct md_carry_message queue[MD_CARRY_TAKES_MOST];
 	unsigned queued;
 	struct md_lender_copy {
 		bool busy;
@@ -44,6 +43,7 @@ struct md_lenders {
 		uint64_t bytes;
 	} copies[MD_LENDER_COPIES];
 	unsigned turn;
+	uint64_t idle_since;             /* ns: chunks are wanted, and none is being copied; 0: not so */
 	char missed[MD_CARRY_GPU_BYTES]; /* a GPU with a lender, on which there is no lane yet; "": none */
 };
 

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "tools/carrier_lanes.h"
 #include "tools/carrier_lenders.h"
@@ -120,8 +121,11 @@ static enum md_status take_chunk(struct carrier *c, const struct md_carry_messag
 static enum md_status end(struct carrier *c, struct md_error *err)
 {
 	struct md_carry_message message = {.kind = MD_CARRY_END};
+	uint64_t began = md_clock_ns();
 	MD_FORWARD(md_lenders_drop(&c->lenders, err));
+	memcpy(message.times, c->lanes.times, sizeof(message.times));
 	MD_FORWARD(md_lanes_drop(&c->lanes, err));
+	message.times[MD_PEER_BACK] = md_clock_ns() - began;
 	MD_FORWARD(md_carry_wire_send(c->session, &message, -1, err));
 	return end_session(c, err);
 }
@@ -147,14 +151,16 @@ static enum md_status obey(struct carrier *c, const struct md_carry_message *mes
 	}
 }
 
+/* Taking a part over takes long: what can be copied begins before the next one. */
 static enum md_status hear_engine(struct carrier *c, struct md_error *err)
 {
-	bool there = true;
-	while (there && c->session >= 0) {
+	bool there = true, part = false;
+	while (there && !part && c->session >= 0) {
 		struct md_carry_message message;
 		int passed = -1;
 		MD_FORWARD(md_carry_wire_receive(c->session, &message, &passed, &there, err));
 		enum md_status status = there ? obey(c, &message, passed, err) : MD_OK;
+		part = there && message.kind == MD_CARRY_PART;
 		if (passed >= 0)
 			close(passed);
 		MD_FORWARD(status);

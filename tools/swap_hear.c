@@ -47,6 +47,10 @@ static void note_numbers(struct md_swap_server *s, const struct md_swap_message 
 		else if (s->numbers[i] < more)
 			s->numbers[i] = more;
 	}
+	for (size_t i = 0; i < MD_PEER_TIMES; i++) {
+		uint64_t one = md_swap_message_number(message, md_swap_peer_time_names[i]);
+		s->peer_times[i] = s->peer_times[i] < one ? one : s->peer_times[i];
+	}
 }
 
 /* One process of the engine has had the carrier. */

@@ -126,6 +126,8 @@ void md_swap_say_already(struct md_swap_server *s, struct md_swap_client *client
 	put_state(s, &letter.json);
 	for (size_t i = 0; i < MD_SWAP_NUMBERS; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], 0);
+	for (size_t i = 0; i < MD_PEER_TIMES; i++)
+		md_json_number(&letter.json, md_swap_peer_time_names[i], 0);
 	md_json_text(&letter.json, "links", "");
 	md_json_text(&letter.json, "neighbours_because", "");
 	send_last(client, &letter);
@@ -159,6 +161,8 @@ void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
 	md_json_bool(&letter.json, "already", false);
 	for (size_t i = 0; i < MD_SWAP_NUMBERS && s->why.status == MD_OK; i++)
 		md_json_number(&letter.json, md_swap_number_names[i], s->numbers[i]);
+	for (size_t i = 0; i < MD_PEER_TIMES && s->why.status == MD_OK; i++)
+		md_json_number(&letter.json, md_swap_peer_time_names[i], s->peer_times[i]);
 	if (s->why.status == MD_OK) {
 		md_json_text(&letter.json, "links", s->links);
 		md_json_text(&letter.json, "neighbours_because", s->because);

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/acceptor.h"
+#include "swap/peer_counts.h"
 #include "swap/pool.h"
 #include "swap/wire.h"
 
@@ -164,7 +165,7 @@ struct md_swap_server {
 	char carrier_gpus[4 * 48];
 	pid_t ended[MD_SWAP_CHILDREN]; /* swap_child.c; 0: none */
 	struct md_error why;           /* of the first engine that failed */
-	uint64_t numbers[MD_SWAP_NUMBERS];
+	uint64_t numbers[MD_SWAP_NUMBERS], peer_times[MD_PEER_TIMES];
 	char links[512], because[256]; /* in: bytes of each neighbour, and why neighbours have carried nothing */
 	char peers_because[256]; /* why nothing came from engines on other GPUs, the last time that it was asked for */
 };

@@ -151,6 +151,7 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 	s->undoing = s->restored = s->retried = false;
 	s->why = (struct md_error){0};
 	memset(s->numbers, 0, sizeof(s->numbers));
+	memset(s->peer_times, 0, sizeof(s->peer_times));
 	*s->links = *s->because = '\0';
 	if (wish->peers)
 		*s->peers_because = '\0';

@@ -105,6 +105,13 @@ assert came and all(times[1] <= times[2] <= times[3] <= times[4] for times in ca
 ' "$work/all.err" || fail 'times that are in order' "$(grep 'from other engines' "$work/all.err")"
 }
 
+carrier_counts() { # of what came from the lender: parts that were taken over, copies, and times of both
+	local what
+	for what in own_parts lent_parts copies ns_own_import ns_own_map ns_own_access ns_lent_import ns_lent_map ns_lent_access ns_issue ns_came_last; do
+		[ "$(number "$1" "peers_$what")" -gt 0 ] || fail "peers_$what" "$(grep peers_ "$work/$1.json")"
+	done
+}
+
 section 'what another engine has comes from there'
 lend --gpu-peers
 MEDUSA_LOG=debug comer all --gpu-peers -- 0
@@ -120,6 +127,7 @@ for round in $(seq 72); do
 	assert_equal "round $round: what came over the link" $(($(number in copied) - by_peers - by_neighbours)) $((after[0] - before[0]))
 	assert_equal "round $round: what differed" 0 "$(number in peers_differed)"
 	assert_contains "$work/in.json" '"peers_because": ""'
+	carrier_counts in
 	[ "$by_peers" -gt "$most" ] && most=$by_peers
 	if [ "$round" = 3 ]; then files=$(counted fd) threads=$(counted task); fi
 done

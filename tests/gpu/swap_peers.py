@@ -17,7 +17,13 @@ def figures(done):
     names = ("copied", "copied_by_peers", "copied_by_neighbours", "peers_differed", "zero", "peers_because", "neighbours_because")
     times = {key[3:] + "_ms": done[key] / 1e6 for key in ("ns_copy", "ns_map", "ns_lock", "ns_total")}
     return {"copy_gb_s": done["copied"] / max(done["ns_copy"], 1), "in_gb_s": done["copied"] / max(done["ns_total"], 1),
-            "command_ms": done["command_ms"], **times, **{name: done[name] for name in names}}
+            "command_ms": done["command_ms"], **times, **{name: done[name] for name in names}, "where": where(done)}
+
+
+def where(done):
+    """Where the time goes, in ms, and numbers of parts and copies (docs/swapping.md)."""
+    told = {key[6:]: done[key] for key in done if key.startswith("peers_") and key not in ("peers_differed", "peers_because")}
+    return {key[3:] if key.startswith("ns_") else key: round(value / 1e6, 1) if key.startswith("ns_") else value for key, value in told.items()}
 
 
 def come(engine, wanted, what, *options):
@@ -25,6 +31,8 @@ def come(engine, wanted, what, *options):
     done = figures(swap("in", *options, name=COMER))
     print(f"  {what}: {done['copied'] / 1e9:.2f} GB, {done['copied_by_peers'] / 1e9:.2f} of them from the peer, at {done['copy_gb_s']:.1f} GB/s; in: {done['total_ms']:.1f} ms"
           f" {done['peers_because']}", flush=True)
+    if done["copied_by_peers"]:
+        print("    " + ", ".join(f"{key} {value}" for key, value in done["where"].items()), flush=True)
     check(f"{what}: the answer is as before", engine.ask("answer 5")["answer"] == wanted)
     return done
 
