@@ -21,7 +21,7 @@
 #define AWAIT_NS 3000000000ull
 #define RECALL_LEAST_NS 5000000000ull /* a borrower that does not go on is killed after three seconds */
 #define STEP_MS 100
-#define PATIENCE_NS 1000000000ull /* with borrowers that ask and ask */
+#define PATIENCE_NS 10000000000ull /* with borrowers that ask and ask */
 
 /* 1 + the connection of each borrower, for md_swap_lending_await; 0: none. */
 static atomic_int connections[MD_CARRY_LENDERS];

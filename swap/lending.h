@@ -23,7 +23,7 @@ void md_swap_lending_init(struct md_swap_lending *lending, const struct md_swap_
 /* Takes a borrower's connection over, and offers what the book knows. */
 void md_swap_lending_begin(struct md_swap_lending *lending, int fd);
 /*
- * As md_swap_wire_wait; serves borrowers meanwhile, and waits anew after each (at most a second in all): what the caller
+ * As md_swap_wire_wait; serves borrowers meanwhile, and waits anew after each (at most ten seconds in all): what the caller
  * does next may take long, and a borrower waits for its answer.
  */
 bool md_swap_lending_wait(struct md_swap_lending *lending, const struct md_swap_wire *wire, int milliseconds);

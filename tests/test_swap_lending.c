@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lending memory to borrowers: what is offered, what they ask for, who does not give it back, and allocations meanwhile. */
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -167,6 +168,38 @@ Test(swap_lending, blocks_that_came_in_are_offered)
 	cr_assert_eq(asked(fd, 1, &bytes), MD_CARRY_NOT, "it was freed");
 	cr_assert_eq(asked(fd, 2, &bytes), MD_CARRY_NOT, "small memory is not lent");
 	cr_assert_eq(asked(fd, UINT32_MAX, &bytes), MD_CARRY_NOT);
+	close(fd);
+}
+
+/* Asks for a part again and again, each time when it has the answer; then the wire has something. */
+static void *ask_and_ask(void *fd)
+{
+	struct pollfd ready = {.fd = *(int *)fd, .events = POLLIN};
+	for (unsigned i = 0; i < 5; i++) {
+		struct md_carry_message message = {.kind = MD_CARRY_PART};
+		struct md_error none = {0};
+		bool there = false;
+		int memory = -1;
+		md_carry_wire_send(ready.fd, &message, -1, &none);
+		while (!there && poll(&ready, 1, 30000) == 1 &&
+		       md_carry_wire_receive(ready.fd, &message, &memory, &there, &none) == MD_OK)
+			;
+		if (memory >= 0)
+			close(memory);
+	}
+	cr_assert_eq(write(run, "\n", 1), 1);
+	return NULL;
+}
+
+Test(swap_lending, a_borrower_is_answered_before_the_engine_does_other_things)
+{
+	struct md_carry_offered list[PARTS * BLOCKS];
+	pthread_t thread;
+	int fd = borrow();
+	cr_assert_eq(offered(fd, list), 4);
+	cr_assert_eq(pthread_create(&thread, NULL, ask_and_ask, &fd), 0);
+	cr_assert(md_swap_lending_wait(&lending, &wire, 30000), "one wait is for all questions");
+	pthread_join(thread, NULL);
 	close(fd);
 }
 
