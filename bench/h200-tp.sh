@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tensor-parallel engines on two GPUs, with PyTorch and NCCL below torchrun (tp_decode.py): the shapes of Llama 2 13B and Qwen1.5 14B, 35 batch sizes.
 # All graphs of both ranks against live replays in fresh processes, restore against a live start and against the driver's own calls, the first
-# graph, replays, and 200 restore cycles; tp_table.py makes the table and judges it. This script has not run on GPUs yet.
+# graph, replays, and 200 restore cycles; tp_table.py makes the table and judges it.
 #
 #	OUT=FOLDER bench/h200-tp.sh      # MODELS, STEPS, ROUNDS, CYCLES, LAYERS, BATCHES and RANKS choose less
 #

@@ -71,7 +71,7 @@ class Block(torch.nn.Module):
 
 
 class Engine:
-    def __init__(self, recipe, ranks, rank, device, batch, length):
+    def __init__(self, recipe, ranks, device, batch, length):
         self.vocabulary, self.length = recipe["vocabulary"], length
         with torch.device("meta"):
             self.model = torch.nn.ModuleDict({
@@ -81,18 +81,21 @@ class Engine:
                 "head": torch.nn.Linear(recipe["hidden_size"], self.vocabulary // ranks, bias=False)}).to(DTYPE)
         self.model = self.model.to_empty(device=device)
         self.model["rotary"] = Rotary(recipe["head_dim"], length, float(recipe["rope_theta"])).to(device)
+        for block in self.model["blocks"]:
+            block.steps.copy_(torch.arange(length))
+        shape = batch, recipe["heads"] // ranks, length, recipe["head_dim"]
+        self.keys, self.values = ([torch.zeros(shape, dtype=DTYPE, device=device) for _ in range(recipe["layers"])] for _ in range(2))
+        self.tokens, self.at = (torch.zeros(batch, dtype=torch.long, device=device) for _ in range(2))
+
+    def load_weights(self, scale, rank):
+        device = self.tokens.device
         source = torch.Generator(device=device).manual_seed(3 + rank)
         for name, parameter in self.model.named_parameters():
             if parameter.dim() == 1:
                 torch.nn.init.ones_(parameter)
             else:  # what all ranks have alike has one seed
                 same = torch.Generator(device=device).manual_seed(2) if name.startswith("embed") else source
-                parameter.data.normal_(0, recipe["scale"], generator=same)
-        for block in self.model["blocks"]:
-            block.steps.copy_(torch.arange(length))
-        shape = batch, recipe["heads"] // ranks, length, recipe["head_dim"]
-        self.keys, self.values = ([torch.zeros(shape, dtype=DTYPE, device=device) for _ in range(recipe["layers"])] for _ in range(2))
-        self.tokens, self.at = (torch.zeros(batch, dtype=torch.long, device=device) for _ in range(2))
+                parameter.data.normal_(0, scale, generator=same)
 
     @property
     def bind(self):
@@ -163,12 +166,13 @@ def main():
     torch.distributed.all_gather_into_tensor(torch.empty(ranks * WARM_ELEMENTS, device=device), torch.ones(WARM_ELEMENTS, device=device))
     torch.cuda.synchronize()
     connected = time.perf_counter()
-    engine = Engine(recipe, ranks, rank, device, max(args.batches), args.length)
+    engine = Engine(recipe, ranks, device, max(args.batches), args.length)
+    graphs, steps, first = medusa.Graphs(bind=engine.bind), {}, None  # buffers have their places; what is loaded into them comes
+    engine.load_weights(recipe["scale"], rank)
     torch.cuda.synchronize()
     torch.distributed.barrier()
     torch.cuda.synchronize()
     ready = time.perf_counter()
-    graphs, steps, first = medusa.Graphs(bind=engine.bind), {}, None
     for rows in args.batches:
         steps[rows] = graphs.get("decode", rows, lambda rows=rows: engine.step(rows))
         if first is None:
@@ -180,7 +184,7 @@ def main():
     graphs.ready()
     out = {"recipe": os.path.basename(args.recipe), "mode": medusa.mode(), "rank": rank, "ranks": ranks, "layers": recipe["layers"],
            "communicator_ms": (connected - began) * 1e3, "weights_ms": (ready - connected) * 1e3, "first_graph_ms": (first - ready) * 1e3,
-           "graphs_ms": (done - ready) * 1e3, "graphs": []}
+           "graphs_ms": (done - ready) * 1e3, "medusa": graphs.stats() or None, "graphs": []}
     for rows, step in steps.items():
         results = []
         for seed in (1, 2, 3):  # a verification compares replays of different inputs
