@@ -34,8 +34,9 @@ static enum md_status scratch_reserve(struct md_restore *r, const struct md_arti
 	if (early && !s->block)
 		s->block = malloc(MD_PARAMS_MAX);
 	uint32_t from = s->edges_room, to = s->edges_room, data = s->edges_room;
-	bool ok = (!early || s->block) && MD_ARRAY_RESERVE(s->from, stored->edge_count, from) && MD_ARRAY_RESERVE(s->to, from, to) &&
-		  MD_ARRAY_RESERVE(s->edge_data, from, data) && MD_ARRAY_RESERVE(s->params, params, s->params_room);
+	bool ok = (!early || s->block) && MD_ARRAY_RESERVE(s->from, stored->edge_count, from) &&
+		  MD_ARRAY_RESERVE(s->to, from, to) && MD_ARRAY_RESERVE(s->edge_data, from, data) &&
+		  MD_ARRAY_RESERVE(s->params, params, s->params_room);
 	s->edges_room = ok ? from : s->edges_room;
 	return ok ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", stored->node_count);
 }
