@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), other than the first thread, makes the
- * file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not there, hold nobody.
+ * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), or prints JSON (jansson), other than the
+ * first thread, makes the file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not
+ * there, hold nobody.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,11 +24,27 @@ static void hold(const char *file)
 		usleep(2000);
 }
 
-MD_EXPORT FILE *open_memstream(char **bytes, size_t *size)
+static void hold_other_threads(void)
 {
-	FILE *(*next)(char **, size_t *) = (FILE * (*)(char **, size_t *)) dlsym(RTLD_NEXT, "open_memstream");
 	const char *file = getenv("HOLD");
 	if (file && syscall(SYS_gettid) != getpid() && !access(file, F_OK))
 		hold(file);
+}
+
+MD_EXPORT FILE *open_memstream(char **bytes, size_t *size)
+{
+	FILE *(*next)(char **, size_t *) = (FILE * (*)(char **, size_t *)) dlsym(RTLD_NEXT, "open_memstream");
+	hold_other_threads();
 	return next(bytes, size);
+}
+
+typedef int put(const char *bytes, size_t size, void *context);
+int json_dump_callback(const void *value, put *callback, void *context, size_t flags);
+
+MD_EXPORT int json_dump_callback(const void *value, put *callback, void *context, size_t flags)
+{
+	int (*next)(const void *, put *, void *, size_t) =
+	    (int (*)(const void *, put *, void *, size_t))dlsym(RTLD_NEXT, "json_dump_callback");
+	hold_other_threads();
+	return next(value, callback, context, flags);
 }

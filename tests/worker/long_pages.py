@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
 
@@ -22,7 +24,7 @@ ROOM = "medusa: {memory: 1GB, swap: off}"
 def config(name, count=MANY):
     """Models of which all but `a` have the name in theirs."""
     many = "".join(f"  {name}{i:05}: {{cmd: \"true --port ${{PORT}}\", proxy: 'http://127.0.0.1:9', {ROOM}}}\n" for i in range(count))
-    return f"startPort: {port}\nmedusa: {{gpus: [{{memory: 100GB}}]}}\nmodels:\n  a: {{cmd: \"{ENGINE} --name a\", {ROOM}}}\n{many}"
+    return f"startPort: {port}\nperformance: {{disabled: true}}\nmedusa: {{gpus: [{{memory: 100GB}}], state: {folder}/usage.sqlite}}\nmodels:\n  a: {{cmd: \"{ENGINE} --name a\", {ROOM}}}\n{many}"
 
 
 d = Daemon(f"{folder}/pages", config("one"), env={"LD_PRELOAD": " ".join(filter(None, (os.environ.get("LD_PRELOAD"), PRELOAD))), "HOLD": hold, "MEDUSA_LOG": "info"})
@@ -36,7 +38,25 @@ PAGES = {
     "/logs": lambda body: b"a listens on" in body,
     "/api/status": lambda body: (lambda s: s["models"] and len(s["models"]) == s["loaded"] + MANY and s["served"] == sum(m["served"] for m in s["models"]))(json.loads(body)),
 }
-VERBS = {"models": lambda answer: len(answer["models"]) == MANY + 1, "status": lambda answer: answer["models"] == MANY + 1 and answer["loaded"] == 1}
+NAMES = {"a"} | {f"one{i:05}" for i in range(MANY)}
+VERBS = {
+    "models": (["--json"], lambda text: len(json.loads(text)["models"]) == MANY + 1),
+    "status": (["--json"], lambda text: (lambda s: s["models"] == MANY + 1 and s["loaded"] == 1)(json.loads(text))),
+    "bill": (["--since", "1h", "--json"], lambda text: {row["model"] for row in json.loads(text)["usage"]} == NAMES),
+    "trace": (["--since", "1h", "--to", f"{folder}/day"], lambda text: " requests that were served" in text and planned() == NAMES),
+}
+
+
+def planned():
+    """Models in what medusa-workerctl trace has written."""
+    with open(f"{folder}/day/functions.yaml", encoding="utf-8") as file:
+        return set(re.findall(r'- {name: "?(\w+)', file.read()))
+
+
+check("a bill", {"a"}, {row["model"] for row in d.tell("bill", "--since", "1h")["usage"]})
+with sqlite3.connect(f"{folder}/usage.sqlite", timeout=PATIENCE) as usage:  # as if all models had been used
+    usage.executemany("INSERT INTO usage VALUES (?, ?, 'somebody', 1, 0, 1, 1, 1, 1, 0, 0)", [(int(time.time()) // 60 * 60, name) for name in NAMES])
+usage.close()
 
 
 class Printing:
@@ -84,16 +104,20 @@ for path, is_right in PAGES.items():
     check(f"{path}: it is whole", [True] * 3, [is_right(read(client)) for client in (early, half, late)])
     check(f"{path}: HEAD", (200, b""), (lambda r: (r.status, r.body))(d.ask("HEAD", path)))
 
-for verb, is_right in VERBS.items():
+for verb, (words, is_right) in VERBS.items():
     with Printing() as printing:
-        asker = subprocess.Popen(["medusa-workerctl", verb, "--json", "--socket", d.control], stdout=subprocess.PIPE, text=True)
-        leaver = subprocess.Popen(["medusa-workerctl", verb, "--socket", d.control], stdout=subprocess.DEVNULL)
+        with open(f"{folder}/{verb}", "w", encoding="utf-8") as out: # a pipe could hold it up
+            asker = subprocess.Popen(["medusa-workerctl", verb, *words, "--socket", d.control], stdout=out)
+        leaver = subprocess.Popen(["medusa-workerctl", verb, *words, "--socket", d.control], stdout=subprocess.DEVNULL)
         printing.begun(verb)
         leaver.kill()
         leaver.wait()
         check(f"{verb}: a request beside it", 200, d.chat("a").status)
         check(f"{verb}: another question beside it", 0, d.ctl("resume").returncode)
-    check(f"{verb}: the answer", True, is_right(json.loads(asker.communicate(timeout=PATIENCE)[0])))
+        check(f"{verb}: it is not answered before it is printed", None, asker.poll())
+    check(f"{verb}: the exit code", 0, asker.wait(PATIENCE))
+    with open(f"{folder}/{verb}", encoding="utf-8") as out:
+        check(f"{verb}: the answer", is_right, out.read())
 
 # Events are looked at in the same way.
 with Printing() as printing:

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "json/tree_text.h"
 #include "worker/accounting/ledger_file.h"
 #include "worker/accounting/steady_day.h"
 
@@ -25,9 +26,10 @@
 struct question {
 	struct question *next;
 	int64_t since;
-	void (*done)(void *context, json_t *sums, const struct md_error *err); /* NULL: nobody waits */
+	bool sums;                                                           /* are wanted, since then */
+	void (*done)(void *context, char *text, const struct md_error *err); /* NULL: nobody waits */
 	void *context;
-	json_t *sums;
+	char *text;
 	struct md_error err;
 };
 
@@ -170,10 +172,18 @@ static void write_rows(struct md_ledger *ledger, struct md_ledger_rows *rows)
 	free_rows(rows);
 }
 
+/* Of many models and keys it is long, so nothing of it is left to the loop. */
 static void answer_question(struct md_ledger *ledger, struct question *question)
 {
-	if (open_file(ledger, &question->err) == MD_OK)
-		md_ledger_file_sum(ledger->file, question->since, &question->sums, &question->err);
+	json_t *sums;
+	if (open_file(ledger, &question->err) != MD_OK || !question->sums ||
+	    md_ledger_file_sum(ledger->file, question->since, &sums, &question->err) != MD_OK)
+		return;
+	json_t *answer = json_pack("{s:o}", "usage", sums);
+	question->text = answer ? md_jansson_print(answer, JSON_COMPACT) : NULL;
+	json_decref(answer);
+	if (!question->text)
+		md_error_set(&question->err, MD_ERR_NO_MEMORY, "out of memory for the bill");
 }
 
 /* Called with the mutex held; it is not held meanwhile. */
@@ -237,9 +247,9 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 static void tell(struct question *question)
 {
 	if (question->done)
-		question->done(question->context, question->sums, &question->err);
+		question->done(question->context, question->text, &question->err);
 	else
-		json_decref(question->sums);
+		free(question->text);
 	free(question);
 }
 
@@ -263,6 +273,11 @@ static void on_answer(evutil_socket_t fd, short what, void *context)
 /* Rows of the loop go with it, behind those that were handed over: a sum has all that was added before. */
 static void join_rows(struct md_ledger *ledger)
 {
+	if (!has_rows(&ledger->handed)) {
+		ledger->handed = ledger->rows;
+		ledger->rows = (struct md_ledger_rows){0};
+		return;
+	}
 	for (size_t i = 0; i < ledger->rows.count; i++) {
 		const struct md_ledger_row *from = &ledger->rows.items[i];
 		struct md_ledger_row *to = find_row(&ledger->handed, from->minute, from->model, from->key);
@@ -278,13 +293,12 @@ static void join_rows(struct md_ledger *ledger)
 	free_rows(&ledger->rows);
 }
 
-void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
-		    void (*done)(void *context, json_t *sums, const struct md_error *err), void *context)
+static void *ask(struct md_ledger *ledger, struct question wanted)
 {
-	struct question *question = calloc(1, sizeof(*question)), **at = &ledger->asked;
+	struct question *question = malloc(sizeof(*question)), **at = &ledger->asked;
 	if (!question)
 		return NULL;
-	*question = (struct question){.since = since, .done = done, .context = context};
+	*question = wanted;
 	pthread_mutex_lock(&ledger->mutex);
 	join_rows(ledger);
 	while (*at)
@@ -293,6 +307,18 @@ void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
 	pthread_cond_signal(&ledger->wake);
 	pthread_mutex_unlock(&ledger->mutex);
 	return question;
+}
+
+void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
+		    void (*done)(void *context, char *text, const struct md_error *err), void *context)
+{
+	return ask(ledger, (struct question){.since = since, .sums = true, .done = done, .context = context});
+}
+
+void *md_ledger_flush(struct md_ledger *ledger, void (*done)(void *context, char *text, const struct md_error *err),
+		      void *context)
+{
+	return ask(ledger, (struct question){.done = done, .context = context});
 }
 
 void md_ledger_forget(void *context)
@@ -353,7 +379,7 @@ void md_ledger_destroy(struct md_ledger *ledger)
 	while (ledger->done) {
 		struct question *question = ledger->done;
 		ledger->done = question->next;
-		json_decref(question->sums);
+		free(question->text);
 		free(question);
 	}
 	free_ledger(ledger);

@@ -4,7 +4,6 @@
 #define MD_WORKER_ACCOUNTING_LEDGER_H
 
 #include <event2/event.h>
-#include <jansson.h>
 
 #include "base/status.h"
 #include "worker/accounting/ledger_requests.h"
@@ -26,11 +25,14 @@ void md_ledger_note(struct md_ledger *ledger, const struct md_ledger_request *re
 uint64_t md_ledger_lost(struct md_ledger *ledger);
 
 /*
- * Sums from a time on (md_ledger_file_sum) with all that was added before; `done` is called later, from the loop, with
- * an error or sums, which it takes over. NULL: out of memory.
+ * {"usage": sums from a time on (md_ledger_file_sum)} with all that was added before, printed on the thread; `done` is called
+ * later, from the loop, with an error or the text, which it frees. NULL: out of memory.
  */
 void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
-		    void (*done)(void *context, json_t *sums, const struct md_error *err), void *context);
+		    void (*done)(void *context, char *text, const struct md_error *err), void *context);
+/* The same without sums: all that was added before is in the file then. The text is NULL. */
+void *md_ledger_flush(struct md_ledger *ledger, void (*done)(void *context, char *text, const struct md_error *err),
+		      void *context);
 void md_ledger_forget(void *question); /* `done` is not called */
 
 #endif

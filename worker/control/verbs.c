@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "worker/accounting/ledger.h"
-#include "worker/control/trace_report.h"
 #include "worker/core/long_pages.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
@@ -266,15 +265,54 @@ static void reload(struct md_verbs *verbs, struct md_control_call *call, const j
 		refuse_order(pending);
 }
 
+/* ---- long answers ---- */
+
+static void release(void *context)
+{
+	md_printed_let_go(context);
+}
+
+static void on_printed(void *context, struct md_printed *text)
+{
+	struct pending *pending = context;
+	if (text) {
+		md_printed_hold(text);
+		md_control_answer_text(pending->call, text->bytes, text->size, release, text);
+	} else {
+		md_control_refuse(pending->call, MD_ERR_NO_MEMORY, "out of memory for the answer");
+	}
+	free(pending);
+}
+
+static void forget_page(void *order)
+{
+	md_printer_forget(order);
+}
+
+static void order_page(struct pending *pending, enum md_page page)
+{
+	pending->forget = forget_page;
+	pending->order = md_printer_order(md_long_pages_get(pending->verbs->worker->pages, page), on_printed, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
+static void answer_page(struct md_verbs *verbs, struct md_control_call *call, enum md_page page)
+{
+	struct pending *pending = wait_for(verbs, call, forget_page);
+	if (pending)
+		order_page(pending, page);
+}
+
 /* ---- bill ---- */
 
-static void on_summed(void *context, json_t *sums, const struct md_error *err)
+static void on_summed(void *context, char *text, const struct md_error *err)
 {
 	struct pending *pending = context;
 	if (err->status != MD_OK)
 		md_control_refuse(pending->call, err->status, "medusa.state: %s", err->message);
 	else
-		md_control_answer(pending->call, json_pack("{s:o}", "usage", sums));
+		md_control_answer_text(pending->call, text, strlen(text), free, text);
 	free(pending);
 }
 
@@ -302,15 +340,16 @@ static void bill(struct md_verbs *verbs, struct md_control_call *call, const jso
 
 /* ---- trace ---- */
 
-static void on_flushed(void *context, json_t *sums, const struct md_error *err)
+static void on_flushed(void *context, char *text, const struct md_error *err)
 {
 	struct pending *pending = context;
-	json_decref(sums);
-	if (err->status != MD_OK)
+	free(text);
+	if (err->status != MD_OK) {
 		md_control_refuse(pending->call, err->status, "medusa.state: %s", err->message);
-	else
-		md_control_answer(pending->call, md_trace_report(pending->verbs->worker));
-	free(pending);
+		free(pending);
+	} else {
+		order_page(pending, MD_PAGE_CONTROL_TRACE);
+	}
 }
 
 /* Whoever asks reads the requests from the file, to which all that have ended are written first. */
@@ -328,44 +367,12 @@ static void trace(struct md_verbs *verbs, struct md_control_call *call, const js
 	}
 	if (!(pending = wait_for(verbs, call, md_ledger_forget)))
 		return;
-	pending->order = md_ledger_sum(ledger, INT64_MAX / 2, on_flushed, pending);
+	pending->order = md_ledger_flush(ledger, on_flushed, pending);
 	if (!pending->order)
 		refuse_order(pending);
 }
 
 /* ---- questions ---- */
-
-static void release(void *context)
-{
-	md_printed_let_go(context);
-}
-
-static void on_printed(void *context, struct md_printed *text)
-{
-	struct pending *pending = context;
-	if (text) {
-		md_printed_hold(text);
-		md_control_answer_text(pending->call, text->bytes, text->size, release, text);
-	} else {
-		md_control_refuse(pending->call, MD_ERR_NO_MEMORY, "out of memory for the answer");
-	}
-	free(pending);
-}
-
-static void forget_page(void *order)
-{
-	md_printer_forget(order);
-}
-
-static void answer_page(struct md_verbs *verbs, struct md_control_call *call, enum md_page page)
-{
-	struct pending *pending = wait_for(verbs, call, forget_page);
-	if (!pending)
-		return;
-	pending->order = md_printer_order(md_long_pages_get(verbs->worker->pages, page), on_printed, pending);
-	if (!pending->order)
-		refuse_order(pending);
-}
 
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {

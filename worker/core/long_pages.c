@@ -5,6 +5,7 @@
 
 #include "json/tree_text.h"
 #include "worker/control/state_report.h"
+#include "worker/control/trace_report.h"
 #include "worker/core/metrics_models.h"
 #include "worker/core/metrics_node.h"
 #include "worker/core/metrics_text.h"
@@ -174,6 +175,7 @@ static const struct md_printer_kind kinds[MD_PAGES] = {
     [MD_PAGE_LOGS] = {"the log", "text/plain; charset=utf-8", copy_rows, print_logs, free_copy},
     [MD_PAGE_CONTROL_STATUS] = {"the answer", JSON_TYPE, copy_state, print_control_status, free_copy},
     [MD_PAGE_CONTROL_MODELS] = {"the answer", JSON_TYPE, copy_rows, print_control_models, free_copy},
+    [MD_PAGE_CONTROL_TRACE] = {"the answer", JSON_TYPE, md_trace_copy, md_trace_print, md_trace_free},
 };
 
 /* ---- all of them ---- */
