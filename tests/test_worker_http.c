@@ -260,6 +260,11 @@ Test(worker_http, a_server_that_ends_tells_of_what_it_held, .timeout = 60)
 
 /* ---- raw clients ---- */
 
+static void say(int fd, const char *text)
+{
+	send(fd, text, strlen(text), MSG_NOSIGNAL);
+}
+
 static int connect_raw(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -321,14 +326,14 @@ Test(worker_http, a_refusal_is_read_although_the_client_still_sends, .timeout = 
 	start(&(struct md_http_limits){.body_bytes = 1000});
 	memset(body, 'a', sizeof(body));
 	int fd = connect_raw();
-	send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n", 55, 0);
+	say(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n");
 	send(fd, body, sizeof(body), MSG_DONTWAIT | MSG_NOSIGNAL);
 	const char *text = read_raw(fd);
 	cr_assert_eq(count(text, "HTTP/1.1 413 "), 1, "%s", text);
 	fd = connect_raw();
-	send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n", 65, 0);
+	say(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n");
 	send(fd, body, 1000, 0);
-	send(fd, "\r\n1\r\n", 5, 0); /* a size is enough */
+	say(fd, "\r\n1\r\n"); /* a size is enough */
 	text = read_raw(fd);
 	cr_assert_eq(count(text, "HTTP/1.1 413 "), 1, "%s", text);
 	stop();
@@ -348,8 +353,8 @@ Test(worker_http, more_connections_than_allowed_are_turned_away, .timeout = 60)
 {
 	start(&(struct md_http_limits){.connections = 2, .idle_s = 60});
 	int first = connect_raw(), second = connect_raw();
-	send(first, "GET ", 4, 0);
-	send(second, "GET ", 4, 0);
+	say(first, "GET ");
+	say(second, "GET ");
 	while (md_http_front_connections(front) < 2 || event_base_loop(base, EVLOOP_NONBLOCK))
 		event_base_loop(base, EVLOOP_ONCE);
 	event_base_loop(base, EVLOOP_NONBLOCK);
@@ -405,7 +410,7 @@ Test(worker_http, a_client_that_sends_no_more_gets_its_answer, .timeout = 60)
 {
 	start(NULL);
 	int fd = connect_raw();
-	send(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 51, 0);
+	say(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
 	shutdown(fd, SHUT_WR);
 	while (!held)
 		event_base_loop(base, EVLOOP_ONCE);
@@ -419,8 +424,7 @@ Test(worker_http, a_client_that_sends_no_more_gets_its_answer, .timeout = 60)
 	cr_assert(strstr(text, "HTTP/1.1 200 OK") && strstr(text, "\r\n\r\npiece"), "%s", text);
 	/* requests that came before the end are all answered */
 	fd = connect_raw();
-	send(fd, GET "\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\n",
-	     strlen(GET) + 2 + 74, 0);
+	say(fd, GET "\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\nGET /chunked HTTP/1.1\r\nHost: a\r\n\r\n");
 	shutdown(fd, SHUT_WR);
 	for (held = NULL; !held;)
 		event_base_loop(base, EVLOOP_ONCE);
@@ -434,7 +438,7 @@ Test(worker_http, a_client_that_sends_no_more_and_goes_is_seen, .timeout = 60)
 {
 	start(NULL);
 	int fd = connect_raw();
-	send(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 51, 0);
+	say(fd, "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
 	while (!held)
 		event_base_loop(base, EVLOOP_ONCE);
 	close(fd);
@@ -449,7 +453,7 @@ Test(worker_http, a_client_that_takes_nothing_is_given_up, .timeout = 60)
 	start(&(struct md_http_limits){.write_s = 2});
 	memset(much, 'a', sizeof(much));
 	int fd = connect_raw();
-	send(fd, "GET /held HTTP/1.1\r\nHost: a\r\n\r\n", 31, 0);
+	say(fd, "GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
 	while (!held)
 		event_base_loop(base, EVLOOP_ONCE);
 	md_http_answer_begin(held, 200, -1);
@@ -470,7 +474,7 @@ static int end_open_answer(void (*end)(struct md_http_exchange *x))
 	char text[4096];
 	ssize_t more;
 	int fd = connect_raw();
-	send(fd, "GET /held HTTP/1.0\r\n\r\n", 22, 0);
+	say(fd, "GET /held HTTP/1.0\r\n\r\n");
 	for (held = NULL; !held;)
 		event_base_loop(base, EVLOOP_ONCE);
 	md_http_answer_begin(held, 200, -1);
@@ -558,7 +562,7 @@ Test(worker_http, without_descriptors_connections_wait, .timeout = 60)
 	start(&(struct md_http_limits){.idle_s = 60});
 	getrlimit(RLIMIT_NOFILE, &limit);
 	int fd = connect_raw();
-	send(fd, "GET /chunked HTTP/1.0\r\n\r\n", 25, 0);
+	say(fd, "GET /chunked HTTP/1.0\r\n\r\n");
 	none = (struct rlimit){.rlim_cur = (rlim_t)fd + 1, .rlim_max = limit.rlim_max};
 	setrlimit(RLIMIT_NOFILE, &none);
 	unsigned turns = 0;
