@@ -12,8 +12,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/plain.h"
+#include "base/utf8.h"
 
 #define SPARE_FEWEST 64u
 
@@ -105,4 +109,16 @@ char *md_jansson_print(const json_t *value, size_t flags)
 		return (char *)out.data;
 	md_buf_finish(&out);
 	return NULL;
+}
+
+json_t *md_jansson_text(const char *text)
+{
+	if (md_utf8_valid(text))
+		return json_string(text);
+	size_t room = 4 * strlen(text) + 1;
+	MD_AUTO_FREE char *plain = malloc(room);
+	if (!plain)
+		return NULL;
+	md_plain_copy(plain, room, text);
+	return json_string(plain);
 }

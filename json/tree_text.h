@@ -18,4 +18,7 @@ json_t *md_jansson_parse(const char *text, size_t size, size_t flags, json_error
  */
 char *md_jansson_print(const json_t *value, size_t flags);
 
+/* A string of a text that may have any bytes, or be cut within a character: what is not UTF-8 is shown as \xHH then. NULL: out of memory. */
+json_t *md_jansson_text(const char *text);
+
 #endif

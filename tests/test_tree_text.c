@@ -74,6 +74,33 @@ static char *print(const json_t *value)
 
 /* ---- tests ---- */
 
+Test(tree_text, a_text_of_any_bytes_becomes_a_string)
+{
+	static const char *const cases[][2] = {
+	    {"", ""},
+	    {"caf\xc3\xa9\n", "caf\xc3\xa9\n"},
+	    {"cut within caf\xc3", "cut within caf\\xc3"},
+	    {"\xff\xfe", "\\xff\\xfe"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *made = md_jansson_text(cases[i][0]);
+		cr_assert_str_eq(json_string_value(made), cases[i][1]);
+		json_decref(made);
+		for (until_failure = 1, failed = false;; until_failure++) {
+			unsigned at = until_failure;
+			failed = false;
+			made = md_jansson_text(cases[i][0]);
+			until_failure = at;
+			cr_assert(failed != (made != NULL), "allocation %u of text %zu", at, i);
+			json_decref(made);
+			if (!failed)
+				break;
+		}
+		until_failure = 0;
+		free(md_jansson_print(NULL, 0)); /* forgets that memory has failed */
+	}
+}
+
 /* Whether the text is parsed while the n-th allocation fails. */
 static bool parsed_without(const char *text, const char *whole, unsigned n)
 {

@@ -163,9 +163,8 @@ void md_control_refuse(struct md_control_call *call, enum md_status status, cons
 	va_start(list, format);
 	vsnprintf(message, sizeof(message), format, list);
 	va_end(list);
-	json_t *text = json_string(message); /* NULL: it names something that is not UTF-8 */
 	send_line(call, json_pack("{s:i, s:b, s:s, s:o}", "version", MD_CONTROL_VERSION, "ok", 0, "status",
-				  md_status_name(status), "message", text ? text : json_string("a name is not UTF-8")));
+				  md_status_name(status), "message", md_jansson_text(message)));
 }
 
 /* ---- questions ---- */

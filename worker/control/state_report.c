@@ -54,7 +54,7 @@ static json_t *describe(const struct md_model_row *row)
 	    bytes_or_null(memory, memory != 0), "waiting", (json_int_t)used->waiting, "running",
 	    (json_int_t)used->running, "failures", (json_int_t)used->failures, "loads", (json_int_t)used->starts,
 	    "first_token_s", describe_latency(&used->first_token), "completion_s", describe_latency(&used->completion),
-	    "last_failure", *used->last_failure ? json_string(used->last_failure) : json_null());
+	    "last_failure", *used->last_failure ? md_jansson_text(used->last_failure) : json_null());
 	json_object_set_new(made, "host_memory_bytes", bytes_or_null(used->memory, used->counted));
 	json_object_set_new(made, "base", base ? json_string(base) : json_null());
 	put_ends(made, &used->requests);

@@ -151,8 +151,8 @@ void md_relay_finish(struct md_relay *relay)
  */
 static void send_event(struct md_http_exchange *exchange, const char *code, const char *message)
 {
-	json_t *event = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type", "server_error",
-				  "param", "code", code);
+	json_t *event = json_pack("{s:{s:o, s:s, s:n, s:s}}", "error", "message", md_jansson_text(message), "type",
+				  "server_error", "param", "code", code);
 	char *line = event ? md_jansson_print(event, JSON_COMPACT) : NULL;
 	json_decref(event);
 	if (!line) {

@@ -68,10 +68,9 @@ void md_reply_json(struct md_http_exchange *exchange, unsigned status, json_t *v
 static void send_error(struct md_http_exchange *exchange, const struct kind *kind, const char *code,
 		       const char *message)
 {
-	json_t *text = json_string(message); /* NULL: a name in it is not UTF-8 */
+	/* what a request names in it may be no UTF-8, or was cut */
 	json_t *value = json_pack("{s:s, s:{s:o, s:s, s:n, s:s}}", "src", "medusa-worker", "error", "message",
-				  text ? text : json_string("the request names something that is not UTF-8"), "type",
-				  kind->type, "param", "code", code);
+				  md_jansson_text(message), "type", kind->type, "param", "code", code);
 	send_json(exchange, kind->status, value, kind->retry_s);
 }
 
