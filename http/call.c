@@ -36,6 +36,9 @@ struct md_http_call {
 	unsigned connect_s, answer_s;
 	unsigned interims;
 	bool connected, paused;
+	struct event *over; /* the connection is over, and what has come by it is looked at; NULL: not yet */
+	bool closed;        /* by its other end; else it is broken: */
+	char broken[160];
 };
 
 static void free_call(struct md_http_call *call)
@@ -52,6 +55,8 @@ static void free_call(struct md_http_call *call)
 		event_free(call->bound);
 	if (call->silent)
 		event_free(call->silent);
+	if (call->over)
+		event_free(call->over);
 	md_http_reader_finish(&call->reader);
 	free(call);
 }
@@ -156,13 +161,19 @@ static void take(struct md_http_call *call, bool closed)
 		md_http_wire_watch(call->wire, EV_READ);
 }
 
+static ssize_t read_wire(const struct md_http_call *call, char *bytes, size_t size)
+{
+	if (call->way.read)
+		return call->way.read(call->way.context, call->wire, bytes, size);
+	return recv(bufferevent_getfd(call->wire), bytes, size, MSG_DONTWAIT);
+}
+
 /* Of a connection that nobody writes into any more. */
 static void read_socket(struct md_http_call *call)
 {
 	char bytes[AT_ONCE];
 	ssize_t got = 0;
-	while (!call->reader.status && !call->reader.ended &&
-	       (got = recv(bufferevent_getfd(call->wire), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+	while (!call->reader.status && !call->reader.ended && (got = read_wire(call, bytes, sizeof(bytes))) > 0)
 		for (size_t fed = 0; fed < (size_t)got && !call->reader.status && !call->reader.ended;)
 			fed += md_http_reader_feed(&call->reader, bytes + fed, (size_t)got - fed);
 	if (!got && !call->reader.ended && !call->reader.status)
@@ -221,6 +232,31 @@ static void on_connected(struct md_http_call *call)
 	md_http_wire_watch(call->wire, EV_READ | EV_WRITE);
 }
 
+/* Who refuses a long request may answer before it was sent, and reset the connection then. */
+static void on_over(evutil_socket_t fd, short what, void *context)
+{
+	struct md_http_call *call = context;
+	(void)fd, (void)what;
+	if (call->closed)
+		take(call, true);
+	else if (!md_http_call_take_rest(call))
+		fail(call, call->broken);
+}
+
+/*
+ * libevent tells that a connection by TLS is over before it hands out what it has read in the same turn, so the answer is looked at
+ * after its call. False: out of memory.
+ */
+static bool look_on_later(struct md_http_call *call, bool closed)
+{
+	call->closed = closed;
+	if (!call->over)
+		call->over = event_new(bufferevent_get_base(call->wire), -1, 0, on_over, call);
+	if (call->over)
+		event_active(call->over, EV_TIMEOUT, 0);
+	return call->over;
+}
+
 static void on_broken(struct md_http_call *call)
 {
 	char why[160], said[128] = "";
@@ -232,7 +268,9 @@ static void on_broken(struct md_http_call *call)
 		snprintf(why, sizeof(why), "the connection to the %s broke: %s", call->way.whom, said);
 	else
 		snprintf(why, sizeof(why), "connecting: %s", said);
-	fail(call, why);
+	snprintf(call->broken, sizeof(call->broken), "%s", why);
+	if (!call->connected || !look_on_later(call, false))
+		fail(call, why);
 }
 
 static void on_event(struct bufferevent *wire, short what, void *context)
@@ -241,6 +279,8 @@ static void on_event(struct bufferevent *wire, short what, void *context)
 	(void)wire;
 	if (what & BEV_EVENT_CONNECTED)
 		on_connected(call);
+	else if (what & BEV_EVENT_EOF && call->way.read && look_on_later(call, true))
+		return;
 	else if (what & BEV_EVENT_EOF)
 		take(call, true);
 	else

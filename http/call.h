@@ -31,6 +31,8 @@ struct md_http_way {
 	int (*connect)(void *context, struct bufferevent *wire);
 	/* Why the wire has failed, a sentence without its end; "": as the system says it. */
 	void (*explain)(void *context, struct bufferevent *wire, char *why, size_t size);
+	/* Reads what is there without waiting, from a wire that has failed, too: as recv(2). NULL: it is a socket's. */
+	ssize_t (*read)(void *context, struct bufferevent *wire, char *bytes, size_t size);
 	void *context; /* borrowed: it lives as long as the call */
 };
 

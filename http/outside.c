@@ -253,12 +253,30 @@ static void explain(void *context, struct bufferevent *wire, char *why, size_t s
 		snprintf(why, size, "%.60s: %s", remote->host, evutil_gai_strerror(name));
 	else if (verified != X509_V_OK)
 		snprintf(why, size, "its certificate: %s", X509_verify_cert_error_string(verified));
-	else if (code)
+	else if (code && code != SSL_ERROR_SYSCALL) /* which libevent says instead of the system's reason */
 		snprintf(why, size, "TLS: %s", tls_reason(code));
+}
+
+/* OpenSSL reads on after a write that has failed, but where TLS itself has. */
+static ssize_t read_remote(void *context, struct bufferevent *wire, char *bytes, size_t size)
+{
+	const struct md_http_remote *remote = context;
+	SSL *tls = remote->tls ? bufferevent_openssl_get_ssl(wire) : NULL;
+	if (!tls)
+		return recv(bufferevent_getfd(wire), bytes, size, MSG_DONTWAIT);
+	ERR_clear_error();
+	int got = SSL_read(tls, bytes, (int)size);
+	bool closed = got <= 0 && SSL_get_error(tls, got) == SSL_ERROR_ZERO_RETURN;
+	ERR_clear_error();
+	return got > 0 ? got : closed ? 0 : -1;
 }
 
 struct md_http_way md_http_remote_way(struct md_http_remote *remote, const char *whom)
 {
-	return (struct md_http_way){
-	    .whom = whom, .open = open_remote, .connect = connect_remote, .explain = explain, .context = remote};
+	return (struct md_http_way){.whom = whom,
+				    .open = open_remote,
+				    .connect = connect_remote,
+				    .explain = explain,
+				    .read = read_remote,
+				    .context = remote};
 }

@@ -9,13 +9,14 @@ import struct
 import subprocess
 import sys
 import threading
+import urllib.parse
 
-from daemon import ENGINE, PATIENCE, Daemon, Reply, check, finish, free_ports, until
+from daemon import ENGINE, PATIENCE, Daemon, Reply, check, finish, free_ports, process_stat, until
 
 folder = sys.argv[1]
-first = free_ports(12)
+first = free_ports(13)
 a_port, b_first, a_first, lone_port = first, first + 1, first + 4, first + 8
-tls_ports, keyed_port = (first + 9, first + 10), first + 11
+tls_ports, keyed_port, bare_port = (first + 9, first + 10), first + 11, first + 12
 KEY = {"Authorization": "Bearer for-a"}
 
 B = f"""
@@ -32,6 +33,7 @@ b = Daemon(f"{folder}/b", B)
 
 
 LONG = "k" * 8000  # some services have keys of kilobytes
+LONG_NAME = "ж" * 500  # the longest that a model of a peer may have
 
 
 def config_of_a(more="", peers=""):
@@ -50,7 +52,7 @@ peers:
     models: [qwen, both, round]
     filters: {{stripParams: secret, setParams: {{temperature: 0.5}}}}
   keyed: {{proxy: "http://127.0.0.1:{keyed_port}", models: [long], apiKey: {LONG}}}
-  lone: {{proxy: "http://127.0.0.1:{lone_port}/below", models: [alone], timeouts: {{connect: 5, responseHeader: 2}}}}
+  lone: {{proxy: "http://127.0.0.1:{lone_port}/below", models: [alone, {LONG_NAME}], timeouts: {{connect: 5, responseHeader: 2}}}}
 {peers}
 {more}
 """
@@ -186,6 +188,25 @@ with socket.create_server(("127.0.0.1", keyed_port)) as keyed:
 lines = taken[-1].decode().split("\r\n\r\n", 1)[0].split("\r\n")
 check("a long key", (200, 1, 1), (r.status, lines.count(f"Authorization: Bearer {LONG}"), lines.count(f"X-Api-Key: {LONG}")))
 check("for a proxy before us", [], [line for line in lines if "for-a" in line])
+named = form.replace("b/qwen", f"lone/{LONG_NAME}", 1)
+for way, ask, there in (
+        ("a body", lambda: chat(f"lone/{LONG_NAME}"), f'"{LONG_NAME}"'),
+        ("the query", lambda: a.get(f"/v1/audio/voices?model=lone/{urllib.parse.quote(LONG_NAME)}", **KEY), f"?model={urllib.parse.quote(LONG_NAME)} "),
+        ("a path", lambda: a.get(f"/upstream/lone/{urllib.parse.quote(LONG_NAME)}/x", **KEY), "GET /below/x "),
+        ("a form", lambda: a.ask("POST", "/v1/audio/transcriptions", named.encode(), {**KEY, "Content-Type": FORM}), f"\r\n\r\n{LONG_NAME}\r\n--edge")):
+    thread = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    r = ask()
+    if r.status != 200:
+        socket.create_connection(("127.0.0.1", lone_port)).sendall(b"\r\n\r\ncontent-length: 0\r\n")
+    thread.join()
+    check(f"a long name in {way}", (200, True), (r.status, there in taken[-1].decode()))
+for way, ask in (("a body", lambda: chat(f"lone/{LONG_NAME}ж")),
+                 ("the query", lambda: a.get(f"/v1/audio/voices?model=lone/{urllib.parse.quote(LONG_NAME)}ж".replace("ж", "%D0%B6"), **KEY)),
+                 ("a form", lambda: a.ask("POST", "/v1/audio/transcriptions", named.replace(LONG_NAME, LONG_NAME + "ж").encode(), {**KEY, "Content-Type": FORM}))):
+    r = ask()
+    check(f"a name in {way} that nobody has, cut within a letter", (404, True), (r.status, "no model is called \"lone/ж" in r.json["error"]["message"]))
+r = a.ask("POST", "/v1/audio/transcriptions", named.replace(LONG_NAME, LONG_NAME * 10).encode(), {**KEY, "Content-Type": FORM})
+check("a name in a form that is longer than any", (404, True), (r.status, "which has 10005 bytes" in r.json["error"]["message"]))
 thread = serve(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": 1}")
 r = chat("lone/alone")
 thread.join()
@@ -300,6 +321,9 @@ check("reload", 0, a.ctl("reload").returncode)
 check("counts begin anew where a peer was missing", 0, count("b", "served_total"))
 a.write_config(config_of_a("", "  bad: {proxy: \"http://u:p@host/\", models: [x]}"))
 r = a.ctl("reload")
+a.write_config(config_of_a("", f"  bad: {{proxy: \"http://host/\", models: [{'x' * 1001}]}}"))
+s = a.ctl("reload")
+check("a name that is longer than any", True, "peers.bad.models" in s.stderr and "at most 1000 bytes" in s.stderr)
 check("a URL that can't be asked", (True, "b-qwen"), ("peers.bad.proxy" in r.stderr + r.stdout, chat("b/qwen").json.get("name")))
 
 
@@ -309,23 +333,39 @@ def certificate(name, subject):
                     "-subj", f"/CN={subject.split(':')[1]}", "-addext", f"subjectAltName={subject}"], check=True, capture_output=True)
 
 
-def tls_server(name, port):
+EARLY = b'{"error": {"message": "too long"}}'
+
+
+def refuse_early(wire, half):
+    """Answers while the daemon is still sending, and learns of both, the answer and the reset, at once."""
+    d.process.send_signal(signal.SIGSTOP)
+    until("it stands", lambda: process_stat(d.process.pid)[1][0] == "T")
+    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else what is not sent yet is lost when it is closed
+    wire.sendall(b"HTTP/1.1 413 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(EARLY), EARLY[:5] if half else EARLY))
+    wire.close()
+    d.process.send_signal(signal.SIGCONT)
+
+
+def server(name, port, tls=True):
     """Answers each request with how it came."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(f"{folder}/{name}.pem", f"{folder}/{name}.key")
-    names = []
-    context.sni_callback = lambda _, server, __: names.append(server)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
+    names = [None]
+    if tls:
+        context.load_cert_chain(f"{folder}/{name}.pem", f"{folder}/{name}.key")
+        context.sni_callback = lambda _, server, __: names.append(server)
     listener = socket.create_server(("127.0.0.1", port))
 
     def run():
         while True:
             plain, _ = listener.accept()
             try:
-                with context.wrap_socket(plain, server_side=True) as wire:
+                with context.wrap_socket(plain, server_side=True) if tls else plain as wire:
                     got = wire.recv(65536)
                     text = json.dumps({"name": name, "sni": names[-1], "host": got.decode().split("Host: ", 1)[1].split("\r\n", 1)[0]}).encode()
                     asked = got.split(b"\r\n\r\n", 1)[1]
-                    if b"plain" in asked:  # nothing but the connection's end, which TLS is not told, says where the answer ends
+                    if b"early" in asked:  # most of the request is not read, so the system resets the connection when it is closed
+                        refuse_early(wire, b"half" in asked)
+                    elif b"plain" in asked:  # nothing but the connection's end, which TLS is not told, says where the answer ends
                         kind = b"text/event-stream" if b"events" in asked else b"application/json"
                         wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n\r\n" % kind + json.loads(asked)["plain"].encode())
                     else:
@@ -338,7 +378,8 @@ def tls_server(name, port):
 certificate("good", "DNS:localhost")
 certificate("other", "DNS:elsewhere.example")
 for name, port in zip(("good", "other"), tls_ports):
-    tls_server(name, port)
+    server(name, port)
+server("bare", bare_port, tls=False)
 TLS = f"""
 apiKeys: []
 peers:
@@ -346,6 +387,7 @@ peers:
   address: {{proxy: "https://127.0.0.1:{tls_ports[0]}", models: [m]}}
   other: {{proxy: "https://localhost:{tls_ports[1]}", models: [m]}}
   plain: {{proxy: "https://localhost:{b.port}", models: [m]}}
+  bare: {{proxy: "http://localhost:{bare_port}", models: [m]}}
   nowhere: {{proxy: "http://nowhere.invalid", models: [m], timeouts: {{connect: 8}}}}
 """
 with open(f"{folder}/trusted.pem", "w", encoding="utf-8") as trusted:
@@ -358,6 +400,11 @@ check("a part of it", (502, "peer_failed"), (lambda r: (r.status, r.json.get("er
 ALL = 'data: {"events": 1}\n\ndata: [DONE]\n\n'
 check("a stream with its last event", (200, ALL.encode()), (lambda r: (r.status, r.body))(d.chat("good/m", stream=True, plain=ALL)))
 check("a stream without it", [{"events": 1}, "peer_failed"], (lambda e: [e[0], e[-1].get("error", {}).get("code")])(d.chat("good/m", stream=True, plain=ALL[:-14]).events))
+for model in ("good/m", "bare/m") * 5:
+    r = d.chat(model, early="x" * 9000000)
+    check(f"{model}: an answer before all of the request was sent, and then a reset", (413, EARLY), (r.status, r.body))
+r = d.chat("good/m", half=True, early="x" * 9000000)
+check("a part of one", (502, True), (r.status, r.json["error"]["message"] in ("peer good: the connection to the peer broke: " + why for why in ("Connection reset by peer", "Broken pipe"))))
 for model, why in (("other/m", "its certificate: "), ("address/m", "its certificate: "), ("plain/m", "TLS: "), ("nowhere/m", "nowhere.invalid: ")):
     r = d.chat(model)
     message = r.json["error"]["message"].replace("the peer did not take the connection within 8 s", f"connecting: {why}")  # no name server answers

@@ -5,8 +5,9 @@
 #include "worker/config/parts.h"
 
 #define PEERS_MAX 1000u
-#define KEY_MAX 8000u      /* bytes; worker/core/forward.c has room for them */
-#define MODELS_MAX 100000u /* of all peers */
+#define KEY_MAX 8000u        /* bytes; worker/core/forward.c has room for them */
+#define MODELS_MAX 100000u   /* of all peers */
+#define NAME_MAX_BYTES 1000u /* encoded in a target it is three times as long */
 
 struct peer_source {
 	struct md_config_peer peer;
@@ -28,9 +29,16 @@ static enum md_status check_models(struct md_config_build *build, const struct m
 {
 	if (!models->count)
 		return md_tree_refuse_place(node, build->err, "models is missing: a list of at least one is wanted");
-	for (uint32_t i = 0; i < models->count; i++)
-		if (!*models->items[i])
+	for (uint32_t i = 0; i < models->count; i++) {
+		size_t size = strlen(models->items[i]);
+		if (!size)
 			return md_tree_refuse_place(node, build->err, "a model has no name");
+		if (size > NAME_MAX_BYTES)
+			return md_tree_refuse_place(
+			    md_tree_find(node, "models"), build->err,
+			    "the name of a model has at most %u bytes, and \"%.60s...\" has %zu", NAME_MAX_BYTES,
+			    models->items[i], size);
+	}
 	return MD_OK;
 }
 

@@ -5,13 +5,14 @@
 
 #include "worker/config/config.h"
 #include "worker/core/body_scan.h"
+#include "worker/core/target.h"
 
 /* What a body says that the worker has to know. */
 struct md_rewrite_body {
 	const char *text; /* borrowed */
 	size_t size;
 	struct md_body_object object;
-	char model[256]; /* "": it names none */
+	char model[MD_TARGET_MAX]; /* "": it names none */
 	bool stream;
 	char why[160];  /* it is no body for a model: a sentence without its end */
 	bool no_memory; /* it may be a good one */

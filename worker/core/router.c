@@ -158,7 +158,7 @@ static void take_get(struct md_worker *worker, struct md_http_exchange *exchange
 {
 	const char *target =
 	    md_http_exchange_head(exchange) ? md_http_head_target(md_http_exchange_head(exchange)) : "";
-	char name[256] = "", *changed = NULL;
+	char name[MD_TARGET_MAX] = "", *changed = NULL;
 	struct md_named named;
 	md_target_value(md_target_query(target), "model", name, sizeof(name));
 	if (!find(worker, exchange, name, &named))
@@ -190,14 +190,20 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 	const char *target = md_http_head_target(md_http_exchange_head(exchange));
 	struct md_multipart_field field, stream;
 	struct md_named named;
-	char name[256] = "", *changed = NULL;
+	char name[MD_TARGET_MAX] = "", *changed = NULL;
 	size_t size, changed_size = 0;
 	const char *body = md_http_exchange_body(exchange, &size);
 	if (!read_form(exchange, type, &field, &stream))
 		return;
-	if (field.value && field.size < sizeof(name))
+	if (field.value && field.size >= sizeof(name)) {
+		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found",
+			       "no model is called as the form's field \"model\" says, which has %zu bytes",
+			       field.size);
+		return;
+	}
+	if (field.value)
 		snprintf(name, sizeof(name), "%.*s", (int)field.size, field.value);
-	else if (!field.value)
+	else
 		md_target_value(md_target_query(target), "model", name, sizeof(name));
 	if (!find(worker, exchange, name, &named))
 		return;
