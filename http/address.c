@@ -86,15 +86,20 @@ enum md_status md_http_address_clear(const struct md_http_address *address, stru
 	return MD_OK;
 }
 
+unsigned md_http_address_number(const struct md_http_address *address)
+{
+	return address->any.sa_family == AF_INET    ? ntohs(address->v4.sin_port)
+	       : address->any.sa_family == AF_INET6 ? ntohs(address->v6.sin6_port)
+						    : 0;
+}
+
 unsigned md_http_address_port(int fd)
 {
 	struct md_http_address bound;
 	socklen_t size = sizeof(bound.v6);
 	if (getsockname(fd, &bound.any, &size))
 		return 0;
-	return bound.any.sa_family == AF_INET    ? ntohs(bound.v4.sin_port)
-	       : bound.any.sa_family == AF_INET6 ? ntohs(bound.v6.sin6_port)
-						 : 0;
+	return md_http_address_number(&bound);
 }
 
 void md_http_no_delay(int fd)

@@ -25,7 +25,8 @@ struct md_http_address {
 enum md_status md_http_address_parse(const char *text, struct md_http_address *address, struct md_error *err);
 /* Removes the socket of a process that has ended. MD_ERR_BUSY: something listens there; MD_ERR_INVALID: no socket. */
 enum md_status md_http_address_clear(const struct md_http_address *address, struct md_error *err);
-unsigned md_http_address_port(int fd); /* that the socket is bound to; 0: none */
-void md_http_no_delay(int fd);         /* small pieces are sent at once */
+unsigned md_http_address_number(const struct md_http_address *address); /* its port; 0: none */
+unsigned md_http_address_port(int fd);                                  /* that the socket is bound to; 0: none */
+void md_http_no_delay(int fd);                                          /* small pieces are sent at once */
 
 #endif

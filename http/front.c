@@ -300,6 +300,11 @@ unsigned md_http_front_port(const struct md_http_front *front)
 	return front->port;
 }
 
+uint64_t md_http_front_inode(const struct md_http_front *front)
+{
+	return front->listener ? md_http_listener_inode(front->listener) : 0;
+}
+
 unsigned md_http_front_connections(const struct md_http_front *front)
 {
 	return front->count;

@@ -44,7 +44,8 @@ enum md_status md_http_front_create(struct event_base *base, const char *listen,
 void md_http_front_destroy(struct md_http_front *front);
 /* The socket is closed: who connects is refused. Connections that are idle are closed, others when their answer has ended. */
 void md_http_front_drain(struct md_http_front *front);
-unsigned md_http_front_port(const struct md_http_front *front); /* 0: a Unix socket */
+unsigned md_http_front_port(const struct md_http_front *front);  /* 0: a Unix socket */
+uint64_t md_http_front_inode(const struct md_http_front *front); /* of the socket that listens; 0: none does any more */
 unsigned md_http_front_connections(const struct md_http_front *front);
 
 /* ---- a request ---- */

@@ -5,6 +5,7 @@
 #include <event2/listener.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -119,4 +120,10 @@ void md_http_listener_destroy(struct md_http_listener *listener)
 unsigned md_http_listener_port(const struct md_http_listener *listener)
 {
 	return listener->port;
+}
+
+uint64_t md_http_listener_inode(const struct md_http_listener *listener)
+{
+	struct stat is;
+	return fstat(evconnlistener_get_fd(listener->socket), &is) ? 0 : is.st_ino;
 }

@@ -46,7 +46,34 @@ def of(daemon, model):
     return next(m for m in daemon.tell("models")["models"] if m["model"] == model)
 
 
+def endless_stream(daemon):
+    """A client that reads the first event of a stream, and waits for the next one."""
+    connection = daemon.connect()
+    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "a", "stream": True, "raw": {
+        "status": 200, "headers": {"Content-Type": "text/event-stream"}, "pieces": ['data: {"a": 1}\n\n', "data: 2\n\n"], "after": f"{folder}/never"}}))
+    response = connection.getresponse()
+    check("the first event", b'data: {"a": 1}\n', response.readline())
+    return connection, response
+
+
+def last_event(stream):
+    connection, response = stream
+    lines = [line for line in response.read().decode().split("\n") if line.startswith("data: ")]
+    connection.close()
+    return json.loads(lines[-1][6:]) if lines else {}
+
+
 d = Daemon(f"{folder}/control", config)
+
+# A daemon whose requests do not end is told to end now, and looked at when the rest of this is done: it gives them 30 s.
+late = Daemon(f"{folder}/late", f"startPort: {free_ports(4)}\n" + config.split("\n", 2)[2])
+unended = {"whole": Held(late, "a"), "stream": endless_stream(late)}
+until("both run", lambda: of(late, "a")["running"] == 2)
+unended["waiting"] = Held(late, "b").let_go()
+until("one waits", lambda: of(late, "b")["waiting"] == 1)
+waiting_load = subprocess.Popen(["medusa-workerctl", "load", "b", "--socket", late.control], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+until("a load waits", lambda: of(late, "b")["waiting"] == 2)
+late.process.send_signal(signal.SIGTERM)
 
 # What is there.
 status = d.tell("status")
@@ -236,6 +263,38 @@ d.process.send_signal(signal.SIGTERM)
 until("it drains", lambda: d.tell("status").get("draining"))
 check("a second one ends it at once", 0, d.stop())
 connection.close()
+d = Daemon(f"{folder}/terminate", config)
+running, streaming = Held(d, "a"), endless_stream(d)
+until("they run", lambda: of(d, "a")["running"] == 2)
+waiting = Held(d, "b").let_go()
+until("one waits", lambda: of(d, "b")["waiting"] == 1)
+d.process.send_signal(signal.SIGTERM)
+until("it drains", lambda: d.tell("status").get("draining"))
+check("a second one", 0, d.stop())
+check("clients are told so, whose requests run", [(503, "draining")], [(r.status, r.json["error"]["code"]) for r in running.wait()])
+check("or wait", [(503, "draining")], [(r.status, r.json["error"]["code"]) for r in waiting.wait()])
+check("or are a stream", "draining", last_event(streaming).get("error", {}).get("code"))
+
+# After 30 s requests that run are ended, and their clients told so.
+check("it ends with requests that don't", 0, late.process.wait(PATIENCE))
+replies = {kind: unended[kind].wait()[0] for kind in ("whole", "waiting")}
+check("why there is no answer", (503, "draining", "model a: the daemon ends", "application/json", "5"), (lambda r, e: (r.status, e.get("code"), e.get("message"), r.headers.get("content-type"), r.headers.get("retry-after")))(
+    replies["whole"], replies["whole"].json.get("error", {})))
+check("why the stream ends", "draining", last_event(unended["stream"]).get("error", {}).get("code"))
+check("why a request that waited is not served", (503, "draining"), (replies["waiting"].status, replies["waiting"].json.get("error", {}).get("code")))
+check("a load that waited", lambda got: got[0] == 1 and "takes no more requests" in got[1], (lambda err: (waiting_load.returncode, err))(waiting_load.communicate(timeout=PATIENCE)[1]))
+check("no sanitizer has spoken", False, "Sanitizer" in late.stderr())
+
+# Messages that are cut within a letter are told all the same.
+name = "x" + "ж" * 60
+d = Daemon(f"{folder}/letters", f"startPort: {free_ports(2)}\nmodels: {{{name}: {{cmd: \"{ENGINE} --name a\"}}}}\n")
+r = d.chat(name, stream=True, max_tokens=3, die_at=1)
+check("a stream ends with an event", (True, "engine_failed"), (lambda e: (e.get("message", "").startswith("model xж"), e.get("code")))(r.events[-1].get("error", {})))
+r = d.chat(name, die=True)
+check("an answer", (502, True), (r.status, r.json.get("error", {}).get("message", "").startswith("model xж")))
+r = d.ctl("load", "ж" * 150)
+check("an order", (3, True), (r.returncode, "ж" * 50 in r.stderr))
+check("the exit code", 0, d.stop())
 
 # Two daemons, one socket.
 d = Daemon(f"{folder}/one", config)

@@ -83,6 +83,27 @@ server.server_close()
 check("when it is gone", (200, "a"), (lambda r: (r.status, r.json.get("name")))(d.chat("a")))
 check("the exit code", 0, d.stop())
 
+# A port that the daemon itself has: by its own number, or by one that its command does not have in it, as of a container.
+first = free_ports(8)
+d = Daemon(f"{folder}/ours", f"""
+startPort: {first}
+models:
+  a: {{cmd: "{ENGINE} --name a"}}
+  b: {{cmd: "{ENGINE.replace('${PORT}', str(first + 3))}", proxy: "http://localhost:{first}"}}
+  c: {{cmd: "{ENGINE} --name c"}}
+""", "--listen", f"127.0.0.1:{first}")
+OURS = f"was not started, because this daemon itself listens at localhost:{first}: change startPort or proxy, or the daemon's --listen"
+for model, line in (("a", 4), ("b", 5)):
+    r = d.chat(model)
+    check(f"model {model}: why it can't start", (502, "engine_failed", True), (r.status, r.json["error"]["code"], OURS in r.json["error"]["message"]))
+    check(f"model {model}: it was said at the start", True, f"config.yaml:{line}: models.{model}: its engine is to serve at http://localhost:{first}, where this daemon itself listens" in d.stderr())
+check("another one", (200, "c"), (lambda r: (r.status, r.json.get("name")))(d.chat("c")))
+check("nothing is said of it", False, "models.c" in d.stderr())
+d.write_config(f"models: {{e: {{cmd: \"{ENGINE.replace('${PORT}', str(first))}\", proxy: 'http://localhost:{first}'}}}}\n")
+check("a reload", 0, d.ctl("reload").returncode)
+check("it says so, too", True, f"models.e: its engine is to serve at http://localhost:{first}," in d.stderr())
+check("the exit code", 0, d.stop())
+
 # A connection that is over has the port for a minute: no server can listen there, whatever its options.
 first = free_ports(8)
 with socket.create_server(("127.0.0.1", 0)) as there:

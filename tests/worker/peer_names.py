@@ -11,7 +11,7 @@ folder = sys.argv[1]
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", 0))
 with open(f"{folder}/resolv.conf", "w", encoding="utf-8") as file:
-    file.write(f"nameserver 127.0.0.1:{server.getsockname()[1]}\noptions timeout:1 attempts:1\n")
+    file.write(f"nameserver not-an-address\nnameserver 127.0.0.1:{server.getsockname()[1]}\noptions timeout:1 attempts:1\n")
 subprocess.run(["mount", "--bind", f"{folder}/resolv.conf", "/etc/resolv.conf"], check=True)
 A, AAAA = 1, 28
 asked, answers = [], set()  # (name, kind) of each question; kinds that are answered
@@ -88,4 +88,7 @@ listening.close()
 r = d.chat("plain/m")
 check("nobody listens there", (502, "peer plain: connecting: Connection refused"), (r.status, r.json["error"]["message"]))
 check("it ends", 0, d.stop())
+said = [line for kinds in ("00", "11", "128") for line in open(f"{folder}/names{kinds}/err", encoding="utf-8")]
+check("libevent says in the daemon's log what it does not understand", True, "medusa-worker: libevent: Unable to parse nameserver address not-an-address\n" in said)
+check("and nothing stands elsewhere", [], [line for line in said if not line.startswith("medusa-worker: ")])
 finish()

@@ -485,6 +485,20 @@ void md_job_dismiss(struct md_worker_job *job)
 		md_job_abort(job, MEDUSA_SCHED_REASON_CANCELLED);
 }
 
+void md_job_cut(struct md_worker_job *job)
+{
+	if (job->stage != MD_JOB_RUNNING) {
+		md_job_dismiss(job);
+		return;
+	}
+	char message[160];
+	snprintf(message, sizeof(message), "model %.100s: the daemon ends", job->model->id);
+	MD_JOB_COUNT(job, failed, 1);
+	job->failed = true;
+	md_relay_fail(&job->relay, MD_REPLY_UNAVAILABLE, "draining", message);
+	finish(job);
+}
+
 struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context)
 {
 	struct md_worker *worker = model->worker;

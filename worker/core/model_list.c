@@ -129,12 +129,11 @@ static bool has_number(const char *text, const char *number)
 /* Whether the command has the port of its URL in it, so that the engine is what must listen there. */
 static bool names_port(const struct md_model *model)
 {
-	const struct md_http_address *address = &model->settings.address;
-	char port[8];
-	if (address->any.sa_family != AF_INET && address->any.sa_family != AF_INET6)
+	unsigned number = md_http_address_number(&model->settings.address);
+	char port[12];
+	if (!number)
 		return false;
-	snprintf(port, sizeof(port), "%u",
-		 ntohs(address->any.sa_family == AF_INET ? address->v4.sin_port : address->v6.sin6_port));
+	snprintf(port, sizeof(port), "%u", number);
 	for (const char *const *word = model->config->argv; *word; word++)
 		if (has_number(*word, port))
 			return true;
@@ -479,6 +478,20 @@ struct md_model *md_models_find(struct md_worker *worker, const char *name)
 {
 	const struct md_config_model *found = md_config_find_model(worker->config, name);
 	return found ? worker->current[found - worker->config->models] : NULL;
+}
+
+void md_models_say_ours(const struct md_worker *worker)
+{
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		const struct md_model *model = worker->current[i];
+		const struct md_config_place *place = &model->config->proxy_place;
+		if (!model->base && md_http_address_number(&model->settings.address) == worker->port &&
+		    md_engine_is_ours(model->engine))
+			md_warn(
+			    "%s:%u: models.%s: its engine is to serve at %s, where this daemon itself listens, so it "
+			    "is never started: change startPort or proxy, or the daemon's --listen",
+			    place->file, place->line, model->id, model->config->proxy);
+	}
 }
 
 void md_models_tell_none(const struct md_worker *worker, const char *name, char *text, size_t size)

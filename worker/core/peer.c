@@ -218,16 +218,14 @@ static void end_failed(struct md_passed *passed, const char *why)
 	finish(passed);
 }
 
-bool md_peers_cut(struct md_worker *worker)
+void md_peers_cut(struct md_worker *worker)
 {
-	bool any = worker->passed;
 	while (worker->passed) {
 		struct md_passed *passed = worker->passed;
 		passed->peer->counts->failed++;
 		md_relay_fail(&passed->relay, MD_REPLY_UNAVAILABLE, "draining", "the daemon ends");
 		finish(passed);
 	}
-	return any;
 }
 
 /* ---- the client ---- */

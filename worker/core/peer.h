@@ -27,8 +27,8 @@ enum md_status md_peers_create(struct md_worker *worker, const struct md_worker_
 			       struct md_error *err);
 /* No new requests come. They live until the last one has ended. NULL is fine. */
 void md_peers_retire(struct md_peers *peers);
-/* The daemon ends, and they have had their time: clients are told so. False: there was none. */
-bool md_peers_cut(struct md_worker *worker);
+/* The daemon ends, and they have had their time: clients are told so. */
+void md_peers_cut(struct md_worker *worker);
 void md_peers_end_all(struct md_worker *worker);      /* the daemon ends: requests are dropped */
 size_t md_peers_open(const struct md_worker *worker); /* requests that have not ended, of earlier configurations, too */
 bool md_peers_use(const struct md_worker *worker, const struct md_worker_config *config); /* one of them needs it */

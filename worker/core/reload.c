@@ -186,6 +186,8 @@ static void say(const struct md_reload *reload, const struct md_reload_result *r
 		const struct md_config_note *note = &reload->worker->config->notes[i];
 		md_warn("%s:%u: %s: %s", note->file, note->line, note->path, note->text);
 	}
+	if (result->status == MD_OK)
+		md_models_say_ours(reload->worker);
 }
 
 static void end_reload(struct md_reload *reload, const struct md_reload_result *result)

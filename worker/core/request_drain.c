@@ -12,6 +12,7 @@
 struct md_drain {
 	struct md_worker *worker;
 	bool on, ends, cut;
+	bool told;         /* clients whose requests had not ended */
 	uint64_t deadline; /* of requests that wait; ns */
 	uint64_t quiet;    /* since when no request is left and the front is closed; 0: not yet */
 };
@@ -56,13 +57,21 @@ bool md_drain_is_empty(const struct md_drain *drain)
 	return !drain->worker->jobs.used && !md_peers_open(drain->worker);
 }
 
-static void dismiss_waiting(struct md_worker *worker)
+static void for_each_job(const struct md_worker *worker, void (*end)(struct md_worker_job *job))
 {
 	size_t count;
 	struct md_worker_job **jobs = md_job_list(worker, &count);
 	for (size_t i = 0; i < count; i++)
-		md_job_dismiss(jobs[i]);
+		end(jobs[i]);
 	free(jobs);
+}
+
+bool md_drain_cut(struct md_drain *drain)
+{
+	bool any = !md_drain_is_empty(drain);
+	for_each_job(drain->worker, md_job_cut);
+	md_peers_cut(drain->worker);
+	return any;
 }
 
 bool md_drain_closes(const struct md_drain *drain)
@@ -85,11 +94,14 @@ static bool is_quiet(struct md_drain *drain)
 bool md_drain_look(struct md_drain *drain)
 {
 	bool late = drain->on && md_clock_ns() >= drain->deadline;
-	if (late)
-		dismiss_waiting(drain->worker);
 	bool cut = late && drain->cut;
-	if (cut && md_peers_cut(drain->worker)) /* what clients are told is sent before the next look */
-		return false;
+	if (cut && !drain->told) {
+		drain->told = true;
+		if (md_drain_cut(drain)) /* what clients are told is sent before the next look */
+			return false;
+	}
+	if (late && !cut)
+		for_each_job(drain->worker, md_job_dismiss);
 	if (!drain->ends || !(cut || (md_drain_is_empty(drain) && is_quiet(drain))))
 		return false;
 	return md_models_stop(drain->worker);

@@ -39,6 +39,7 @@
 #define SWEEP_TICKS 60u
 #define SWEEP_FIRST 2u  /* engines of a daemon that was killed end soon after it */
 #define DRAIN_MS 30000u /* for requests, when the daemon ends */
+#define TOLD_MS 100     /* for telling clients that they get no answer */
 
 /* All that would end the daemon by themselves, without its engines. */
 static const int ending_signals[] = {SIGINT,  SIGTERM,   SIGQUIT, SIGUSR1, SIGUSR2,
@@ -52,7 +53,8 @@ struct service {
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
 	unsigned ticks;
-	bool ending;
+	bool ending; /* requests may end first */
+	bool cut;    /* they may not */
 };
 
 /* ---- the end ---- */
@@ -66,8 +68,15 @@ static void on_signal(evutil_socket_t signal, short what, void *context)
 {
 	struct service *service = context;
 	(void)what;
-	if (service->ending) {
+	if (service->cut) {
 		end_now(service);
+		return;
+	}
+	if (service->ending) {
+		static const struct timeval told = {.tv_usec = TOLD_MS * 1000};
+		service->cut = true;
+		if (!md_drain_cut(service->worker.drain) || event_base_loopexit(service->worker.base, &told))
+			end_now(service);
 		return;
 	}
 	md_info("SIG%s: no new requests; those that run may end", sigabbrev_np((int)signal));
@@ -256,6 +265,9 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
 	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
+	md_engine_processes_listen(worker->processes, md_http_front_inode(worker->front));
+	worker->port = md_http_front_port(worker->front);
+	md_models_say_ours(worker);
 	MD_FORWARD(md_adopt_begin(worker, place, err));
 	return md_pool_make(worker, err);
 }
@@ -315,17 +327,27 @@ static void end(struct service *service)
 		close(service->state);
 }
 
+/* Without it libevent writes to stderr by itself. */
+static void log_for_libevent(int severity, const char *message)
+{
+	enum md_log_level level = severity == EVENT_LOG_DEBUG  ? MD_LOG_DEBUG
+				  : severity == EVENT_LOG_MSG  ? MD_LOG_INFO
+				  : severity == EVENT_LOG_WARN ? MD_LOG_WARN
+							       : MD_LOG_ERROR;
+	md_log(level, MD_LOG_DOMAIN, "libevent: %s", message);
+}
+
 enum md_status md_service_run(const struct md_worker_config *config, const struct md_service_options *options,
 			      struct md_error *err)
 {
 	struct service service = {.worker = {.config = config, .pool = {.fds = {-1, -1}}}, .state = -1};
+	event_set_log_callback(log_for_libevent);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing */
 	enum md_status status = begin(&service, options, err);
 	if (status == MD_OK) {
-		unsigned port = md_http_front_port(service.worker.front);
+		unsigned port = service.worker.port;
 		const char *colon = strrchr(options->listen, ':');
-		service.worker.port = port;
 		if (port)
 			printf("listening on %.*s:%u\n", (int)(colon - options->listen), options->listen, port);
 		else

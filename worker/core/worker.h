@@ -263,6 +263,7 @@ void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu); /* t
 void md_job_take_back(struct md_model *model, uint32_t gpu);
 /* Ends a job that has not begun to run: its client is told that the daemon takes no more work. */
 void md_job_dismiss(struct md_worker_job *job);
+void md_job_cut(struct md_worker_job *job); /* the same of one that runs, too */
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);
 void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason); /* it runs, and is broken off */
 struct md_worker_job **md_job_list(const struct md_worker *worker,
@@ -303,6 +304,8 @@ void md_models_change(struct md_model *model, const struct md_worker_config *con
 bool md_models_stop(struct md_worker *worker);
 struct md_model *md_models_find(struct md_worker *worker, const char *name); /* by ID or alias; NULL: none */
 /* Why that has found none: a sentence without its end, in text. */
+/* Says which ones have an engine that can't be at its address, because this daemon listens there. */
+void md_models_say_ours(const struct md_worker *worker);
 void md_models_tell_none(const struct md_worker *worker, const char *name, char *text, size_t size);
 
 /* ---- model_functions.c ---- */
@@ -340,6 +343,8 @@ void md_drain_undo(struct md_drain *drain); /* requests are taken again, unless 
 bool md_drain_is_on(const struct md_drain *drain);
 bool md_drain_is_empty(const struct md_drain *drain); /* no request is left */
 bool md_drain_closes(const struct md_drain *drain);   /* the daemon ends, and none is left: streams end, too */
+/* Clients whose requests have not ended are told so. False: there are none. */
+bool md_drain_cut(struct md_drain *drain);
 /* True: the daemon may end now, because it was to, and everything has ended. Called now and then. */
 bool md_drain_look(struct md_drain *drain);
 

@@ -315,13 +315,25 @@ static void start_process(struct md_engine *engine)
 		md_engine_enter(engine, MD_ENGINE_STARTING);
 }
 
+bool md_engine_is_ours(const struct md_engine *engine)
+{
+	uint64_t own = md_engine_processes_listens(engine->processes);
+	return own && md_port_socket(&engine->settings->address) == own;
+}
+
 /* An engine whose port somebody has would fail, and its requests would be answered by whoever that is. */
 static void look_at_port(struct md_engine *engine)
 {
 	struct timeval wait = {.tv_usec = PORT_LOOK_MS * 1000};
 	enum md_port_use use = engine->settings->mark ? md_port_use(&engine->settings->address) : MD_PORT_FREE;
 	char why[320];
-	if (use == MD_PORT_FREE) {
+	if (md_engine_is_ours(engine)) {
+		snprintf(why, sizeof(why),
+			 "was not started, because this daemon itself listens at %.150s: change startPort or proxy, or "
+			 "the daemon's --listen",
+			 engine->settings->host);
+		fail_start(engine, why);
+	} else if (use == MD_PORT_FREE) {
 		start_process(engine);
 	} else if (engine->looks++ < PORT_LOOKS || md_clock_ns() < engine->looks_until) {
 		if (engine->state != MD_ENGINE_STARTING)

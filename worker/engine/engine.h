@@ -94,6 +94,7 @@ const char *md_engine_origin(const struct md_engine *engine);
 bool md_engine_was_overdue(const struct md_engine *engine);
 pid_t md_engine_process_of(const struct md_engine *engine); /* 0: none */
 bool md_engine_is_ending(const struct md_engine *engine);   /* or was told to, has no process, or serves no more */
+bool md_engine_is_ours(const struct md_engine *engine);     /* this daemon itself listens at its address */
 const struct md_cgroup *md_engine_cgroup(const struct md_engine *engine); /* of its process; NULL: none */
 /* Host memory of all its processes. False: it has none, or it is not counted. */
 bool md_engine_memory(const struct md_engine *engine, uint64_t *bytes);

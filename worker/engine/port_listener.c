@@ -124,7 +124,7 @@ static bool covers_v4(const char *hex, const struct md_http_address *address)
 static uint64_t find_in_table(FILE *table, const struct md_http_address *address,
 			      bool (*covers)(const char *hex, const struct md_http_address *address))
 {
-	unsigned port = ntohs(address->any.sa_family == AF_INET ? address->v4.sin_port : address->v6.sin6_port);
+	unsigned port = md_http_address_number(address);
 	char line[512], local[33];
 	unsigned own_port, state;
 	uint64_t inode, found = 0;

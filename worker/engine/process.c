@@ -61,6 +61,7 @@ struct md_engine_processes {
 	uint64_t keeper_began;                     /* md_clock_ns() */
 	struct md_engine_process *first;
 	struct md_cgroups *cgroups; /* NULL: none are made */
+	uint64_t listens;           /* an inode; 0: none */
 	struct left *left;          /* cgroups of an earlier daemon in which something lives */
 	struct event *left_look;    /* at them; NULL: there were none */
 	void (*left_ended)(void *context);
@@ -465,6 +466,16 @@ struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_proce
 void md_engine_processes_use_cgroups(struct md_engine_processes *processes, struct md_cgroups *cgroups)
 {
 	processes->cgroups = cgroups;
+}
+
+void md_engine_processes_listen(struct md_engine_processes *processes, uint64_t inode)
+{
+	processes->listens = inode;
+}
+
+uint64_t md_engine_processes_listens(const struct md_engine_processes *processes)
+{
+	return processes->listens;
 }
 
 /* ---- starting ---- */

@@ -27,6 +27,9 @@ void md_engine_processes_destroy(struct md_engine_processes *processes);
 struct md_engine_keeper *md_engine_processes_keeper(const struct md_engine_processes *processes); /* may be NULL */
 /* Where cgroups of engines are made from now on; taken over. NULL: nowhere. */
 void md_engine_processes_use_cgroups(struct md_engine_processes *processes, struct md_cgroups *cgroups);
+/* The inode of the socket at which this daemon itself listens, so that no engine can; 0: of none. */
+void md_engine_processes_listen(struct md_engine_processes *processes, uint64_t inode);
+uint64_t md_engine_processes_listens(const struct md_engine_processes *processes);
 /*
  * Kills what lives in cgroups of this daemon's place that no process here has: an earlier daemon has left it. md_engine_processes_has_left
  * says whether some still lives; `ended` is called from the loop when none does any more.
