@@ -14,6 +14,10 @@ section 'streams of events, and answers that are encoded'
 run streams python3 tests/worker/event_streams.py "$work"
 assert_exit streams 0
 grep -A3 FAIL "$work/streams.out"
+section 'every path, priorities, and public failures'
+run ways python3 tests/worker/promised_ways.py "$work"
+assert_exit ways 0
+grep -A3 FAIL "$work/ways.out"
 section 'whose engines they are'
 run owner python3 tests/worker/engine_owner.py "$work"
 assert_exit owner 0

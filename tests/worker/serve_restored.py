@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 
-from daemon import check, finish, until
-from reference import Engine, prompt_of
+from daemon import Daemon, check, finish, free_ports, until
+from reference import ENGINE, Engine, prompt_of
 
 folder = sys.argv[1]
 OPTIONS = sys.argv[2:] or ["--recipe", "models/recipes/tiny.yaml", "--max-kv-bytes", "1000000"]
@@ -49,4 +49,21 @@ for turn in range(3):
     check(f"the KV cache holds what it held ({turn})", want, swapped.at_once(PROMPTS, 30))
 check("out for the end", 0, swap("out", "served")[0])
 check("the exit code, out", lambda c: c in (0, -15, 143), swapped.stop())
+
+# Behind medusa-worker, which restores what `artifact` names: for an engine that is stopped, and for one that is swapped.
+COMMAND = f"{ENGINE} {' '.join(OPTIONS)} --serve 127.0.0.1:${{PORT}} --served-name ${{MODEL_ID}}"
+d = Daemon(f"{folder}/behind", f"""
+startPort: {free_ports(4)}
+medusa: {{gpus: [{{memory: 10GB}}]}}
+models:
+  stopped: {{cmd: "{COMMAND}", medusa: {{artifact: {folder}/serve.medusa, memory: 6GB, swap: off}}}}
+  swapped: {{cmd: "{COMMAND}", medusa: {{artifact: {folder}/serve.medusa, memory: 6GB, swap: on}}}}
+""")
+for turn in range(2):
+    for model in ("stopped", "swapped"):
+        r = d.ask("POST", "/v1/completions", {"model": model, "prompt": PROMPTS[0], "max_tokens": 30, "return_token_ids": True})
+        check(f"{model}, {turn}: the same tokens", (200, want[0]), (r.status, r.status == 200 and r.json["choices"][0]["token_ids"]))
+for model in ("stopped", "swapped"):
+    check(f"{model}: no graph was made anew", True, "4 restored, 0 live" in d.engine_log(model))
+check("the exit code", 0, d.stop())
 finish()
