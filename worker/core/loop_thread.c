@@ -11,9 +11,11 @@
 
 #include "base/thread.h"
 
+/* The loop and the thread have it; the last of them frees it. */
 struct md_loop_thread {
+	atomic_uint users;
 	pthread_t thread;
-	int ended; /* an eventfd; the thread touches nothing of this behind writing it */
+	int ended; /* an eventfd */
 	atomic_bool done_working;
 	struct event *event;
 	void (*work)(void *context);
@@ -21,22 +23,32 @@ struct md_loop_thread {
 	void *context;
 };
 
+static void let_go(struct md_loop_thread *background)
+{
+	if (atomic_fetch_sub(&background->users, 1) != 1)
+		return;
+	if (background->ended >= 0)
+		close(background->ended);
+	free(background);
+}
+
 static void *run(void *argument)
 {
 	struct md_loop_thread *background = argument;
 	background->work(background->context);
 	atomic_store(&background->done_working, true);
 	eventfd_write(background->ended, 1);
+	let_go(background);
 	return NULL;
 }
 
-static void free_background(struct md_loop_thread *background)
+/* The loop does so. */
+static void leave(struct md_loop_thread *background)
 {
 	if (background->event)
 		event_free(background->event);
-	if (background->ended >= 0)
-		close(background->ended);
-	free(background);
+	background->event = NULL;
+	let_go(background);
 }
 
 void md_loop_thread_destroy(struct md_loop_thread *background)
@@ -44,7 +56,7 @@ void md_loop_thread_destroy(struct md_loop_thread *background)
 	if (!background)
 		return;
 	pthread_join(background->thread, NULL);
-	free_background(background);
+	leave(background);
 }
 
 /* The thread has nothing left to do but to end, and joining it would wait until a processor is free for that. */
@@ -57,7 +69,7 @@ static void on_ended(evutil_socket_t fd, short what, void *context)
 	if (!atomic_load(&background->done_working))
 		return;
 	pthread_detach(background->thread);
-	free_background(background);
+	leave(background);
 	done(user);
 }
 
@@ -69,10 +81,12 @@ enum md_status md_loop_thread_start(struct event_base *base, void (*work)(void *
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a thread");
 	*made = (struct md_loop_thread){
 	    .ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .work = work, .done = done, .context = context};
+	atomic_store(&made->users, 2);
 	made->event = made->ended < 0 ? NULL : event_new(base, made->ended, EV_READ, on_ended, made);
 	int failure = made->event && !event_add(made->event, NULL) ? md_thread_start(&made->thread, run, made) : EMFILE;
 	if (failure) {
-		free_background(made);
+		atomic_store(&made->users, 1);
+		leave(made);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "a thread could not be started: %s", strerror(failure));
 	}
 	*background = made;

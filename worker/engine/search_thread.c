@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,8 +13,9 @@
 /* The loop and the thread have it; the last of them frees it. */
 struct md_search_thread {
 	atomic_uint users;
+	atomic_bool searched; /* what the thread has found is the loop's from then on */
 	void (*search)(void *state);
-	void *state; /* the thread's until `ended` is written */
+	void *state; /* the thread's until it has searched */
 	int ended;   /* an eventfd */
 	/* of the loop: */
 	struct event *event;
@@ -35,6 +37,7 @@ static void *run(void *argument)
 {
 	struct md_search_thread *search = argument;
 	search->search(search->state);
+	atomic_store(&search->searched, true);
 	eventfd_write(search->ended, 1);
 	let_go(search);
 	return NULL;
@@ -55,6 +58,8 @@ static void on_ended(evutil_socket_t fd, short what, void *context)
 {
 	struct md_search_thread *search = context;
 	(void)fd, (void)what;
+	if (!atomic_load(&search->searched)) /* which must not be */
+		return;
 	event_free(search->event);
 	search->event = NULL;
 	search->found(search->context, search->state);
