@@ -20,28 +20,53 @@ struct hc_context *hc_context_current(void)
 	return hc_thread.depth ? hc_thread.stack[hc_thread.depth - 1] : NULL;
 }
 
+struct hc_context *hc_context_home(void)
+{
+	struct hc_context *context = hc_context_current();
+	return context ? context->home : NULL;
+}
+
 void hc_context_fail(struct hc_context *context, CUresult result)
 {
 	CUresult none = CUDA_SUCCESS;
-	__atomic_compare_exchange_n(&context->sticky, &none, result, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	__atomic_compare_exchange_n(&context->home->sticky, &none, result, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 CUresult hc_context_sticky(const struct hc_context *context)
 {
-	return __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&context->home->sticky, __ATOMIC_ACQUIRE);
+}
+
+/* With a primary context, its green ones. */
+static bool is_within(const struct hc_context *at, const struct hc_context *context)
+{
+	return at == context || at->home == context;
+}
+
+static size_t last_of(const struct hc_context *context, struct hc_op **last, size_t room) HC_STATE_HELD
+{
+	size_t count = 0;
+	for (struct hc_context *at = living; at; at = at->next)
+		for (struct hc_stream *stream = is_within(at, context) ? at->streams : NULL; stream;
+		     stream = stream->next) {
+			if (!room) {
+				count++;
+				continue;
+			}
+			if (count < room && !stream->capture && (last[count] = hc_stream_last(stream)))
+				count++;
+		}
+	return count;
 }
 
 /* Waits for what is queued at the time of the call, not for what other threads queue later. */
 CUresult hc_context_drain(struct hc_context *context)
 {
-	size_t count = 0, room = 0;
 	hc_state_lock();
-	for (struct hc_stream *stream = context->streams; stream; stream = stream->next)
-		room++;
+	size_t room = last_of(context, NULL, 0), count = 0;
 	struct hc_op **last = calloc(room + 1, sizeof(struct hc_op *));
-	for (struct hc_stream *stream = context->streams; last && stream; stream = stream->next)
-		if (!stream->capture && (last[count] = hc_stream_last(stream)))
-			count++;
+	if (last && room)
+		count = last_of(context, last, room);
 	hc_state_unlock();
 	for (size_t i = 0; i < count; i++)
 		hc_op_join(last[i]);
@@ -66,16 +91,15 @@ void hc_context_drain_all(void)
 		hc_context_drain(context);
 }
 
-static CUresult context_make(struct hc_device *device, unsigned flags, bool primary,
-			     struct hc_context **made) HC_STATE_HELD
+CUresult hc_context_make(struct hc_device *device, unsigned flags, struct hc_context *home, struct hc_context **made)
 {
 	struct hc_context *context = calloc(1, sizeof(*context));
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	context->device = device;
-	context->charged = hc_device_context_bytes();
+	context->charged = home ? 0 : hc_device_context_bytes();
+	context->home = home ? home : context;
 	context->id = ++next_context_id;
-	context->primary = primary;
 	context->flags = flags;
 	context->api_version = 3020;
 	context->limits[CU_LIMIT_STACK_SIZE] = 1024;
@@ -105,8 +129,7 @@ static struct hc_stream *some_stream(const struct hc_context *context)
 	return context->streams;
 }
 
-/* Waits for the work, then destroys everything that lives in the context. The caller does not hold the state lock. */
-static void context_free(struct hc_context *context)
+void hc_context_free(struct hc_context *context)
 {
 	hc_context_drain(context);
 	hc_handle_remove(context);
@@ -142,7 +165,8 @@ CUresult hc_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	if (!device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!device->primary)
-		HC_TRY(context_make(device, device->primary_flags, true, &device->primary));
+		HC_TRY(hc_context_make(device, device->primary_flags, NULL, &device->primary));
+	device->primary->primary = true;
 	device->primary_refs++;
 	*pctx = (CUcontext)device->primary;
 	return CUDA_SUCCESS;
@@ -164,7 +188,7 @@ static CUresult primary_drop(CUdevice dev, bool reset)
 	}
 	hc_state_unlock();
 	if (gone)
-		context_free(gone);
+		hc_context_free(gone);
 	return result;
 }
 
@@ -207,10 +231,10 @@ CUresult hc_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	if (!hc_device_at(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	struct hc_context *context;
-	HC_TRY(context_make(&hc_devices[dev], flags, false, &context));
+	HC_TRY(hc_context_make(&hc_devices[dev], flags, NULL, &context));
 	CUresult result = hc_cuCtxPushCurrent_v2((CUcontext)context);
 	if (result != CUDA_SUCCESS) {
-		context_free(context);
+		hc_context_free(context);
 		return result;
 	}
 	*pctx = (CUcontext)context;
@@ -235,7 +259,7 @@ CUresult hc_cuCtxDestroy_v2(CUcontext ctx)
 {
 	struct hc_context *context = (struct hc_context *)ctx;
 	hc_state_lock();
-	bool good = is_context(ctx) && !context->primary;
+	bool good = is_context(ctx) && !context->primary && !context->green;
 	if (good)
 		hc_handle_remove(context);
 	hc_state_unlock();
@@ -243,7 +267,7 @@ CUresult hc_cuCtxDestroy_v2(CUcontext ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (hc_context_current() == context)
 		hc_thread.depth--;
-	context_free(context);
+	hc_context_free(context);
 	return CUDA_SUCCESS;
 }
 

@@ -87,6 +87,8 @@ enum hc_kind {
 	HC_POOL,
 	HC_PHYSICAL,
 	HC_LINK,
+	HC_GREEN,
+	HC_RESOURCES,
 };
 
 /* ---- devices and contexts ---------------------------------------------------------------------------------------- */
@@ -117,6 +119,9 @@ struct hc_context {
 	uint64_t id;
 	bool primary;
 	atomic_bool dead; /* written under the state lock, read without it by each call */
+	struct hc_context
+	    *home;   /* that has its memory, modules and errors: itself, or the primary one (green_context.c) */
+	void *green; /* its handle as a green context; NULL: it is none */
 	struct hc_context *next_dead HC_STATE_GUARDED, *next HC_STATE_GUARDED;
 	unsigned flags, api_version;
 	CUresult sticky;                            /* atomic access */

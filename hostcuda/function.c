@@ -212,7 +212,7 @@ CUresult hc_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel 
 	if (!kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
 	HC_TRY(attribute_set(&kernel->attributes, attrib, val));
-	struct hc_context *context = hc_context_current();
+	struct hc_context *context = hc_context_home();
 	for (struct hc_module *module = context ? context->modules : NULL; module; module = module->next)
 		if (module->library == kernel->library)
 			attribute_set(&module->functions[kernel - kernel->library->kernels].attributes, attrib, val);

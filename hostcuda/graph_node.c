@@ -434,7 +434,7 @@ CUresult hc_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, con
 	if (!nodeParams || nodeParams->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC));
-	CUresult result = hc_memory_of_graph(hc_context_current(), nodeParams->bytesize, &address);
+	CUresult result = hc_memory_of_graph(hc_context_home(), nodeParams->bytesize, &address);
 	if (result == CUDA_SUCCESS)
 		nodeParams->dptr = adding.node->address = address;
 	return add_end(&adding, result);

@@ -52,7 +52,7 @@ CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 				     .address = (uint64_t)(uintptr_t)address,
 				     .size = bytesize,
 				     .extent = extent,
-				     .context = hc_context_current(),
+				     .context = hc_context_home(),
 				     .device = hc_context_current()->device,
 				     .flags = Flags};
 	HC_STATE_GUARD();
@@ -115,7 +115,7 @@ CUresult hc_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 				     .address = address,
 				     .size = bytesize,
 				     .extent = bytesize,
-				     .context = hc_context_current(),
+				     .context = hc_context_home(),
 				     .device = hc_context_current()->device,
 				     .flags = Flags};
 	CUresult result = hc_memory_add(memory);

@@ -98,7 +98,7 @@ static CUresult import_memory(const struct token *token, struct hc_pool *pool, C
 	*memory = (struct hc_memory){.kind = HC_MEMORY_IMPORTED,
 				     .size = token->size,
 				     .extent = (token->extent + HC_GRANULARITY - 1) / HC_GRANULARITY * HC_GRANULARITY,
-				     .context = hc_context_current(),
+				     .context = hc_context_home(),
 				     .device = hc_context_current()->device,
 				     .pool = pool};
 	CUresult result = hc_space_take(&memory->address, memory->extent, HC_GRANULARITY, 0);
@@ -139,7 +139,7 @@ CUresult hc_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 	if (token.process == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	HC_STATE_GUARD();
-	struct hc_memory *open_already = hc_memory_opened(token.inode, hc_context_current());
+	struct hc_memory *open_already = hc_memory_opened(token.inode, hc_context_home());
 	if (open_already) {
 		open_already->opened.times++;
 		*pdptr = open_already->address;

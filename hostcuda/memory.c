@@ -110,7 +110,7 @@ static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct
 {
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct hc_context *context = hc_context_current();
+	struct hc_context *context = hc_context_home();
 	if (size > context->device->capacity)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	HC_STATE_GUARD();
@@ -396,7 +396,7 @@ static CUresult capture_free(struct hc_stream *stream, CUdeviceptr dptr) HC_STAT
 CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address)
 {
 	struct hc_memory *memory;
-	if (context != hc_context_current())
+	if (context != hc_context_home())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	HC_TRY(device_memory_make(size, HC_MEMORY_DEVICE, &memory));
 	memory->of_graph = true;

@@ -97,7 +97,7 @@ static CUresult module_from(CUresult parsed, struct hc_image *image, CUmodule *h
 	struct hc_module *module;
 	if (parsed != CUDA_SUCCESS)
 		return parsed;
-	CUresult result = make_module(image, hc_context_current(), NULL, &module);
+	CUresult result = make_module(image, hc_context_home(), NULL, &module);
 	hc_image_unref(image);
 	if (result == CUDA_SUCCESS)
 		*handle = (CUmodule)module;
@@ -339,7 +339,7 @@ CUresult hc_cuLibraryUnload(CUlibrary handle)
 	struct hc_library *library = library_of(handle);
 	if (!library)
 		return CUDA_ERROR_INVALID_HANDLE;
-	struct hc_context *current = hc_context_current();
+	struct hc_context *current = hc_context_home();
 	if (current && !current->dead)
 		hc_context_drain(current);
 	HC_STATE_GUARD();
@@ -410,7 +410,7 @@ CUresult hc_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!library)
 		return CUDA_ERROR_INVALID_HANDLE;
-	HC_TRY(library_module(library, hc_context_current(), &module));
+	HC_TRY(library_module(library, hc_context_home(), &module));
 	*pMod = (CUmodule)module;
 	return CUDA_SUCCESS;
 }
@@ -418,8 +418,7 @@ CUresult hc_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 CUresult hc_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name)
 {
 	struct hc_library *library = library_of(handle);
-	return library ? get_global(library->image, hc_context_current(), name, dptr, bytes)
-		       : CUDA_ERROR_INVALID_HANDLE;
+	return library ? get_global(library->image, hc_context_home(), name, dptr, bytes) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult hc_function_resolve(CUfunction handle, struct hc_function **function)
@@ -433,7 +432,7 @@ CUresult hc_function_resolve(CUfunction handle, struct hc_function **function)
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct hc_kernel *kernel = (struct hc_kernel *)handle;
 	struct hc_module *module;
-	HC_TRY(library_module(kernel->library, hc_context_current(), &module));
+	HC_TRY(library_module(kernel->library, hc_context_home(), &module));
 	*function = &module->functions[kernel - kernel->library->kernels];
 	return CUDA_SUCCESS;
 }

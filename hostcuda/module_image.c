@@ -317,8 +317,8 @@ CUresult hc_image_load(struct hc_image *image)
 	}
 	image->library = library;
 	image->base = map->l_addr;
-	for (size_t i = 0; hc_context_current() && i < image->global_count; i++)
-		hc_context_current()->heap_fixed |= !strcmp(image->globals[i].name, "hostcuda_uses_heap");
+	for (size_t i = 0; hc_context_home() && i < image->global_count; i++)
+		hc_context_home()->heap_fixed |= !strcmp(image->globals[i].name, "hostcuda_uses_heap");
 	return CUDA_SUCCESS;
 }
 

@@ -128,17 +128,6 @@ CUresult hc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
-/* This device has no green contexts. */
-CUresult hc_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
-{
-	struct hc_stream *stream;
-	if (!phCtx)
-		return CUDA_ERROR_INVALID_VALUE;
-	HC_TRY(hc_stream_resolve(hStream, &stream));
-	*phCtx = NULL;
-	return CUDA_SUCCESS;
-}
-
 /* ---- host functions ---- */
 static CUresult run_host(struct hc_op *op)
 {

@@ -67,19 +67,6 @@ static void complete(struct end *end, CUcontext here)
 	end->context = its ? its : here;
 }
 
-static bool is_handle(CUstream stream)
-{
-	return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
-}
-
-static CUresult find_place(CUstream stream, CUcontext *context, CUdevice *device)
-{
-	if (!is_handle(stream) || !md_swap_real.cuStreamGetCtx)
-		return md_swap_context_current(context, device);
-	CUresult result = md_swap_real.cuStreamGetCtx(stream, context);
-	return result == CUDA_SUCCESS ? md_swap_context_device(*context, device) : result;
-}
-
 static bool is_captured(const struct way *way)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -103,7 +90,7 @@ static bool is_between(CUDA_MEMCPY3D_PEER *copy, const struct way *way)
 	CUcontext here;
 	CUdevice device;
 	if (!copy->WidthInBytes || !copy->Height || !copy->Depth || is_captured(way) ||
-	    find_place(way->stream, &here, &device) != CUDA_SUCCESS)
+	    md_swap_context_of_stream(way->stream, &here, &device) != CUDA_SUCCESS)
 		return false;
 	struct end to = look_at(copy->dstMemoryType,
 				start_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,

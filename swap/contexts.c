@@ -3,8 +3,10 @@
 #include "swap/contexts.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/child.h"
 #include "base/environment.h"
 #include "base/guarded.h"
@@ -26,8 +28,15 @@ static pthread_mutex_t change = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* the d
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_swap_context known[MD_SWAP_CONTEXTS_MOST] MD_GUARDED_BY(lock);
 static size_t known_count MD_GUARDED_BY(lock);
+static struct green {
+	CUgreenCtx handle;
+	CUdevice device;
+} * greens MD_GUARDED_BY(lock); /* grows, and is never freed */
+static size_t green_count MD_GUARDED_BY(lock);
+static atomic_bool has_green; /* one was made at some time */
 
-/* The context that this thread found current last, so that an allocation need not look it up. */
+/* The context that this thread found current last (last_seen), so that an allocation need not look it up. */
+static _Thread_local CUcontext last_seen __attribute__((tls_model("initial-exec")));
 static _Thread_local struct md_swap_context last __attribute__((tls_model("initial-exec")));
 static _Thread_local unsigned last_age __attribute__((tls_model("initial-exec")));
 static atomic_uint age = 1; /* changes when a context goes */
@@ -96,6 +105,47 @@ size_t md_swap_contexts_list(struct md_swap_context *contexts, size_t room)
 	return count;
 }
 
+/* Of a device that a green context is on: that holds the primary one, too. */
+static CUresult get_primary(CUdevice device, CUcontext *primary)
+{
+	CUresult result = md_swap_real.cuDevicePrimaryCtxRetain(primary, device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	md_swap_real.cuDevicePrimaryCtxRelease_v2(device);
+	add_context(*primary, device, true);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * A green context has the memory of its device's primary one, and may be current to one thread alone: for us it is the
+ * primary one. stream: one in it, or NULL while it is current.
+ */
+static CUresult at_home(CUstream stream, CUdevice device, CUcontext *context)
+{
+	CUgreenCtx green = NULL;
+	if (!atomic_load(&has_green) || !md_swap_real.cuStreamGetGreenCtx ||
+	    md_swap_real.cuStreamGetGreenCtx(stream, &green) != CUDA_SUCCESS || !green)
+		return CUDA_SUCCESS;
+	return get_primary(device, context);
+}
+
+/* seen: the context that is current, which may be a green one. */
+static CUresult look_at_current(CUcontext seen)
+{
+	CUdevice device;
+	CUcontext home = seen;
+	CUresult result = md_swap_real.cuCtxGetDevice(&device);
+	if (result == CUDA_SUCCESS)
+		result = at_home(NULL, device, &home);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (home == seen)
+		add_context(seen, device, false);
+	last = (struct md_swap_context){home, device, false};
+	last_seen = seen;
+	return CUDA_SUCCESS;
+}
+
 CUresult md_swap_context_current(CUcontext *context, CUdevice *device)
 {
 	CUcontext current = NULL;
@@ -105,18 +155,30 @@ CUresult md_swap_context_current(CUcontext *context, CUdevice *device)
 	if (result != CUDA_SUCCESS)
 		return result;
 	unsigned now = atomic_load_explicit(&age, memory_order_relaxed);
-	if (last.context != current || last_age != now) {
-		CUdevice its;
-		result = md_swap_real.cuCtxGetDevice(&its);
+	if (last_seen != current || last_age != now) {
+		result = look_at_current(current);
 		if (result != CUDA_SUCCESS)
 			return result;
-		add_context(current, its, false);
-		last = (struct md_swap_context){current, its, false};
 		last_age = now;
 	}
-	*context = current;
+	*context = last.context;
 	*device = last.device;
 	return CUDA_SUCCESS;
+}
+
+CUresult md_swap_context_of_stream(CUstream stream, CUcontext *context, CUdevice *device)
+{
+	bool handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+	CUcontext its = NULL;
+	CUresult result = md_swap_context_current(context, device);
+	if (result != CUDA_SUCCESS || !handle || !md_swap_real.cuStreamGetCtx)
+		return result;
+	result = md_swap_real.cuStreamGetCtx(stream, &its);
+	if (result != CUDA_SUCCESS || its == *context)
+		return result;
+	*context = its;
+	result = md_swap_context_device(its, device);
+	return result == CUDA_SUCCESS ? at_home(stream, *device, context) : result;
 }
 
 CUresult md_swap_context_device(CUcontext context, CUdevice *device)
@@ -187,12 +249,26 @@ CUresult md_swap_own_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreat
 	return result;
 }
 
-CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+static void add_green(CUgreenCtx green, CUdevice device)
 {
-	CUdevice device;
-	CUresult result = md_swap_real.cuCtxFromGreenCtx(pContext, hCtx);
-	if (result == CUDA_SUCCESS && md_swap_context_device(*pContext, &device) == CUDA_SUCCESS)
-		add_context(*pContext, device, false);
+	pthread_mutex_lock(&lock);
+	if (MD_ARRAY_EXTEND(greens, green_count))
+		greens[green_count++] = (struct green){green, device};
+	atomic_store(&has_green, true);
+	pthread_mutex_unlock(&lock);
+}
+
+/* A green context holds the primary one, which may be new. */
+CUresult md_swap_own_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
+{
+	CUcontext primary;
+	pthread_mutex_lock(&change);
+	CUresult result = md_swap_real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+	if (result == CUDA_SUCCESS) {
+		add_green(*phCtx, dev);
+		get_primary(dev, &primary);
+	}
+	pthread_mutex_unlock(&change);
 	return result;
 }
 
@@ -247,12 +323,48 @@ CUresult md_swap_own_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	return result;
 }
 
+static bool forget_green(CUgreenCtx green, CUdevice *device)
+{
+	bool found = false;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < green_count && !found; i++) {
+		if (greens[i].handle != green)
+			continue;
+		found = true;
+		*device = greens[i].device;
+		greens[i] = greens[--green_count];
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+/* Memory that was taken in it stays, unless it was the last one that held the primary context. */
+CUresult md_swap_own_cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	CUcontext context = NULL;
+	CUdevice device;
+	md_swap_arrival_finish();
+	pthread_mutex_lock(&change);
+	if (md_swap_real.cuCtxFromGreenCtx(&context, hCtx) != CUDA_SUCCESS)
+		context = NULL;
+	CUresult result = md_swap_real.cuGreenCtxDestroy(hCtx);
+	if (result == CUDA_SUCCESS) {
+		atomic_fetch_add(&age, 1);
+		if (context)
+			md_swap_gate_captures_gone(context);
+		if (forget_green(hCtx, &device))
+			primary_released(device);
+	}
+	pthread_mutex_unlock(&change);
+	return result;
+}
+
 /* In a child, which has one thread. */
 static void renew(void) MD_LOCKS_UNCHECKED
 {
 	change = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	pthread_mutex_init(&lock, NULL);
-	known_count = 0;
+	known_count = green_count = 0;
 }
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)

@@ -16,8 +16,10 @@ struct md_swap_context {
 	bool primary;
 };
 
-/* The context that is current, which is remembered; CUDA_ERROR_INVALID_CONTEXT if there is none. */
+/* The context that is current, which is remembered, or the primary one that it is a part of (green contexts); CUDA_ERROR_INVALID_CONTEXT if there is none. */
 CUresult md_swap_context_current(CUcontext *context, CUdevice *device);
+/* The same of a stream; one that is no handle has the current context. */
+CUresult md_swap_context_of_stream(CUstream stream, CUcontext *context, CUdevice *device);
 /* Any context on a device, its primary one if that is known, or NULL. */
 CUcontext md_swap_context_on(CUdevice device);
 /* Copies what is known; the number of contexts, at most `room`. */

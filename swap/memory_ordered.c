@@ -224,13 +224,7 @@ struct place {
 static CUresult find_place(CUstream stream, bool per_thread, struct place *place)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result = md_swap_context_current(&place->context, &place->device);
-	bool handle = (uintptr_t)stream > 2;
-	CUcontext current = place->context;
-	if (result == CUDA_SUCCESS && handle && md_swap_real.cuStreamGetCtx)
-		result = md_swap_real.cuStreamGetCtx(stream, &place->context);
-	if (result == CUDA_SUCCESS && place->context != current)
-		result = md_swap_context_device(place->context, &place->device);
+	CUresult result = md_swap_context_of_stream(stream, &place->context, &place->device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	bool own = stream == CU_STREAM_PER_THREAD || (per_thread && !stream);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/guarded.h"
+#include "swap/contexts.h"
 #include "swap/layer.h"
 
 #define READ_MOST ((size_t)64 << 20) /* bytes of one variable that are read */
@@ -51,7 +52,8 @@ static CUresult asked(CUresult result, struct variable *one, CUdeviceptr *addres
 		*bytes = one->bytes;
 	if (!one->bytes)
 		return result;
-	bool current = md_swap_real.cuCtxGetCurrent(&one->context) == CUDA_SUCCESS && one->context;
+	CUdevice device;
+	bool current = md_swap_context_current(&one->context, &device) == CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
 	if (current)
 		add(one);

@@ -40,6 +40,20 @@ static inline void device_open(void)
 	ok(md_cuda.cuCtxSetCurrent(context));
 }
 
+/* On a part of the device. */
+static inline CUgreenCtx make_green(CUdevice device)
+{
+	CUdevResource all, part, rest;
+	CUdevResourceDesc description;
+	CUgreenCtx green;
+	unsigned count = 1;
+	ok(md_cuda.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+	ok(md_cuda.cuDevSmResourceSplitByCount(&part, &count, &all, &rest, 0, all.sm.minSmPartitionSize));
+	ok(md_cuda.cuDevResourceGenerateDesc(&description, &part, 1));
+	ok(md_cuda.cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+	return green;
+}
+
 static inline bool on_hostcuda(void)
 {
 	char name[64];

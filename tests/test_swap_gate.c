@@ -284,6 +284,40 @@ Test(swap_gate, a_capture_ends_with_its_context)
 	cr_assert_eq(md_swap_gate_captures(), 0, "%u captures", md_swap_gate_captures());
 }
 
+/* A stream in it is captured meanwhile; the context, the memory and the other work of the process live on. */
+Test(swap_gate, a_capture_ends_with_its_green_context)
+{
+	CUgreenCtx green = make_green(0);
+	CUdeviceptr x;
+	CUcontext as_context;
+	CUstream stream;
+	ok(md_cuda.cuCtxFromGreenCtx(&as_context, green));
+	for (int by_current = 0; by_current < 2; by_current++) {
+		if (by_current)
+			ok(md_cuda.cuCtxSetCurrent(as_context));
+		x = device_ints(3, 64);
+		if (by_current)
+			ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		else
+			ok(md_cuda.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+		close_gate();
+		md_swap_gate_open();
+		ok(md_cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		assert_not_closed(50, "1 stream");
+		ok(md_cuda.cuCtxSetCurrent(context));
+		ok(md_cuda.cuGreenCtxDestroy(green));
+		cr_assert_eq(md_swap_gate_captures(), 0, "%u captures", md_swap_gate_captures());
+		close_gate();
+		md_swap_gate_open();
+		assert_ints(x, 64, 3);
+		green = make_green(0);
+		ok(md_cuda.cuCtxFromGreenCtx(&as_context, green));
+	}
+	ok(md_cuda.cuGreenCtxDestroy(green));
+	close_gate();
+	md_swap_gate_open();
+}
+
 static void *capture_for_ever(void *unused)
 {
 	cr_assert_eq(md_cuda.cuCtxSetCurrent(context), CUDA_SUCCESS);

@@ -311,6 +311,41 @@ Test(swap_memory, memory_goes_with_its_context)
 	cr_assert_eq(free_bytes(), before, "%zu bytes are free, %zu before", free_bytes(), before);
 }
 
+/* What is taken in a green context or by its stream belongs to the primary one. */
+Test(swap_memory, memory_of_a_green_context_stays)
+{
+	CUcontext primary, as_context;
+	CUdeviceptr small, large, ordered;
+	CUgreenCtx green = make_green(0);
+	CUstream stream;
+	ok(md_cuda.cuCtxGetCurrent(&primary));
+	ok(md_cuda.cuCtxFromGreenCtx(&as_context, green));
+	ok(md_cuda.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	ok(md_cuda.cuMemAllocAsync(&ordered, 5 * MB, stream));
+	ok(md_cuda.cuCtxSetCurrent(as_context));
+	ok(md_cuda.cuMemAlloc_v2(&small, 100));
+	ok(md_cuda.cuMemAlloc_v2(&large, 10 * MB));
+	fill(small, 100, 0x11);
+	fill(large, 10 * MB, 0x22);
+	ok(md_cuda.cuStreamSynchronize(stream));
+	fill(ordered, 5 * MB, 0x33);
+	go_out();
+	for (size_t i = 0; i < range_count; i++)
+		cr_assert_eq(ranges[i].context, primary, "range %zu is of another context", i);
+	come_in();
+	ok(md_cuda.cuStreamDestroy_v2(stream));
+	ok(md_cuda.cuCtxSetCurrent(primary));
+	ok(md_cuda.cuGreenCtxDestroy(green));
+	go_out();
+	come_in();
+	assert_filled(small, 100, 0x11, "small memory");
+	assert_filled(large, 10 * MB, 0x22, "large memory");
+	assert_filled(ordered, 5 * MB, 0x33, "memory of a stream");
+	ok(md_cuda.cuMemFree_v2(small));
+	ok(md_cuda.cuMemFree_v2(large));
+	ok(md_cuda.cuMemFree_v2(ordered));
+}
+
 /* Freed during a capture, memory waits; its context may go first, and its address to another allocation. */
 Test(swap_memory, what_waits_for_a_capture_goes_with_its_context)
 {

@@ -53,6 +53,7 @@ restored streams " <0:0,0,0 <3:0,0,0 <2:0,0,0"
 refused other_context "kernel node at index 1 belongs to another context than its graph"
 refused other_context_set "memset node at index 1 belongs to another context than its graph"
 refused other_context_added "memset node at index 3 belongs to another context than its graph"
+refused green_context "memset node at index 0 belongs to a green context"
 restored programmatic " <0:1,0,1 "
 
 restored empty "type 5]"

@@ -4,6 +4,5 @@
 . "$(dirname "$0")/graph_cases.sh"
 subject=("$MEDUSA_BUILD/tests/subjects/nodes_subject" "$images/nodes_kernels.$suffix")
 listed tests/e2e/nodes_cases.sh
-graphs+=(green_context) expected[green_context]=refused reason[green_context]="memset node at index 0 belongs to a green context" # hostcuda has none
 begin "$@"
 prove

@@ -96,7 +96,7 @@ static CUgraph other_context_added(void)
 	return graph;
 }
 
-/* ---- a part of the device; hostcuda has no such contexts ---- */
+/* ---- a part of the device ---- */
 
 #define GREEN(entry, ...)                                                                                              \
 	do {                                                                                                           \
@@ -119,7 +119,7 @@ static CUgraph green_context(void)
 	CUstream own = stream;
 	unsigned groups = 1;
 	GREEN(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
-	GREEN(cuDevSmResourceSplitByCount, &part, &groups, &all, &rest, 0u, 16u);
+	GREEN(cuDevSmResourceSplitByCount, &part, &groups, &all, &rest, 0u, all.sm.minSmPartitionSize);
 	GREEN(cuDevResourceGenerateDesc, &description, &part, 1u);
 	GREEN(cuGreenCtxCreate, &green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM);
 	GREEN(cuGreenCtxStreamCreate, &stream, green, CU_STREAM_NON_BLOCKING, 0);
