@@ -82,13 +82,35 @@ static CUresult run_copy(struct hc_op *op)
 	return hc_execute_copy(&op->copy);
 }
 
-static CUresult capture_copy(struct hc_stream *stream, const CUDA_MEMCPY3D *params,
-			     const struct hc_copy *copy) HC_STATE_HELD
+/* Mapped memory is reached by the devices that cuMemSetAccess has named; what nobody may touch faults. */
+static bool may_reach(const struct hc_device *device, uint64_t address) HC_STATE_HELD
+{
+	const struct hc_memory *memory = hc_memory_at(address);
+	return !memory || memory->kind != HC_MEMORY_MAPPED || !memory->reach || memory->reach >> device->ordinal & 1;
+}
+
+bool hc_copy_reaches(const struct hc_device *device, const struct hc_copy *copy)
+{
+	return may_reach(device, copy->to) && may_reach(device, copy->from);
+}
+
+static bool both_reach(const struct hc_device *to, const struct hc_device *from, const struct hc_copy *copy)
+{
+	HC_STATE_GUARD();
+	return may_reach(to, copy->to) && may_reach(from, copy->from);
+}
+
+/* named: by contexts of both ends. */
+static CUresult capture_copy(struct hc_stream *stream, const CUDA_MEMCPY3D *params, const struct hc_copy *copy,
+			     bool named) HC_STATE_HELD
 {
 	struct hc_node *node;
+	if (!named && copy->width && !hc_copy_reaches(stream->context->device, copy))
+		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
 	node->memcpy.params = *params;
 	node->memcpy.copy = *copy;
+	node->memcpy.device = named ? NULL : stream->context->device;
 	return hc_capture_append(stream, node, false);
 }
 
@@ -127,7 +149,7 @@ static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy
 }
 
 /* False: the stream is not under capture. */
-static bool captured(struct hc_stream *stream, const CUDA_MEMCPY3D *params, CUresult *result)
+static bool captured(struct hc_stream *stream, const CUDA_MEMCPY3D *params, bool named, CUresult *result)
 {
 	HC_STATE_GUARD();
 	struct hc_copy copy;
@@ -136,16 +158,8 @@ static bool captured(struct hc_stream *stream, const CUDA_MEMCPY3D *params, CUre
 	if (*result == CUDA_SUCCESS)
 		*result = hc_copy_make(params, &copy);
 	if (*result == CUDA_SUCCESS)
-		*result = capture_copy(stream, params, &copy);
+		*result = capture_copy(stream, params, &copy, named);
 	return true;
-}
-
-/* Mapped memory is reached by the devices that cuMemSetAccess has named; what nobody may touch faults. */
-static bool may_reach(const struct hc_device *device, uint64_t address)
-{
-	HC_STATE_GUARD();
-	const struct hc_memory *memory = hc_memory_at(address);
-	return !memory || memory->kind != HC_MEMORY_MAPPED || !memory->reach || memory->reach >> device->ordinal & 1;
 }
 
 CUresult hc_copy_submit_between(const CUDA_MEMCPY3D *params, const struct hc_context *to, const struct hc_context *from,
@@ -155,13 +169,12 @@ CUresult hc_copy_submit_between(const CUDA_MEMCPY3D *params, const struct hc_con
 	struct hc_copy copy;
 	CUresult result;
 	HC_TRY(hc_stream_resolve(hStream, &stream));
-	if (captured(stream, params, &result))
+	if (captured(stream, params, to || from, &result))
 		return result;
 	HC_TRY(hc_copy_make(params, &copy));
 	if (!copy.width)
 		return CUDA_SUCCESS;
-	if (!may_reach((to ? to : stream->context)->device, copy.to) ||
-	    !may_reach((from ? from : stream->context)->device, copy.from))
+	if (!both_reach((to ? to : stream->context)->device, (from ? from : stream->context)->device, &copy))
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit_copy(stream, &copy, wait);
 }

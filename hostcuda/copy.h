@@ -6,6 +6,8 @@
 #include "hostcuda/device_state.h"
 
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
+/* Whether mapped memory at both ends lets the device reach it. */
+bool hc_copy_reaches(const struct hc_device *device, const struct hc_copy *copy) HC_STATE_HELD;
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);
 /* Queues or captures the copy; wait: returns when it is done. */
 CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream stream, bool wait);

@@ -366,6 +366,7 @@ struct hc_node {
 		struct {
 			CUDA_MEMCPY3D params;
 			struct hc_copy copy;
+			const struct hc_device *device; /* which makes it; NULL: that of each end, by name */
 		} memcpy;
 		struct {
 			CUDA_MEMSET_NODE_PARAMS params;

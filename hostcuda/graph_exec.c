@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "hostcuda/context.h"
 #include "hostcuda/copy.h"
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
@@ -180,6 +181,15 @@ static void run_event(struct launch *launch)
 		hc_op_join(hc_op_ref(event->op));
 }
 
+/* Memory that was mapped again since the node was made may let others reach it. */
+static CUresult copy_node(const struct hc_node *node)
+{
+	hc_state_lock();
+	bool good = !node->memcpy.device || hc_copy_reaches(node->memcpy.device, &node->memcpy.copy);
+	hc_state_unlock();
+	return good ? hc_execute_copy(&node->memcpy.copy) : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context, struct launch *launch)
 {
 	for (size_t i = 0; i < plan->graph->count; i++) {
@@ -192,7 +202,7 @@ static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context,
 			result = hc_execute_launch(&node->kernel.launch, context);
 			break;
 		case CU_GRAPH_NODE_TYPE_MEMCPY:
-			result = hc_execute_copy(&node->memcpy.copy);
+			result = copy_node(node);
 			break;
 		case CU_GRAPH_NODE_TYPE_MEMSET:
 			result = hc_execute_fill(&node->memset.fill);
@@ -475,8 +485,13 @@ CUresult hc_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode h
 	if (!copyParams || (ctx && hc_handle_kind(ctx) != HC_CONTEXT))
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(begin_change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
+	struct hc_copy copy;
+	HC_TRY(hc_copy_make(copyParams, &copy));
+	if (!hc_copy_reaches((ctx ? (const struct hc_context *)ctx : hc_context_current())->device, &copy))
+		return CUDA_ERROR_INVALID_VALUE;
 	node->memcpy.params = *copyParams;
-	return hc_copy_make(copyParams, &node->memcpy.copy);
+	node->memcpy.copy = copy;
+	return CUDA_SUCCESS;
 }
 
 CUresult hc_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,

@@ -336,7 +336,11 @@ CUresult hc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const
 	CUDA_MEMCPY3D *params = &adding.node->memcpy.params;
 	*params = *copyParams;
 	params->WidthInBytes -= params->WidthInBytes > 1 && hc_node_fault("memcpy");
-	return add_end(&adding, hc_copy_make(params, &adding.node->memcpy.copy));
+	adding.node->memcpy.device = (ctx ? (const struct hc_context *)ctx : hc_context_current())->device;
+	CUresult result = hc_copy_make(params, &adding.node->memcpy.copy);
+	if (result == CUDA_SUCCESS && !hc_copy_reaches(adding.node->memcpy.device, &adding.node->memcpy.copy))
+		result = CUDA_ERROR_INVALID_VALUE;
+	return add_end(&adding, result);
 }
 
 CUresult hc_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
@@ -381,6 +385,8 @@ CUresult hc_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *n
 	if (!node || !nodeParams)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(hc_copy_make(nodeParams, &copy));
+	if (node->memcpy.device && !hc_copy_reaches(node->memcpy.device, &copy))
+		return CUDA_ERROR_INVALID_VALUE;
 	node->memcpy.params = *nodeParams;
 	node->memcpy.copy = copy;
 	return CUDA_SUCCESS;
@@ -542,7 +548,7 @@ CUresult hc_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
 	return tell_event(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
 }
 
-/* Supports kernel, child graph and empty nodes. */
+/* Supports kernel, copy, child graph, empty and allocation nodes. */
 CUresult hc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 			      const CUgraphEdgeData *dependencyData, size_t numDependencies,
 			      CUgraphNodeParams *nodeParams)
@@ -568,6 +574,9 @@ CUresult hc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
 							.ctx = all->ctx};
 		return hc_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
 	}
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return hc_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
+					       &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return hc_cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
 						   nodeParams->graph.graph);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define MD_LOG_DOMAIN "swap"
+
 #include "swap/between.h"
 
+#include "base/log.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/contexts.h"
@@ -89,7 +92,7 @@ static bool is_between(CUDA_MEMCPY3D_PEER *copy, const struct way *way)
 {
 	CUcontext here;
 	CUdevice device;
-	if (!copy->WidthInBytes || !copy->Height || !copy->Depth || is_captured(way) ||
+	if (!copy->WidthInBytes || !copy->Height || !copy->Depth ||
 	    md_swap_context_of_stream(way->stream, &here, &device) != CUDA_SUCCESS)
 		return false;
 	struct end to = look_at(copy->dstMemoryType,
@@ -143,9 +146,79 @@ static bool can_name(void)
 	       driver->cuMemcpy3DPeerAsync && driver->cuMemcpy3DPeerAsync_ptsz;
 }
 
+/* ---- copies in graphs, whose nodes name one context at most ---- */
+
+/* Lets a device reach memory of ours at an end of a copy. *owner: where that memory is, if it is ours. */
+static CUresult open_end(CUmemorytype type, uint64_t address, CUdevice device, CUdevice *owner)
+{
+	const CUmemAccessDesc right = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result = CUDA_SUCCESS;
+	int can = 0;
+	if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+		return result;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	struct md_swap_mapping *mapping = md_swap_mapping_at(address);
+	if (mapping && md_swap_is_piece(mapping->physical)) {
+		*owner = mapping->physical->prop.location.id;
+		if (!reaches(mapping, device)) {
+			md_swap_real.cuThreadExchangeStreamCaptureMode(&mode);
+			if (!md_swap_real.cuDeviceCanAccessPeer ||
+			    md_swap_real.cuDeviceCanAccessPeer(&can, device, *owner) != CUDA_SUCCESS || !can)
+				result = CUDA_ERROR_NOT_SUPPORTED;
+			else
+				result = md_swap_mapping_allow(mapping, &right, 1);
+			md_swap_real.cuThreadExchangeStreamCaptureMode(&mode);
+		}
+	}
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return result;
+}
+
+/*
+ * A graph may be launched on any device that its node's context is on, so both ends let that one reach them; and each
+ * other's, where they can, because the driver is free to choose.
+ */
+static CUresult open_both(const CUDA_MEMCPY3D_PEER *c, CUdevice device)
+{
+	uint64_t to = start_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+			       c->dstPitch, c->dstHeight);
+	uint64_t from = start_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+				 c->srcPitch, c->srcHeight);
+	CUdevice to_owner = device, from_owner = device, ignored;
+	if (!c->WidthInBytes || !c->Height || !c->Depth)
+		return CUDA_SUCCESS;
+	CUresult result = open_end(c->dstMemoryType, to, device, &to_owner);
+	if (result == CUDA_SUCCESS)
+		result = open_end(c->srcMemoryType, from, device, &from_owner);
+	if (result == CUDA_SUCCESS) {
+		open_end(c->dstMemoryType, to, from_owner, &ignored);
+		open_end(c->srcMemoryType, from, to_owner, &ignored);
+		return CUDA_SUCCESS;
+	}
+	md_warn("a graph's copy of %zu bytes from memory of device %d to memory of device %d fails (%s): for copies in "
+		"graphs "
+		"device %d must reach both, which it does not",
+		(size_t)c->WidthInBytes, from_owner, to_owner, md_cuda_error_name(result), device);
+	return result;
+}
+
+static CUresult open_for_graph(const CUDA_MEMCPY3D_PEER *copy, const struct way *way)
+{
+	CUcontext here;
+	CUdevice device;
+	if (md_swap_context_of_stream(way->stream, &here, &device) != CUDA_SUCCESS)
+		return CUDA_SUCCESS; /* the driver says what is wrong */
+	return open_both(copy, device);
+}
+
 /* False: the driver's call makes this copy. */
 static bool copy_between(CUDA_MEMCPY3D_PEER *copy, struct way way, CUresult *result)
 {
+	if (is_captured(&way)) {
+		*result = open_for_graph(copy, &way);
+		return *result != CUDA_SUCCESS;
+	}
 	if (!can_name() || !is_between(copy, &way))
 		return false;
 	bool flat = copy->Height == 1 && copy->Depth == 1 && !copy->dstXInBytes && !copy->dstY && !copy->dstZ &&
@@ -258,3 +331,63 @@ SHAPE_LATER(cuMemcpy2DAsync_v2, CUDA_MEMCPY2D, rows_of, false)
 SHAPE_LATER(cuMemcpy2DAsync_v2_ptsz, CUDA_MEMCPY2D, rows_of, true)
 SHAPE_LATER(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, slices_of, false)
 SHAPE_LATER(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, slices_of, true)
+
+/* ---- nodes ---- */
+
+CUresult md_swap_between_node(const CUDA_MEMCPY3D *copy, CUcontext context)
+{
+	CUdevice device;
+	CUcontext current;
+	if (!copy || !atomic_load_explicit(&md_swap_several_devices, memory_order_relaxed))
+		return CUDA_SUCCESS;
+	CUresult found =
+	    context ? md_swap_context_device(context, &device) : md_swap_context_current(&current, &device);
+	CUDA_MEMCPY3D_PEER peer = slices_of(copy);
+	return found == CUDA_SUCCESS ? open_both(&peer, device) : CUDA_SUCCESS;
+}
+
+static CUresult open_params(const CUgraphNodeParams *params)
+{
+	if (!params || params->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+		return CUDA_SUCCESS;
+	return md_swap_between_node(&params->memcpy.copyParams, params->memcpy.copyCtx);
+}
+
+CUresult md_swap_own_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+					  size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult result = md_swap_between_node(copyParams, ctx);
+	return result ? result
+		      : md_swap_real.cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
+							  copyParams, ctx);
+}
+
+CUresult md_swap_own_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				    size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result = open_params(nodeParams);
+	return result ? result
+		      : md_swap_real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
+
+CUresult md_swap_own_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				       const CUgraphEdgeData *dependencyData, size_t numDependencies,
+				       CUgraphNodeParams *nodeParams)
+{
+	CUresult result = open_params(nodeParams);
+	return result ? result
+		      : md_swap_real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+						       numDependencies, nodeParams);
+}
+
+CUresult md_swap_own_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	CUresult result = open_params(nodeParams);
+	return result ? result : md_swap_real.cuGraphNodeSetParams(hNode, nodeParams);
+}
+
+CUresult md_swap_own_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult result = md_swap_between_node(nodeParams, NULL);
+	return result ? result : md_swap_real.cuGraphMemcpyNodeSetParams(hNode, nodeParams);
+}

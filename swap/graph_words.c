@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/guarded.h"
 #include "base/map.h"
+#include "swap/between.h"
 #include "swap/kernel_words.h"
 #include "swap/layer.h"
 #include "swap/reach.h"
@@ -280,6 +281,9 @@ CUresult md_swap_own_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, C
 CUresult md_swap_own_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 						    const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
+	CUresult result = md_swap_between_node(copyParams, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
 	keep(hGraphExec, NULL);
 	return md_swap_real.cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx);
 }
@@ -299,6 +303,11 @@ CUresult md_swap_own_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, 
 
 CUresult md_swap_own_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
+	CUresult result = nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY
+			      ? md_swap_between_node(&nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx)
+			      : CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS)
+		return result;
 	keep(hGraphExec, NULL);
 	return md_swap_real.cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams);
 }

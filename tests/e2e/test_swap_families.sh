@@ -55,6 +55,18 @@ for nvlink in none 100; do
 	assert_exit swapped 0
 	assert_same_file "$work/alone.out" "$work/swapped.out"
 	assert_contains "$work/swapped.err" "out 0 of 8388608 bytes, in 0" # pieces of 2 MiB
+	run alone "$between" graphs
+	assert_exit alone 0
+	assert_count "$work/alone.out" ": CUDA_SUCCESS, right" 12
+	run swapped medusa-swap run --name between --pool-bytes 64M -- "$between" swap graphs
+	assert_exit swapped 0
+	if [ "$nvlink" = none ]; then
+		assert_count "$work/swapped.out" "CUDA_ERROR_NOT_SUPPORTED" 6
+		assert_contains "$work/swapped.err" "for copies in graphs device 0 must reach both, which it does not"
+	else
+		assert_same_file "$work/alone.out" "$work/swapped.out"
+	fi
+	assert_contains "$work/swapped.err" "out 0 of"
 	unset HOSTCUDA_DEVICES HOSTCUDA_NVLINK XDG_RUNTIME_DIR
 done
 finish

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine that copies between two devices, without peer access, in every way that the driver takes; twice, and in between it
- * gives its memory away and takes it back if argv[1] is "swap". Prints what came of each copy.
+ * gives its memory away and takes it back if argv[1] is "swap". Prints what came of each copy. With "graphs" as the last
+ * argument the copies are in graphs, which live through that.
  */
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -101,6 +103,83 @@ static void back(void)
 	printf("of no memory: %s\n", result == CUDA_SUCCESS ? "done" : "refused");
 }
 
+/* ---- in graphs ---- */
+
+enum { CAPTURED, CAPTURED_BACK, ADDED, ADDED_ANEW, SET, SET_LATE, GRAPHS };
+static const char *const graph_names[] = {"captured", "captured there", "added", "added by its parameters",
+					  "set",      "set late"};
+static CUgraphExec execs[GRAPHS];
+static CUdeviceptr other; /* on the first device, too */
+
+static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = from,
+			       .srcPitch = BYTES,
+			       .srcHeight = 1,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = to,
+			       .dstPitch = BYTES,
+			       .dstHeight = 1,
+			       .WidthInBytes = BYTES,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
+static CUresult capture(int device, CUgraph *graph)
+{
+	CUstream on_it;
+	on(device);
+	TRY(cuStreamCreate, &on_it, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamBeginCapture_v2, on_it, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	CUresult result = md_cuda.cuMemcpyDtoDAsync_v2(there, here, BYTES, on_it);
+	CUresult ended = md_cuda.cuStreamEndCapture(on_it, graph);
+	TRY(cuStreamDestroy_v2, on_it);
+	on(0);
+	return result ? result : ended;
+}
+
+static CUresult add(int kind, CUgraph *graph)
+{
+	CUDA_MEMCPY3D there_from_here = copy_of(there, here), within = copy_of(other, here);
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+				    .memcpy = {.copyCtx = contexts[0], .copyParams = there_from_here}};
+	CUgraphNode node;
+	CUresult result;
+	TRY(cuGraphCreate, graph, 0);
+	if (kind == ADDED_ANEW)
+		return md_cuda.cuGraphAddNode(&node, *graph, NULL, 0, &params);
+	result = md_cuda.cuGraphAddMemcpyNode(&node, *graph, NULL, 0, kind == ADDED ? &there_from_here : &within,
+					      contexts[0]);
+	if (kind == ADDED || result != CUDA_SUCCESS)
+		return result;
+	if (kind == SET)
+		return md_cuda.cuGraphMemcpyNodeSetParams(node, &there_from_here);
+	TRY(cuGraphInstantiateWithFlags, &execs[kind], *graph, 0);
+	return md_cuda.cuGraphExecMemcpyNodeSetParams(execs[kind], node, &there_from_here, contexts[0]);
+}
+
+static void make_graphs(void)
+{
+	TRY(cuMemAlloc_v2, &other, MEMORY);
+	for (int kind = 0; kind < GRAPHS; kind++) {
+		CUgraph graph;
+		CUresult result = kind <= CAPTURED_BACK ? capture(kind == CAPTURED_BACK, &graph) : add(kind, &graph);
+		if (result == CUDA_SUCCESS && !execs[kind])
+			TRY(cuGraphInstantiateWithFlags, &execs[kind], graph, 0);
+		printf("graph %s: %s\n", graph_names[kind], md_cuda_error_name(result));
+		if (result != CUDA_SUCCESS)
+			execs[kind] = NULL;
+	}
+}
+
+static void launch_graphs(void)
+{
+	for (int kind = 0; kind < GRAPHS; kind++)
+		if (execs[kind])
+			say(graph_names[kind], md_cuda.cuGraphLaunch(execs[kind], stream));
+}
+
 static void swap(void)
 {
 	struct medusa_swap_report report = {.size = sizeof(report)};
@@ -128,10 +207,17 @@ int main(int argc, char **argv)
 		pattern[i] = (unsigned char)(i * 7 + i / 256 + 1);
 	TRY(cuMemcpyHtoD_v2, here, pattern, BYTES);
 	clear();
+	bool graphs = argc > 1 && !strcmp(argv[argc - 1], "graphs");
+	if (graphs)
+		make_graphs();
 	for (int turn = 0; turn < 2; turn++) {
-		bytes();
-		shapes();
-		back();
+		if (graphs) {
+			launch_graphs();
+		} else {
+			bytes();
+			shapes();
+			back();
+		}
 		if (!turn && argc > 1 && !strcmp(argv[1], "swap"))
 			swap();
 	}
