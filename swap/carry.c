@@ -15,6 +15,7 @@
 #include "swap/pulse.h"
 
 #define FINISH_NS 3000000000ull /* for giving up the memory */
+#define SAY_NS 3000000000ull    /* for room for one more message */
 
 void md_swap_carry_init(struct md_swap_carry *carry, struct md_swap_carrier *carrier)
 {
@@ -28,13 +29,22 @@ void md_swap_carry_init(struct md_swap_carry *carry, struct md_swap_carrier *car
 
 /* ---- saying ---- */
 
+/* A carrier that is at something long reads later, and is waited for. */
 static enum md_status say(struct md_swap_carry *carry, struct md_carry_message *message, int passed,
 			  struct md_error *err)
 {
 	struct md_error why = {0};
+	uint64_t began = md_clock_ns();
 	if (!md_swap_carry_is_open(carry))
 		return md_error_set(err, MD_ERR_TRUNCATED, "there is no carrier");
-	if (md_carry_wire_send(carry->carrier.fd, message, passed, &why) == MD_OK)
+	enum md_status status = md_carry_wire_send(carry->carrier.fd, message, passed, &why);
+	while (status == MD_ERR_BUSY && md_clock_ns() - began < SAY_NS) {
+		struct pollfd room = {.fd = carry->carrier.fd, .events = POLLOUT};
+		poll(&room, 1, 1);
+		md_swap_pulse_step();
+		status = md_carry_wire_send(carry->carrier.fd, message, passed, &why);
+	}
+	if (status == MD_OK)
 		return MD_OK;
 	snprintf(carry->why, sizeof(carry->why), "the carrier does not take messages (%.200s)", why.message);
 	return md_error_set(err, why.status, "%s", carry->why);
@@ -66,14 +76,12 @@ enum md_status md_swap_carry_take(struct md_swap_carry *carry, struct md_carry_m
 	return say(carry, take, -1, err);
 }
 
-void md_swap_carry_stale(struct md_swap_carry *carry, uint32_t lender, uint32_t part, uint32_t block)
+void md_swap_carry_stale(struct md_swap_carry *carry, struct md_carry_message *stale)
 {
-	struct md_carry_message message = {.kind = MD_CARRY_STALE, .link = lender, .part = part, .chunk = block};
 	struct md_error none = {0};
-	char why[sizeof(carry->why)];
-	memcpy(why, carry->why, sizeof(why));
-	if (say(carry, &message, -1, &none) != MD_OK)
-		memcpy(carry->why, why, sizeof(why));
+	stale->kind = MD_CARRY_STALE;
+	if (md_swap_carry_is_open(carry))
+		md_carry_wire_send(carry->carrier.fd, stale, -1, &none);
 }
 
 /* ---- hearing ---- */

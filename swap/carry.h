@@ -54,8 +54,8 @@ enum md_status md_swap_carry_part(struct md_swap_carry *carry, uint32_t part, ui
 				  struct md_error *err);
 enum md_status md_swap_carry_chunk(struct md_swap_carry *carry, struct md_carry_message *chunk, struct md_error *err);
 enum md_status md_swap_carry_take(struct md_swap_carry *carry, struct md_carry_message *take, struct md_error *err);
-/* Tells the lender that a block has other bytes than it was offered with. Fails silently: it is told the next time. */
-void md_swap_carry_stale(struct md_swap_carry *carry, uint32_t lender, uint32_t part, uint32_t block);
+/* Tells a lender that blocks have other bytes than they were offered with. Fails silently: it is told the next time. */
+void md_swap_carry_stale(struct md_swap_carry *carry, struct md_carry_message *stale);
 /* The next message, if one has come. `why` of carry says why it was lost. */
 enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_carry_message *message);
 /* Waits for a message, at most so many microseconds. */

@@ -74,7 +74,8 @@ static void end_texts(struct md_carry_message *message)
 
 static bool is_good(const struct md_carry_message *message)
 {
-	bool chunk = message->kind == MD_CARRY_CHUNK || message->kind == MD_CARRY_TAKE;
+	bool chunk =
+	    message->kind == MD_CARRY_CHUNK || message->kind == MD_CARRY_TAKE || message->kind == MD_CARRY_STALE;
 	uint32_t most = chunk ? MD_CARRY_CHUNK_BLOCKS : MD_CARRY_LINKS;
 	return message->magic == MAGIC && message->kind >= MD_CARRY_BEGIN && message->kind <= MD_CARRY_STALE &&
 	       message->count <= most;

@@ -42,7 +42,7 @@ enum md_carry_kind {
 	 * part by MD_CARRY_PART, and gets the same kind with its memory, or this one. FAILED: the lender wants it all back.
 	 */
 	MD_CARRY_NOT,
-	MD_CARRY_STALE, /* from the engine, passed on to the lender: link, part, chunk: that block has other bytes */
+	MD_CARRY_STALE, /* from the engine, passed on to the lender: link, count of takes: these blocks have other bytes */
 };
 
 /* Blocks that follow each other in the pool and in the part. */

@@ -79,25 +79,28 @@ static enum md_status begin(struct md_swap_share *s, CUcontext context, struct m
 
 /* ---- the result ---- */
 
-static void tell_stale(struct md_swap_share *s, const struct md_share_chunk *chunk, size_t block)
+static void note_stale(const struct md_swap_share *s, struct md_carry_message *stale, size_t block)
 {
 	const struct md_share_place *place = md_swap_offers_place(s, block);
-	if (place)
-		md_swap_carry_stale(s->carry, chunk->lender, place->block.part, place->block.block);
+	if (place && stale->count < MD_CARRY_CHUNK_BLOCKS)
+		stale->takes[stale->count++] =
+		    (struct md_carry_take){.part = place->block.part, .block = place->block.block};
 }
 
 /* hashes: of the blocks of the chunk that were copied. Returns how many there are. */
 static size_t judge(struct md_swap_share *s, struct md_share_chunk *chunk, const struct md_hash_range *hashes)
 {
 	size_t count = 0;
+	struct md_carry_message stale = {.link = chunk->lender};
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++) {
 		if (!md_swap_share_is_copied(s, i) ||
 		    md_hash_equal(&hashes[count++].hash, &s->contents->hashes[i].hash))
 			continue;
 		chunk->differs = true;
-		tell_stale(s, chunk, i);
+		note_stale(s, &stale, i);
 	}
 	if (chunk->differs) {
+		md_swap_carry_stale(s->carry, &stale);
 		s->report->differed += chunk->bytes;
 		md_swap_share_free(s, chunk);
 		return count;
@@ -140,7 +143,8 @@ enum md_status md_swap_check_step(struct md_swap_share *s, bool *moved, struct m
 		*moved = true;
 		MD_FORWARD(end(s, err));
 	}
-	if (md_swap_check_works(s) || !s->unchecked || (s->unchecked < CHECK_BYTES && s->taken))
+	if (md_swap_check_works(s) || !s->unchecked ||
+	    (s->unchecked < CHECK_BYTES && (s->taken || md_swap_stage_works(s))))
 		return MD_OK;
 	*moved = true;
 	for (size_t i = 0; i < s->count; i++)

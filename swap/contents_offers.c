@@ -174,16 +174,16 @@ size_t md_swap_offers_for_own(const struct md_swap_share *s)
 	return sooner ? first : s->count;
 }
 
-void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk,
+void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk, uint64_t offset,
 			 struct md_carry_message *take)
 {
 	const struct md_swap_part *part = &s->contents->parts[chunk->part];
 	take->link = chunk->lender;
 	for (size_t i = chunk->first; i < chunk->first + chunk->count && take->count < MD_CARRY_CHUNK_BLOCKS; i++) {
 		const struct md_share_place *place = md_swap_share_is_copied(s, i) ? md_swap_offers_place(s, i) : NULL;
+		uint64_t at = chunk->staged ? offset + take->count * MD_SWAP_BLOCK : (i - part->first) * MD_SWAP_BLOCK;
 		if (place)
-			take->takes[take->count++] = (struct md_carry_take){(i - part->first) * MD_SWAP_BLOCK,
-									    place->block.part, place->block.block};
+			take->takes[take->count++] = (struct md_carry_take){at, place->block.part, place->block.block};
 	}
 }
 

@@ -79,6 +79,8 @@ static enum md_status make_list(struct md_swap_share *s, int device, struct md_e
 		blocks += is_shared(&contents->parts[i], device) ? contents->parts[i].count : 0;
 	size_t size = blocks / CHUNKS_LEAST;
 	size = size < 1 ? 1 : size > MD_CARRY_CHUNK_BLOCKS ? MD_CARRY_CHUNK_BLOCKS : size;
+	s->chunk_blocks = size;
+	s->device = device;
 	s->chunks = calloc(blocks + contents->part_count + 1, sizeof(*s->chunks)); /* offers divide them further */
 	s->lendable = calloc(contents->part_count + 1, sizeof(*s->lendable));
 	s->lent_part = calloc(contents->part_count + 1, sizeof(*s->lent_part));
@@ -232,7 +234,8 @@ static enum md_status renew_part(struct md_swap_share *s, struct md_swap_part *p
 static bool is_tainted(const struct md_swap_share *s, size_t part, bool liar)
 {
 	for (size_t i = 0; i < s->count; i++)
-		if (s->chunks[i].part == part && (s->chunks[i].state == MD_SHARE_LENT || (liar && s->chunks[i].by)))
+		if (s->chunks[i].part == part && !s->chunks[i].staged &&
+		    (s->chunks[i].state == MD_SHARE_LENT || (liar && s->chunks[i].by)))
 			return true;
 	return liar && s->lent_part[part];
 }
@@ -243,7 +246,7 @@ void md_swap_share_free(struct md_swap_share *s, struct md_share_chunk *chunk)
 	s->free_bytes += chunk->state == MD_SHARE_FREE ? 0 : chunk->bytes;
 	s->unchecked -= chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
 	chunk->state = MD_SHARE_FREE;
-	chunk->taken = false;
+	chunk->taken = chunk->staged = false;
 	chunk->by = 0;
 	s->front = 0;
 	s->back = s->count;
@@ -263,6 +266,7 @@ static enum md_status give_up(struct md_swap_share *s, const char *why, bool lia
 	md_swap_carry_abandon(s->carry, why);
 	md_warn("memory comes in over this GPU's own link alone: %s", s->carry->why);
 	MD_FORWARD(wait_for_own(s, err));
+	MD_FORWARD(md_swap_stage_abandon(s, err));
 	MD_FORWARD(md_swap_check_await(s, err));
 	for (size_t i = 0; i < s->contents->part_count; i++) {
 		if (!is_tainted(s, i, liar))
@@ -326,25 +330,37 @@ static void note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, boo
 		s->times.asked = md_clock_ns();
 	chunk->state = MD_SHARE_LENT;
 	chunk->taken = takes;
+	if (chunk->staged)
+		s->stage.slots[chunk->slot].lent = true;
 	s->free_bytes -= chunk->bytes;
 	speed->outstanding += chunk->bytes;
 	s->taken += takes;
 	s->lent++;
 }
 
-static enum md_status lend(struct md_swap_share *s, size_t index, struct md_error *err)
+/* *lent is false if there is no room for it now. */
+static enum md_status lend(struct md_swap_share *s, size_t index, bool *lent, struct md_error *err)
 {
 	struct md_share_chunk *chunk = &s->chunks[index];
 	struct md_carry_message message = {.part = (uint32_t)chunk->part, .chunk = (uint32_t)index};
 	bool takes = md_swap_offers_have(s, chunk);
+	enum md_share_where where = MD_SHARE_TO_PLACE;
 	struct md_swap_link *link;
 	struct md_error lost = {0};
 	enum md_status status = MD_OK;
 	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
-	if (!lend_part(s, chunk->part, &status, &lost))
-		return MD_OK;
 	if (takes)
-		md_swap_offers_fill(s, chunk, &message);
+		status = md_swap_stage_find(s, link->context, &where, &chunk->slot, &lost);
+	*lent = status != MD_OK || where != MD_SHARE_NOWHERE;
+	if (!*lent)
+		return MD_OK;
+	chunk->staged = where == MD_SHARE_STAGED_THERE;
+	if (status == MD_OK && !chunk->staged && !lend_part(s, chunk->part, &status, &lost))
+		return MD_OK;
+	if (chunk->staged)
+		message.part = md_swap_stage_part(s, chunk->slot);
+	if (takes)
+		md_swap_offers_fill(s, chunk, md_swap_stage_offset(&s->stage, chunk->slot), &message);
 	else
 		fill_runs(s, chunk, &message);
 	MD_FORWARD(zero_blocks(s, chunk, link, err));
@@ -384,19 +400,22 @@ static bool may_be_carried(const struct md_swap_share *s, const struct md_share_
 static enum md_status feed_takes(struct md_swap_share *s, struct md_error *err)
 {
 	size_t next;
-	while (s->carry->ready && s->taken < s->most_taken && !s->over && (next = md_swap_offers_next(s)) < s->count)
-		MD_FORWARD(lend(s, next, err));
+	bool lent = true;
+	while (lent && s->carry->ready && s->taken < s->most_taken && !s->over &&
+	       (next = md_swap_offers_next(s)) < s->count)
+		MD_FORWARD(lend(s, next, &lent, err));
 	return MD_OK;
 }
 
 static enum md_status feed_carrier(struct md_swap_share *s, struct md_error *err)
 {
+	bool lent;
 	while (s->carry->ready && s->carry->carrier.neighbours && s->lent - s->taken < s->carry->links * LENT_OF_LINK) {
 		while (s->back && !may_be_carried(s, &s->chunks[s->back - 1]))
 			s->back--;
 		if (!s->back || !is_worth_it(s, &s->chunks[s->back - 1]))
 			return MD_OK;
-		MD_FORWARD(lend(s, s->back - 1, err));
+		MD_FORWARD(lend(s, s->back - 1, &lent, err));
 	}
 	return MD_OK;
 }
@@ -412,9 +431,9 @@ static bool take_done(struct md_swap_share *s, const struct md_carry_message *me
 		s->times.came_last = md_clock_ns();
 		s->times.came = s->times.came ? s->times.came : s->times.came_last;
 	}
-	chunk->state = chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
+	chunk->state = chunk->staged ? MD_SHARE_STAGED : chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
 	chunk->by = 1 + message->link;
-	s->unchecked += chunk->taken ? chunk->bytes : 0;
+	s->unchecked += chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
 	s->taken -= chunk->taken;
 	s->lent--;
 	s->left -= !chunk->taken;
@@ -433,6 +452,8 @@ static bool take_not(struct md_swap_share *s, const struct md_carry_message *mes
 	s->taken--;
 	s->lent--;
 	s->takes.outstanding -= chunk->bytes;
+	if (chunk->staged)
+		s->stage.slots[chunk->slot].lent = false;
 	md_swap_share_free(s, chunk);
 	md_swap_offers_lose(s, chunk->lender);
 	return true;
@@ -454,6 +475,8 @@ static enum md_status hear(struct md_swap_share *s, bool *moved, struct md_error
 		    (event == MD_CARRY_EVENT_DONE && !take_done(s, &message)) ||
 		    (event == MD_CARRY_EVENT_NOT && !take_not(s, &message)))
 			return give_up(s, "the carrier has sent what makes no sense", true, err);
+		if (event == MD_CARRY_EVENT_DONE && s->chunks[message.chunk].staged)
+			MD_FORWARD(md_swap_stage_came(s, message.chunk, err));
 	}
 }
 
@@ -492,11 +515,13 @@ static enum md_status take_turns(struct md_swap_share *s, struct md_error *err)
 			MD_FORWARD(feed_takes(s, err));
 		if (!s->over)
 			MD_FORWARD(feed_carrier(s, err));
+		MD_FORWARD(md_swap_stage_step(s, &moved, err));
 		MD_FORWARD(md_swap_check_step(s, &moved, err));
 		if (!s->over && is_silent(s))
 			MD_FORWARD(give_up(s, "the carrier does not go on", false, err));
 		else if (!moved)
-			md_swap_carry_wait(s->carry, own_works(s) || md_swap_check_works(s) ? 100 : 100000);
+			md_swap_carry_wait(
+			    s->carry, own_works(s) || md_swap_check_works(s) || md_swap_stage_works(s) ? 100 : 100000);
 	}
 	return MD_OK;
 }
@@ -542,10 +567,12 @@ enum md_status md_swap_contents_share(const struct md_swap_contents *contents, c
 	struct md_swap_share s = {
 	    .contents = contents, .below = below, .links = links, .carry = carry, .report = report};
 	s.most_taken = (unsigned)md_setting_number("MEDUSA_SWAP_PEER_AHEAD", 1, MD_CARRY_TAKES_MOST, MD_SHARE_TAKES);
+	md_swap_stage_init(&s.stage, s.most_taken);
 	md_map_init(&s.offers.places);
 	struct md_error later = {0};
 	enum md_status status = share(&s, err);
 	md_swap_check_await(&s, &later); /* after a failure */
+	md_swap_stage_finish(&s);
 	enum md_status waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
 	if (status == MD_OK && waited == MD_OK) {
 		report_links(&s);

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "swap/contents.h"
+#include "swap/contents_stage.h"
 
 #define MD_SHARE_NO_LENDER UINT8_MAX
 #define MD_SHARE_TAKES 24u /* chunks that the carrier has to take from lenders at a time (MEDUSA_SWAP_PEER_AHEAD) */
@@ -16,6 +17,7 @@ enum md_share_state {
 	MD_SHARE_FREE,
 	MD_SHARE_OWN,
 	MD_SHARE_LENT,
+	MD_SHARE_STAGED,    /* it has come from a lender, and is being copied to its place */
 	MD_SHARE_UNCHECKED, /* it has come from a lender, and was not compared yet */
 	MD_SHARE_CHECKING,
 	MD_SHARE_DONE,
@@ -28,6 +30,8 @@ struct md_share_chunk {
 	unsigned by;    /* the link that has copied it, or has it: 0 for the own one, else 1 + that of the carrier */
 	uint8_t lender; /* that has offered all its blocks */
 	bool taken;     /* from that lender, not from the pool */
+	bool staged;    /* taken, through a room */
+	unsigned slot;  /* there */
 	bool differs;   /* from what a lender has offered: it comes from the pool */
 };
 
@@ -83,6 +87,9 @@ struct md_swap_share {
 	unsigned most_taken;                  /* chunks that the carrier may have from lenders at a time */
 	unsigned lent, taken;                 /* chunks that the carrier has; of these, those from lenders */
 	uint64_t unchecked;                   /* bytes */
+	int device;
+	size_t chunk_blocks; /* that a chunk has at most */
+	struct md_share_stage stage;
 	struct md_share_check check;
 	struct md_share_offers offers;
 	bool over; /* no carrier any more */
@@ -115,7 +122,8 @@ bool md_swap_offers_have(const struct md_swap_share *s, const struct md_share_ch
 size_t md_swap_offers_next(const struct md_swap_share *s);
 /* One that the own link is done with before lenders are done with all of theirs, as far as that is known. */
 size_t md_swap_offers_for_own(const struct md_swap_share *s);
-void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk,
+/* offset: of the slot; blocks of a chunk that is staged lie there one behind the other. */
+void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_chunk *chunk, uint64_t offset,
 			 struct md_carry_message *take);
 /* The lender gives nothing more. */
 void md_swap_offers_lose(struct md_swap_share *s, uint8_t lender);

@@ -16,6 +16,7 @@
 #include "swap/arrival.h"
 #include "swap/book.h"
 #include "swap/contents.h"
+#include "swap/contents_stage.h"
 #include "swap/elsewhere.h"
 #include "swap/pool_spill.h"
 #include "swap/pulse.h"
@@ -392,6 +393,7 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 		md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	md_swap_carry_finish(&carrying);
+	md_swap_stage_given_back();
 	if (status != MD_OK)
 		return status;
 	for (size_t i = MD_PEER_CARRIER; i < MD_PEER_TIMES; i++)

@@ -143,8 +143,8 @@ static enum md_status obey(struct md_swap_lending *lending, int fd, const struct
 		return hand_over(lending, fd, message->part, err);
 	if (message->kind != MD_CARRY_STALE)
 		return md_error_set(err, MD_ERR_CORRUPT, "a message of kind %u from a borrower", message->kind);
-	if (lending->book)
-		md_swap_book_forget(lending->book, message->part, message->chunk);
+	for (uint32_t i = 0; lending->book && i < message->count; i++)
+		md_swap_book_forget(lending->book, message->takes[i].part, message->takes[i].block);
 	return MD_OK;
 }
 

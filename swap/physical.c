@@ -15,6 +15,7 @@
 #include "swap/discard.h"
 #include "swap/equal.h"
 #include "swap/layer.h"
+#include "swap/contents_stage.h"
 #include "swap/lending.h"
 
 pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,12 +27,15 @@ static struct md_interval_index mappings MD_GUARDED_BY(md_swap_memory_lock); /* 
 
 /* ---- physical memory ---- */
 
-/* Memory that was freed while it was lent to another engine has its room for a moment longer. */
+/* Memory that was freed while it was lent to another engine has its room for a moment longer; so has what the carrier maps. */
 static CUresult create(CUmemGenericAllocationHandle *handle, uint64_t bytes, const CUmemAllocationProp *prop,
 		       unsigned long long flags)
 {
 	CUresult result = md_swap_real.cuMemCreate(handle, bytes, prop, flags);
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || !md_swap_lending_await())
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		return result;
+	bool staged = md_swap_stage_await();
+	if (!md_swap_lending_await() && !staged)
 		return result;
 	return md_swap_real.cuMemCreate(handle, bytes, prop, flags);
 }

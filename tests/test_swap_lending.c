@@ -208,9 +208,8 @@ Test(swap_lending, what_was_found_to_differ_is_not_offered_again)
 	struct md_carry_offered list[PARTS * BLOCKS];
 	int fd = borrow();
 	cr_assert_eq(offered(fd, list), 4);
-	say(fd, (struct md_carry_message){.kind = MD_CARRY_STALE, .part = 1, .chunk = 2});
-	say(fd, (struct md_carry_message){.kind = MD_CARRY_STALE, .part = UINT32_MAX, .chunk = 2});
-	say(fd, (struct md_carry_message){.kind = MD_CARRY_STALE, .part = 1, .chunk = UINT32_MAX});
+	say(fd, (struct md_carry_message){
+		    .kind = MD_CARRY_STALE, .count = 3, .takes = {{0, UINT32_MAX, 2}, {0, 1, UINT32_MAX}, {0, 1, 2}}});
 	serve();
 	int other = borrow();
 	cr_assert_eq(offered(other, list), 3);

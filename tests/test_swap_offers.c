@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "driver/device_hash.h"
+#include "swap/carry.h"
 #include "tests/swap_carrier_fixture.h"
 
 enum manner {
@@ -34,6 +35,9 @@ static struct carrier {
 	unsigned done, stale;
 	atomic_bool killed;
 } carrier;
+
+static bool staged = true; /* chunks come through rooms */
+static bool calls_fail;    /* so there may be no rooms */
 
 static uint64_t what_of(size_t i, size_t block)
 {
@@ -117,8 +121,11 @@ static void say_done(const struct md_carry_message *take, uint32_t chunk)
 /* False: it does no more. */
 static bool take_chunk(const struct md_carry_message *take)
 {
-	cr_assert(take->count && take->part < MOST && parts[take->part].bytes, "a part that is there");
-	for (uint32_t i = 0; i < take->count && carrier.manner != BAD_NUMBERS; i++)
+	cr_assert(take->count && take->part < CARRIED_MOST && parts[take->part].bytes, "a part that is there");
+	for (uint32_t i = 0; i < take->count; i++)
+		cr_assert_leq(take->takes[i].offset + MD_SWAP_BLOCK, parts[take->part].size, "within the part");
+	cr_assert(calls_fail || (take->part >= MOST) == staged, "only rooms, or only the engine's allocations");
+	for (uint32_t i = 0; i < take->count && carrier.manner != BAD_NUMBERS && take->part < MOST; i++)
 		cr_assert(part_at(take->link, take->takes[i].part) == take->part, "its own number");
 	if (carrier.manner == BAD_NUMBERS || (carrier.manner == REFUSES && carrier.done == 2) ||
 	    (carrier.manner == TWO_LENDERS && take->link == 2)) {
@@ -166,8 +173,11 @@ static bool take(const struct md_carry_message *message, int passed)
 	case MD_CARRY_TAKE:
 		return take_chunk(message);
 	case MD_CARRY_STALE:
-		cr_assert(message->link == 2 && message->part < MOST && message->chunk < BLOCKS, "what was offered");
-		carrier.stale++;
+		cr_assert(message->link == 2 && message->count, "of a lender");
+		for (uint32_t i = 0; i < message->count; i++)
+			cr_assert(message->takes[i].part < MOST && message->takes[i].block < BLOCKS,
+				  "what was offered");
+		carrier.stale += message->count;
 		return true;
 	case MD_CARRY_END:
 		unmap_parts();
@@ -190,7 +200,7 @@ static void *carry(void *unused)
 		struct pollfd ready = {.fd = carrier.fd, .events = going ? POLLIN : 0};
 		bool there;
 		int passed;
-		if (!poll(&ready, 1, going ? 300 : -1)) {
+		if (!poll(&ready, 1, !going ? -1 : calls_fail ? 30 : 300)) {
 			atomic_store(&held, false);
 			poll(&ready, 1, -1);
 		}
@@ -312,6 +322,65 @@ Test(swap_offers, what_a_bad_carrier_writes_never_matters)
 	}
 }
 
+/* ---- a carrier that is at something long ---- */
+
+static void *read_until_take(void *unused)
+{
+	struct md_carry_message message = {0};
+	(void)unused;
+	while (message.kind != MD_CARRY_TAKE) {
+		struct md_error err = {0};
+		struct pollfd ready = {.fd = carrier.fd, .events = POLLIN};
+		bool there;
+		int passed;
+		poll(&ready, 1, -1);
+		cr_assert_eq(md_carry_wire_receive(carrier.fd, &message, &passed, &there, &err), MD_OK, "%s",
+			     err.message);
+	}
+	return NULL;
+}
+
+Test(swap_offers, a_carrier_that_reads_late_is_not_lost)
+{
+	struct md_error err = {0};
+	struct md_carry_message stale = {.count = 1}, take = {.count = 1};
+	struct md_swap_carry carry;
+	pthread_t thread;
+	int ends[2];
+	cr_assert_eq(md_carry_wire_pair(ends, &err), MD_OK, "%s", err.message);
+	carrier.fd = ends[1];
+	md_swap_carry_init(&carry, &(struct md_swap_carrier){.fd = ends[0], .peers = true});
+	while (md_carry_wire_send(ends[0], &(struct md_carry_message){.kind = MD_CARRY_STALE}, -1, &err) == MD_OK)
+		;
+	cr_assert_eq(err.status, MD_ERR_BUSY, "%s", err.message);
+	md_swap_carry_stale(&carry, &stale);
+	cr_assert(md_swap_carry_is_open(&carry) && !*carry.why, "nothing is said of what can be left out");
+	cr_assert_eq(pthread_create(&thread, NULL, read_until_take, NULL), 0);
+	struct md_error lost = {0};
+	cr_assert_eq(md_swap_carry_take(&carry, &take, &lost), MD_OK, "%s", lost.message);
+	pthread_join(thread, NULL);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* As where memory for the rooms is missing. */
+static void without_rooms(void)
+{
+	staged = false;
+	setenv("MEDUSA_SWAP_PEER_STAGED", "0", 1);
+}
+
+Test(swap_offers, chunks_come_to_their_places_without_rooms)
+{
+	set_up_lending();
+	without_rooms();
+	cr_assert_geq(come(HONEST).by_peers, 10 * MD_SWAP_BLOCK);
+	struct md_swap_report report = come(WRONG_BYTES);
+	cr_assert(report.by_peers && report.differed, "%zu, %zu", (size_t)report.by_peers, (size_t)report.differed);
+	for (enum manner manner = REFUSES; manner < MANNERS; manner++)
+		come(manner);
+}
+
 /* ---- every call of the driver fails once ---- */
 
 static enum md_status come_failing(int n, struct md_swap_report *report, struct md_error *err)
@@ -321,7 +390,16 @@ static enum md_status come_failing(int n, struct md_swap_report *report, struct 
 
 Test(swap_offers, each_call_fails_once)
 {
-	static const struct carrier_calls calls = {come_failing, write_late, assert_all};
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 3};
 	set_up_lending();
+	calls_fail = true;
+	let_each_call_fail(&calls);
+}
+
+Test(swap_offers, each_call_fails_once_without_rooms)
+{
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 1};
+	set_up_lending();
+	without_rooms();
 	let_each_call_fail(&calls);
 }

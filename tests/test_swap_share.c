@@ -385,7 +385,7 @@ static enum md_status come_failing(int n, struct md_swap_report *report, struct 
 
 Test(swap_share, each_call_fails_once)
 {
-	static const struct carrier_calls calls = {come_failing, write_late, assert_shared};
+	static const struct carrier_calls calls = {come_failing, write_late, assert_shared, 1};
 	set_up_shared();
 	let_each_call_fail(&calls);
 }

@@ -163,13 +163,16 @@ static struct md_lender_part *part_of(struct md_lender *lender, uint32_t number)
 	return &lender->parts[number];
 }
 
+/* A lender that is at something long reads later; it has as much time as for its answer. */
 static void ask(struct md_lender *lender, struct md_lender_part *part, uint32_t number)
 {
 	struct md_carry_message message = {.kind = MD_CARRY_PART, .part = number};
 	struct md_error none = {0};
-	part->state = MD_LENDER_ASKED;
-	part->asked_at = md_clock_ns();
-	lender->gone = md_carry_wire_send(lender->fd, &message, -1, &none) != MD_OK;
+	part->asked_at = part->asked_at ? part->asked_at : md_clock_ns();
+	enum md_status status = md_carry_wire_send(lender->fd, &message, -1, &none);
+	if (status == MD_OK)
+		part->state = MD_LENDER_ASKED;
+	lender->gone = status != MD_OK && status != MD_ERR_BUSY;
 }
 
 enum readiness { READY, WAITS, NEVER };
@@ -181,7 +184,7 @@ static enum readiness look_at(struct md_lender *lender, const struct md_carry_ta
 		return NEVER;
 	if (part->state == MD_LENDER_UNASKED)
 		ask(lender, part, take->part);
-	if (part->state == MD_LENDER_ASKED) {
+	if (part->state != MD_LENDER_THERE) {
 		lender->gone = lender->gone || md_clock_ns() - part->asked_at > ANSWER_NS;
 		return lender->gone ? NEVER : WAITS;
 	}
@@ -370,7 +373,7 @@ enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct m
 	return give_back_gone(lenders, err);
 }
 
-static enum md_status settle(struct md_lenders *lenders, struct md_error *err)
+enum md_status md_lenders_settle(struct md_lenders *lenders, struct md_error *err)
 {
 	for (unsigned i = 0; i < lenders->lanes->count; i++) {
 		MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lenders->lanes->list[i].context));
@@ -390,7 +393,7 @@ enum md_status md_lenders_drop(struct md_lenders *lenders, struct md_error *err)
 	struct md_lanes *lanes = lenders->lanes;
 	char missed[MD_CARRY_GPU_BYTES];
 	memcpy(missed, lenders->missed, sizeof(missed));
-	MD_FORWARD(settle(lenders, err));
+	MD_FORWARD(md_lenders_settle(lenders, err));
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		MD_FORWARD(give_back(&lenders->list[i], err));
 	md_lenders_init(lenders, lanes);

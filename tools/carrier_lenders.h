@@ -14,7 +14,7 @@
 
 struct md_lender_part {
 	enum { MD_LENDER_UNASKED, MD_LENDER_ASKED, MD_LENDER_THERE, MD_LENDER_REFUSED } state;
-	uint64_t asked_at; /* ns */
+	uint64_t asked_at; /* ns; 0: never */
 	struct md_carrier_part memory;
 };
 
@@ -59,7 +59,9 @@ enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry
 void md_lenders_stale(struct md_lenders *lenders, const struct md_carry_message *stale);
 /* Hears lenders, begins copies, and tells the engine of offers, of copies that have ended, and of chunks that do not come. */
 enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err);
-/* Waits for all copies, and gives everything back. */
+/* Waits for all copies. */
+enum md_status md_lenders_settle(struct md_lenders *lenders, struct md_error *err);
+/* The same, and gives everything back. */
 enum md_status md_lenders_drop(struct md_lenders *lenders, struct md_error *err);
 /* Makes a lane where a lender was of no use without one, so that the next time finds it. */
 void md_lenders_open_missed(struct md_lenders *lenders);

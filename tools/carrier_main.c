@@ -118,11 +118,12 @@ static enum md_status take_chunk(struct carrier *c, const struct md_carry_messag
 	return MD_OK;
 }
 
+/* The engine waits for its own memory; what lenders get back takes longer, and comes after the answer. */
 static enum md_status end(struct carrier *c, struct md_error *err)
 {
 	struct md_carry_message message = {.kind = MD_CARRY_END};
 	uint64_t began = md_clock_ns();
-	MD_FORWARD(md_lenders_drop(&c->lenders, err));
+	MD_FORWARD(md_lenders_settle(&c->lenders, err));
 	memcpy(message.times, c->lanes.times, sizeof(message.times));
 	MD_FORWARD(md_lanes_drop(&c->lanes, err));
 	message.times[MD_PEER_BACK] = md_clock_ns() - began;
