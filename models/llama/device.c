@@ -15,10 +15,21 @@
 #define MAX_KERNELS 256
 
 static const char *const kernel_names[LLAMA_KERNEL_COUNT] = {
-    [LLAMA_EMBED] = "llama_embed",         [LLAMA_RMS_NORM] = "llama_rms_norm", [LLAMA_ROPE_STORE] = "llama_rope_store",
-    [LLAMA_ATTENTION] = "llama_attention", [LLAMA_SILU_MUL] = "llama_silu_mul", [LLAMA_ADD] = "llama_add",
-    [LLAMA_SAMPLE] = "llama_sample",       [LLAMA_FILL] = "llama_fill",         [LLAMA_GATHER] = "llama_gather",
+    [LLAMA_EMBED] = "llama_embed",
+    [LLAMA_RMS_NORM] = "llama_rms_norm",
+    [LLAMA_ROPE_STORE] = "llama_rope_store",
+    [LLAMA_ATTENTION] = "llama_attention",
+    [LLAMA_SILU_MUL] = "llama_silu_mul",
+    [LLAMA_ADD] = "llama_add",
+    [LLAMA_SAMPLE] = "llama_sample",
+    [LLAMA_FILL] = "llama_fill",
+    [LLAMA_GATHER] = "llama_gather",
     [LLAMA_LORA] = "llama_lora",
+    [LLAMA_ADAPTED_NORM] = "llama_adapted_norm",
+    [LLAMA_ADAPTED_ROPE] = "llama_adapted_rope",
+    [LLAMA_ADAPTED_ATTENTION] = "llama_adapted_attention",
+    [LLAMA_ADAPTED_SILU] = "llama_adapted_silu",
+    [LLAMA_ADAPTED_GATHER] = "llama_adapted_gather",
 };
 
 /* The image lies beside the program. It is read, not mapped, so that its bytes lie in anonymous memory. */
@@ -84,7 +95,7 @@ static enum md_status look_at_code(struct llama_device *device, struct md_error 
 	int version = 0;
 	if (!device->on_host)
 		MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &version, CU_FUNC_ATTRIBUTE_PTX_VERSION,
-					device->kernels[LLAMA_LORA]));
+					device->kernels[LLAMA_EMBED]));
 	device->programmatic = device->on_host || version >= 90;
 	return MD_OK;
 }

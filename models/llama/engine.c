@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "models/llama/kernels.h"
 
 #define MAX_PREFILL_TOKENS 512
 
@@ -60,15 +61,20 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 	MD_FORWARD(take(&out->attention, tokens * (size_t)shape->heads * head, 4, err));
 	MD_FORWARD(take(&out->gate, tokens * inner, 4, err));
 	MD_FORWARD(take(&out->up, tokens * inner, 4, err));
+	if (engine->lora.slots) {
+		MD_FORWARD(take(&out->hidden_sums, tokens * lora_pool_hidden_sums(&engine->lora), 4, err));
+		MD_FORWARD(take(&out->inner_sums, tokens * lora_pool_inner_sums(&engine->lora), 4, err));
+	}
 	MD_FORWARD(take(&out->last, rows * hidden, 4, err));
 	return take(&out->last_normed, rows * hidden, 4, err);
 }
 
 static void drop_activations(struct llama_activations *activations)
 {
-	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,     &activations->qkv,
-				      &activations->attention, &activations->gate,       &activations->up,
-				      &activations->last,      &activations->last_normed};
+	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,      &activations->qkv,
+				      &activations->attention, &activations->gate,        &activations->up,
+				      &activations->last,      &activations->last_normed, &activations->hidden_sums,
+				      &activations->inner_sums};
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
 		drop(slots[i]);
 	if (activations->gemm)
@@ -138,6 +144,9 @@ enum md_status llama_engine_create(struct llama_engine *engine, const struct lla
 				  (size_t)engine->prefill_tokens, err));
 	MD_FORWARD(llama_device_allow_shared(device, LLAMA_ATTENTION,
 					     4 * ((size_t)limits->max_context + (size_t)model->shape.head_dim), err));
+	MD_FORWARD(llama_device_allow_shared(device, LLAMA_ADAPTED_ATTENTION,
+					     LLAMA_ADAPTED_ATTENTION_SHARED(limits->max_context, model->shape.head_dim),
+					     err));
 	return take_activations(engine, &engine->eager, (size_t)engine->prefill_tokens, (size_t)limits->max_batch, err);
 }
 

@@ -16,6 +16,7 @@
  */
 struct llama_activations {
 	CUdeviceptr x, normed, qkv, attention, gate, up, last, last_normed;
+	CUdeviceptr hidden_sums, inner_sums; /* of adapters; 0 without slots */
 	struct llama_gemm *gemm, *side_gemm; /* one each: a workspace serves one stream */
 	bool present;
 };

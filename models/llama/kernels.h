@@ -147,4 +147,86 @@ struct llama_lora {
 	int32_t slot_entries, parts, max_rank, inputs, stride, columns0, columns1, columns2;
 };
 
+/*
+ * LoRA inside the kernels that stand around the products: what makes the input x of a group of projections also computes
+ * a x of the token's adapter, slice by slice of the inputs; what reads the projections' outputs first adds b (a x) to them.
+ *
+ * sums: [T][slices][parts][max_rank], a x over one slice of the inputs, without the scale; only used ranks are written.
+ * The rest is as in struct llama_lora.
+ */
+struct llama_lora_group {
+	const llama_bf16 *a, *b;
+	const struct llama_lora_entry *entries;
+	const int32_t *adapters; /* NULL: no token has one */
+	float *sums;
+	int64_t slot_elements;
+	int32_t slot_entries, parts, max_rank, inputs, slices, columns0, columns1, columns2;
+};
+
+/*
+ * x[t] += what `from` adds; out as llama_rms_norm; sums of `to` in LLAMA_LORA_BLOCKS slices of LLAMA_LORA_SLICE(width).
+ * Grid: (T, LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(width). On hostcuda the first
+ * block of a token does it all.
+ */
+struct llama_adapted_norm {
+	float *out;
+	float *x;
+	const llama_bf16 *weight;
+	struct llama_lora_group from, to;
+	int32_t width;
+	float epsilon;
+};
+
+/*
+ * llama_rope_store of qkv with what `from` adds (q, k and v are its parts). k and v in qkv stay as they are. Dynamic shared
+ * memory: 4 * head_dim.
+ */
+struct llama_adapted_rope {
+	float *qkv;
+	float *kv;
+	const int32_t *positions;
+	const int32_t *slots;
+	const int32_t *block_table;
+	struct llama_lora_group from;
+	int32_t heads, kv_heads, head_dim, block_size, max_blocks, blocks;
+	float theta;
+	int32_t interleaved;
+};
+
+/* llama_attention, and sums of `to`: a head is a slice. Dynamic shared memory: LLAMA_ADAPTED_ATTENTION_SHARED. */
+#define LLAMA_ADAPTED_ATTENTION_QUERY(max_positions) (((max_positions) + 3) / 4 * 4)
+#define LLAMA_ADAPTED_ATTENTION_SHARED(max_positions, head_dim)                                                        \
+	(4 * (unsigned)(LLAMA_ADAPTED_ATTENTION_QUERY(max_positions) + (head_dim)))
+
+struct llama_adapted_attention {
+	float *out;
+	const float *qkv;
+	const float *kv;
+	const int32_t *positions;
+	const int32_t *slots;
+	const int32_t *block_table;
+	struct llama_lora_group to;
+	int32_t heads, kv_heads, head_dim, block_size, max_blocks, blocks, max_positions;
+};
+
+/* llama_silu_mul of gate and up with what `from` adds, which stay as they are; sums of `to`: a block is a slice. */
+#define LLAMA_ADAPTED_SILU_SLICE 256
+
+struct llama_adapted_silu {
+	float *out;
+	const float *gate;
+	const float *up;
+	struct llama_lora_group from, to;
+	int32_t width;
+};
+
+/* llama_gather of x with what `from` adds, which stays as it is. Grid: (T, ceil(width / 256)), block: 256. */
+struct llama_adapted_gather {
+	float *out;
+	const float *x;
+	const int32_t *rows;
+	struct llama_lora_group from;
+	int32_t width;
+};
+
 #endif

@@ -158,10 +158,10 @@ static __device__ float softmax_unscaled(float *scores, int length)
 /*
  * Threads beyond head_dim take every other (third, ...) position of an element; their sums meet in shared memory, in
  * fixed order. The scores are no longer needed by then, but the block's positions may be fewer than its threads, so the
- * meeting place is static.
+ * meeting place is static. copy, if it is not NULL, gets the same in shared memory.
  */
 static __device__ void weigh_values(float *out, const float *scores, const float *kv, const cache &c, int kv_head,
-				    int length, float total)
+				    int length, float total, float *copy)
 {
 	__shared__ float meeting[ATTENTION_THREADS];
 	const int groups = max(1, (int)blockDim.x / c.head_dim), group = threadIdx.x / c.head_dim;
@@ -177,6 +177,8 @@ static __device__ void weigh_values(float *out, const float *scores, const float
 			for (int g = 1; g < groups; g++)
 				sum += meeting[g * c.head_dim + threadIdx.x];
 			out[element] = sum / total;
+			if (copy)
+				copy[element] = sum / total;
 		}
 		__syncthreads();
 	}
@@ -205,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 	const float total = softmax_unscaled(scores, length);
 
 	__syncthreads();
-	weigh_values(out + ((size_t)token * heads + head) * head_dim, scores, kv, c, kv_head, length, total);
+	weigh_values(out + ((size_t)token * heads + head) * head_dim, scores, kv, c, kv_head, length, total, NULL);
 }
 
 /*
@@ -561,4 +563,375 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(LORA_THREADS)
 		}
 	}
 	wait_for_inputs();
+}
+
+/* ---- adapters inside the kernels around the products -------------------- */
+
+#define SLICE_LANES 8 /* that add up the slices of one row */
+
+/* A token's adapter in one group of projections; ranks.all is 0 where there is none. */
+struct lora_here {
+	const uint16_t *a, *b;
+	lora_ranks ranks;
+	float scale0, scale1, scale2;
+};
+
+static __device__ __forceinline__ float scale_of_part(const lora_here &here, int part)
+{
+	return part == 0 ? here.scale0 : part == 1 ? here.scale1 : here.scale2;
+}
+
+static __device__ __forceinline__ lora_here find_adapter(const struct llama_lora_group &g, int token)
+{
+	lora_here here = {};
+	const int32_t slot = g.adapters ? g.adapters[token] : -1;
+	if (slot < 0)
+		return here;
+	const struct llama_lora_entry *entries = g.entries + (size_t)slot * g.slot_entries;
+	const struct llama_lora_entry none = {0, 0}, first = entries[0];
+	const struct llama_lora_entry second = g.parts > 1 ? entries[1] : none, third = g.parts > 2 ? entries[2] : none;
+	here.a = g.a + slot * g.slot_elements;
+	here.b = g.b + slot * g.slot_elements;
+	here.ranks = {first.rank, second.rank, third.rank, first.rank + second.rank + third.rank};
+	here.scale0 = first.scale;
+	here.scale1 = second.scale;
+	here.scale2 = third.scale;
+	return here;
+}
+
+/* Leaves one part alone. */
+static __device__ __forceinline__ void keep_part(lora_here &here, int part)
+{
+	here.ranks.first = part == 0 ? here.ranks.first : 0;
+	here.ranks.second = part == 1 ? here.ranks.second : 0;
+	here.ranks.third = part == 2 ? here.ranks.third : 0;
+	here.ranks.all = here.ranks.first + here.ranks.second + here.ranks.third;
+}
+
+/*
+ * hidden[part][row] = scale * (a x)[row]. The sums are read from the second-level cache: the kernel that wrote them is complete,
+ * but this one may have begun beside the one behind it. Needs a block of whole warps, and a barrier behind it.
+ */
+static __device__ __forceinline__ void add_slices(float (*hidden)[LLAMA_LORA_MAX_RANK],
+						  const struct llama_lora_group &g, const lora_here &here, int token)
+{
+	const int lane = threadIdx.x % SLICE_LANES, step = blockDim.x / SLICE_LANES, stride = g.parts * g.max_rank;
+	for (int base = 0; base < here.ranks.all; base += step) {
+		int row = base + threadIdx.x / SLICE_LANES;
+		const bool used = row < here.ranks.all;
+		const int part = part_of(here.ranks, row);
+		const float *sums = g.sums + (size_t)token * g.slices * stride + part * g.max_rank + row;
+		float sum = 0;
+		if (used)
+#pragma unroll 4
+			for (int slice = lane; slice < g.slices; slice += SLICE_LANES)
+				sum += __ldcg(sums + (size_t)slice * stride);
+		for (int distance = SLICE_LANES / 2; distance; distance /= 2)
+			sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+		if (used && lane == 0)
+			hidden[part][row] = scale_of_part(here, part) * sum;
+	}
+}
+
+/* The column's row of b; columns are counted within their part. */
+static __device__ __forceinline__ const uint16_t *lora_column_of(const struct llama_lora_group &g,
+								 const lora_here &here, int part, int column)
+{
+	const int before = of_part(part, 0, g.columns0, g.columns0 + g.columns1);
+	const int rank = of_part(part, here.ranks.first, here.ranks.second, here.ranks.third);
+	return here.b + (size_t)before * g.max_rank + (size_t)column * rank;
+}
+
+static __device__ __forceinline__ float column_delta(const struct llama_lora_group &g, const lora_here &here,
+						     const float (*hidden)[LLAMA_LORA_MAX_RANK], int part, int column)
+{
+	const int rank = of_part(part, here.ranks.first, here.ranks.second, here.ranks.third);
+	const uint16_t *b = lora_column_of(g, here, part, column);
+	float delta = 0;
+	if (rank % VECTOR == 0 && is_aligned(b)) {
+#pragma unroll 2
+		for (int r = 0; r < rank; r += VECTOR)
+			delta += dot_vector(__ldg((const uint4 *)(b + r)), hidden[part] + r);
+	} else {
+		for (int r = 0; r < rank; r++)
+			delta += bf16_value(b[r]) * hidden[part][r];
+	}
+	return delta;
+}
+
+static __device__ __forceinline__ void prefetch(const void *address)
+{
+	asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+/* The columns' part of b; several columns of a low rank are in one line, which is asked for once more then. */
+static __device__ __forceinline__ void prefetch_column(const struct llama_lora_group &g, const lora_here &here,
+						       int part, int column)
+{
+	if (of_part(part, here.ranks.first, here.ranks.second, here.ranks.third))
+		prefetch(lora_column_of(g, here, part, column));
+}
+
+static __device__ __forceinline__ const uint16_t *lora_row_of(const struct llama_lora_group &g, const lora_here &here,
+							      int row)
+{
+	const int part = part_of(here.ranks, row);
+	return here.a + ((size_t)part * g.max_rank + row) * g.inputs;
+}
+
+#define LINE 64 /* bfloat16 numbers */
+
+/* What sum_slice will read. */
+static __device__ __forceinline__ void prefetch_slice(const struct llama_lora_group &g, const lora_here &here,
+						      int begin, int n)
+{
+	const int lines = (n + LINE - 1) / LINE;
+	for (int i = threadIdx.x; i < here.ranks.all * lines; i += blockDim.x)
+		prefetch(lora_row_of(g, here, i / lines) + begin + i % lines * LINE);
+}
+
+/* sums[i] = rows[i] . x, n elements in shared memory. All loads of a step are under way before the first one is used. */
+template <int ROWS>
+static __device__ __forceinline__ void dot_rows_of(float (&sums)[ROWS], const uint16_t *const (&rows)[ROWS],
+						   const float *x, int n, bool aligned)
+{
+	const int lane = threadIdx.x % WARP;
+#pragma unroll
+	for (int i = 0; i < ROWS; i++)
+		sums[i] = 0;
+	if (aligned) {
+		for (int at = lane * VECTOR; at < n; at += WARP * VECTOR) {
+			uint4 words[ROWS];
+#pragma unroll
+			for (int i = 0; i < ROWS; i++)
+				words[i] = __ldg((const uint4 *)(rows[i] + at));
+#pragma unroll
+			for (int i = 0; i < ROWS; i++)
+				sums[i] += dot_vector(words[i], x + at);
+		}
+	} else {
+		for (int at = lane; at < n; at += WARP)
+#pragma unroll
+			for (int i = 0; i < ROWS; i++)
+				sums[i] += bf16_value(rows[i][at]) * x[at];
+	}
+#pragma unroll
+	for (int i = 0; i < ROWS; i++)
+#pragma unroll
+		for (int distance = WARP / 2; distance; distance /= 2)
+			sums[i] += __shfl_xor_sync(ALL_LANES, sums[i], distance);
+}
+
+/*
+ * a x over inputs begin to begin + n, which lie in shared memory, aligned; behind a barrier. A warp has ROWS rows at a time;
+ * past the last one it computes that once more, and stores nothing.
+ */
+template <int ROWS>
+static __device__ __forceinline__ void sum_slice(const struct llama_lora_group &g, const lora_here &here, int token,
+						 int slice, const float *x, int begin, int n)
+{
+	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+	const bool aligned = (g.inputs | begin | n) % VECTOR == 0 && is_aligned(here.a);
+	float *sums = g.sums + ((size_t)token * g.slices + slice) * g.parts * g.max_rank;
+	for (int first = warp; first < here.ranks.all; first += warps * ROWS) {
+		const uint16_t *rows[ROWS];
+		float results[ROWS];
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+			rows[i] = lora_row_of(g, here, min(first + i * warps, here.ranks.all - 1)) + begin;
+		dot_rows_of<ROWS>(results, rows, x, n, aligned);
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			int row = first + i * warps;
+			if (lane == 0 && row < here.ranks.all) {
+				const int part = part_of(here.ranks, row);
+				sums[part * g.max_rank + row] = results[i];
+			}
+		}
+	}
+}
+
+#if __CUDA_ARCH__ >= 900
+/* The same in all threads of a cluster; all blocks have arrived at the cluster's barrier before. */
+static __device__ __forceinline__ float cluster_sum(float value, float (&meeting)[LLAMA_LORA_BLOCKS], int block)
+{
+	const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+	float sum = 0;
+	cluster.barrier_wait();
+	if (threadIdx.x < LLAMA_LORA_BLOCKS)
+		*cluster.map_shared_rank(&meeting[block], threadIdx.x) = value;
+	cluster.sync();
+	for (int i = 0; i < LLAMA_LORA_BLOCKS; i++)
+		sum += meeting[i];
+	return sum;
+}
+#endif
+
+/* x += what is added, over one slice; the new values stay in shared memory. Returns this thread's squares. */
+static __device__ __forceinline__ float add_to_slice(float *values, float *x, const struct llama_lora_group &g,
+						     const lora_here &here, const float (*hidden)[LLAMA_LORA_MAX_RANK],
+						     int begin, int n)
+{
+	float squares = 0;
+	if (here.ranks.all)
+		for (int i = threadIdx.x; i < n; i += LORA_THREADS)
+			values[i] = column_delta(g, here, hidden, 0, begin + i);
+	wait_for_inputs();
+	for (int i = threadIdx.x; i < n; i += LORA_THREADS) {
+		float value = x[begin + i];
+		if (here.ranks.all)
+			x[begin + i] = value += values[i];
+		values[i] = value;
+		squares += value * value;
+	}
+	return squares;
+}
+
+/* In a cluster each block has a slice; elsewhere the first block goes through all of them. */
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(LORA_THREADS)
+    llama_adapted_norm(float *out, float *x, const uint16_t *weight, const struct llama_lora_group from,
+		       const struct llama_lora_group to, int32_t width, float epsilon)
+{
+	extern __shared__ __align__(16) float values[]; /* [LLAMA_LORA_SLICE(width)] */
+	__shared__ __align__(16) float hidden[1][LLAMA_LORA_MAX_RANK];
+	const int token = blockIdx.x, length = LLAMA_LORA_SLICE(width);
+	const lora_here added = find_adapter(from, token), next = find_adapter(to, token);
+	float *row = x + (size_t)token * width, *normed = out + (size_t)token * width, squares = 0;
+#if __CUDA_ARCH__ >= 900
+	__shared__ float meeting[LLAMA_LORA_BLOCKS];
+	const int first = blockIdx.y, last = first + 1;
+	cooperative_groups::this_cluster().barrier_arrive();
+#else
+	const int first = 0, last = blockIdx.y ? 0 : LLAMA_LORA_BLOCKS;
+#endif
+	add_slices(hidden, from, added, token);
+	if (last == first + 1)
+		prefetch_slice(to, next, min(first * length, width), min(length, width - min(first * length, width)));
+	__syncthreads();
+	for (int slice = first; slice < last; slice++) {
+		const int begin = min(slice * length, width);
+		squares += add_to_slice(values, row, from, added, hidden, begin, min(length, width - begin));
+	}
+	squares = block_reduce<sum_of>(squares, 0);
+#if __CUDA_ARCH__ >= 900
+	squares = cluster_sum(squares, meeting, first);
+#endif
+	const float factor = 1.0f / sqrtf(squares / width + epsilon);
+	for (int slice = first; slice < last; slice++) {
+		const int begin = min(slice * length, width), n = min(length, width - begin);
+		for (int i = threadIdx.x; i < n; i += LORA_THREADS) {
+			const float value = last == first + 1 ? values[i] : row[begin + i];
+			values[i] = value * factor * bf16_value(weight[begin + i]);
+			normed[begin + i] = values[i];
+		}
+		__syncthreads();
+		sum_slice<6>(to, next, token, slice, values, begin, n);
+		__syncthreads();
+	}
+}
+
+extern "C" __global__ void llama_adapted_rope(float *qkv, float *kv, const int32_t *positions, const int32_t *slots,
+					      const int32_t *block_table, const struct llama_lora_group from,
+					      int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t block_size,
+					      int32_t max_blocks, int32_t blocks, float theta, int32_t interleaved)
+{
+	extern __shared__ float values[]; /* [head_dim] */
+	__shared__ __align__(16) float hidden[LLAMA_LORA_PARTS][LLAMA_LORA_MAX_RANK];
+	const int token = blockIdx.x, head = blockIdx.y, part = (head >= heads) + (head >= heads + kv_heads);
+	const int first = head - of_part(part, 0, heads, heads + kv_heads);
+	float *in = qkv + ((size_t)token * (heads + 2 * kv_heads) + head) * head_dim;
+	lora_here added = find_adapter(from, token);
+	keep_part(added, part);
+	for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
+		prefetch_column(from, added, part, first * head_dim + i);
+	add_slices(hidden, from, added, token);
+	__syncthreads();
+	if (added.ranks.all)
+		for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
+			values[i] = column_delta(from, added, hidden, part, first * head_dim + i);
+	wait_for_inputs();
+	for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
+		values[i] = in[i] + (added.ranks.all ? values[i] : 0.0f);
+	__syncthreads();
+
+	const int position = positions[token];
+	const cache c = {block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim};
+	if (part == 0)
+		rotate(in, values, position, head_dim, theta, interleaved);
+	else if (part == 1)
+		rotate(kv + cache_offset(c, 0, position, first), values, position, head_dim, theta, interleaved);
+	else
+		for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
+			kv[cache_offset(c, 1, position, first) + i] = values[i];
+}
+
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+    llama_adapted_attention(float *out, const float *qkv, const float *kv, const int32_t *positions,
+			    const int32_t *slots, const int32_t *block_table, const struct llama_lora_group to,
+			    int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t block_size, int32_t max_blocks,
+			    int32_t blocks, int32_t max_positions)
+{
+	extern __shared__ __align__(16) float scores[]; /* [max_positions], then q [head_dim] */
+	wait_for_inputs();
+	const int token = blockIdx.x, head = blockIdx.y, kv_head = head / (heads / kv_heads);
+	const int length = min(positions[token] + 1, max_positions);
+	const cache c = {block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim};
+	float *q = scores + LLAMA_ADAPTED_ATTENTION_QUERY(max_positions);
+	const lora_here next = find_adapter(to, token);
+
+	for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
+		q[i] = qkv[((size_t)token * (heads + 2 * kv_heads) + head) * head_dim + i];
+	prefetch_slice(to, next, head * head_dim, head_dim);
+	__syncthreads();
+	score_positions(scores, q, kv, c, kv_head, length);
+	__syncthreads();
+
+	const float total = softmax_unscaled(scores, length);
+
+	__syncthreads();
+	weigh_values(out + ((size_t)token * heads + head) * head_dim, scores, kv, c, kv_head, length, total, q);
+	sum_slice<4>(to, next, token, head, q, head * head_dim, head_dim);
+}
+
+extern "C" __global__ void __launch_bounds__(LORA_THREADS)
+    llama_adapted_silu(float *out, const float *gate, const float *up, const struct llama_lora_group from,
+		       const struct llama_lora_group to, int32_t width)
+{
+	__shared__ __align__(16) float hidden[2][LLAMA_LORA_MAX_RANK], values[LORA_THREADS];
+	const int token = blockIdx.x, begin = blockIdx.y * blockDim.x, i = begin + threadIdx.x;
+	const size_t at = (size_t)token * width + i;
+	const int n = min((int)blockDim.x, width - begin);
+	wait_for_inputs();
+	const float g = i < width ? gate[at] : 0, u = i < width ? up[at] : 0;
+	const lora_here added = find_adapter(from, token), next = find_adapter(to, token);
+	float value = 0;
+	if (i < width) {
+		prefetch_column(from, added, 0, i);
+		prefetch_column(from, added, 1, i);
+	}
+	prefetch_slice(to, next, begin, n);
+	add_slices(hidden, from, added, token);
+	__syncthreads();
+	if (i < width) {
+		const float x = g + column_delta(from, added, hidden, 0, i);
+		value = x / (1.0f + expf(-x)) * (u + column_delta(from, added, hidden, 1, i));
+		out[at] = value;
+	}
+	values[threadIdx.x] = value;
+	__syncthreads();
+	sum_slice<2>(to, next, token, blockIdx.y, values, begin, n);
+}
+
+extern "C" __global__ void llama_adapted_gather(float *out, const float *x, const int32_t *rows,
+						const struct llama_lora_group from, int32_t width)
+{
+	__shared__ __align__(16) float hidden[1][LLAMA_LORA_MAX_RANK];
+	wait_for_inputs();
+	const int row = rows[blockIdx.x], i = blockIdx.y * blockDim.x + threadIdx.x;
+	const lora_here added = find_adapter(from, row);
+	add_slices(hidden, from, added, row);
+	__syncthreads();
+	if (i < width)
+		out[(size_t)blockIdx.x * width + i] =
+		    x[(size_t)row * width + i] + column_delta(from, added, hidden, 0, i);
 }

@@ -158,13 +158,8 @@ static float softmax_unscaled(float *scores, int32_t n)
 	return sum;
 }
 
-HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct llama_attention, out),
-		HOSTCUDA_PARAM(struct llama_attention, qkv), HOSTCUDA_PARAM(struct llama_attention, kv),
-		HOSTCUDA_PARAM(struct llama_attention, positions), HOSTCUDA_PARAM(struct llama_attention, slots),
-		HOSTCUDA_PARAM(struct llama_attention, block_table), HOSTCUDA_PARAM(struct llama_attention, heads),
-		HOSTCUDA_PARAM(struct llama_attention, kv_heads), HOSTCUDA_PARAM(struct llama_attention, head_dim),
-		HOSTCUDA_PARAM(struct llama_attention, block_size), HOSTCUDA_PARAM(struct llama_attention, max_blocks),
-		HOSTCUDA_PARAM(struct llama_attention, blocks), HOSTCUDA_PARAM(struct llama_attention, max_positions))
+/* What llama_attention does. */
+static void attend(const struct hostcuda_block *block, const struct llama_attention *p)
 {
 	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
 	const int32_t kv_head = head / (p->heads / p->kv_heads);
@@ -184,6 +179,17 @@ HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct l
 		add_scaled(sum, p->kv + cache_offset(&cache, 1, i, kv_head), scores[i], p->head_dim);
 	for (int32_t i = 0; i < p->head_dim; i++)
 		p->out[((size_t)token * p->heads + head) * p->head_dim + i] = sum[i] / total;
+}
+
+HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct llama_attention, out),
+		HOSTCUDA_PARAM(struct llama_attention, qkv), HOSTCUDA_PARAM(struct llama_attention, kv),
+		HOSTCUDA_PARAM(struct llama_attention, positions), HOSTCUDA_PARAM(struct llama_attention, slots),
+		HOSTCUDA_PARAM(struct llama_attention, block_table), HOSTCUDA_PARAM(struct llama_attention, heads),
+		HOSTCUDA_PARAM(struct llama_attention, kv_heads), HOSTCUDA_PARAM(struct llama_attention, head_dim),
+		HOSTCUDA_PARAM(struct llama_attention, block_size), HOSTCUDA_PARAM(struct llama_attention, max_blocks),
+		HOSTCUDA_PARAM(struct llama_attention, blocks), HOSTCUDA_PARAM(struct llama_attention, max_positions))
+{
+	attend(block, p);
 }
 
 HOSTCUDA_HIDDEN_KERNEL(llama_silu_mul, struct llama_silu_mul, HOSTCUDA_PARAM(struct llama_silu_mul, out),
@@ -289,4 +295,155 @@ HOSTCUDA_KERNEL(llama_lora, struct llama_lora, HOSTCUDA_PARAM(struct llama_lora,
 		a += (size_t)p->max_rank * p->inputs;
 		b += (size_t)p->max_rank * columns[part];
 	}
+}
+
+/* ---- adapters inside the kernels around the products -------------------- */
+
+/* A token's adapter in a group of projections; entry is NULL where there is none. */
+struct here {
+	const struct llama_lora_entry *entry;
+	const llama_bf16 *a, *b;
+};
+
+static struct here find_adapter(const struct llama_lora_group *g, size_t token)
+{
+	const int32_t slot = g->adapters ? g->adapters[token] : -1;
+	if (slot < 0)
+		return (struct here){0};
+	return (struct here){g->entries + (size_t)slot * g->slot_entries, g->a + slot * g->slot_elements,
+			     g->b + slot * g->slot_elements};
+}
+
+/* Inputs begin to begin + n, of which x is the first one. */
+static void sum_slice(const struct llama_lora_group *g, size_t token, int32_t slice, const float *x, int32_t begin,
+		      int32_t n)
+{
+	const struct here here = find_adapter(g, token);
+	float *sums = g->sums + (token * g->slices + slice) * g->parts * g->max_rank;
+	for (int32_t part = 0; here.entry && part < g->parts; part++, sums += g->max_rank) {
+		const llama_bf16 *a = here.a + (size_t)part * g->max_rank * g->inputs + begin;
+		for (int32_t r = 0; r < here.entry[part].rank; r++)
+			sums[r] = dot_half(a + (size_t)r * g->inputs, x, n);
+	}
+}
+
+/* Columns first to first + n of a part, of which out is the first one. */
+static void add_adapter(float *out, const struct llama_lora_group *g, size_t token, int32_t part, int32_t first,
+			int32_t n)
+{
+	const int32_t columns[] = {g->columns0, g->columns1, g->columns2};
+	const struct here here = find_adapter(g, token);
+	const int32_t rank = here.entry ? here.entry[part].rank : 0, stride = g->parts * g->max_rank;
+	const float *sums = g->sums + token * g->slices * stride + part * g->max_rank;
+	float hidden[LLAMA_LORA_MAX_RANK];
+	size_t before = 0;
+	if (!rank)
+		return;
+	for (int32_t i = 0; i < part; i++)
+		before += (size_t)columns[i];
+	for (int32_t r = 0; r < rank; r++) {
+		hidden[r] = 0;
+		for (int32_t slice = 0; slice < g->slices; slice++)
+			hidden[r] += sums[(size_t)slice * stride + r];
+		hidden[r] *= here.entry[part].scale;
+	}
+	const llama_bf16 *b = here.b + before * g->max_rank + (size_t)first * rank;
+	for (int32_t i = 0; i < n; i++)
+		out[i] += dot_half(b + (size_t)i * rank, hidden, rank);
+}
+
+HOSTCUDA_KERNEL(llama_adapted_norm, struct llama_adapted_norm, HOSTCUDA_PARAM(struct llama_adapted_norm, out),
+		HOSTCUDA_PARAM(struct llama_adapted_norm, x), HOSTCUDA_PARAM(struct llama_adapted_norm, weight),
+		HOSTCUDA_PARAM(struct llama_adapted_norm, from), HOSTCUDA_PARAM(struct llama_adapted_norm, to),
+		HOSTCUDA_PARAM(struct llama_adapted_norm, width), HOSTCUDA_PARAM(struct llama_adapted_norm, epsilon))
+{
+	const size_t token = block->block_idx[0];
+	const int32_t width = p->width, length = LLAMA_LORA_SLICE(width);
+	float *x = p->x + token * width, *out = p->out + token * width;
+	if (block->block_idx[1] != 0)
+		return;
+	add_adapter(x, &p->from, token, 0, 0, width);
+	scale_by(out, x, p->weight, 1.0f / sqrtf(dot(x, x, width) / (float)width + p->epsilon), width);
+	for (int32_t slice = 0; slice < LLAMA_LORA_BLOCKS; slice++) {
+		const int32_t begin = smaller((int64_t)slice * length, width);
+		sum_slice(&p->to, token, slice, out + begin, begin, smaller(length, width - begin));
+	}
+}
+
+HOSTCUDA_KERNEL(llama_adapted_rope, struct llama_adapted_rope, HOSTCUDA_PARAM(struct llama_adapted_rope, qkv),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, kv), HOSTCUDA_PARAM(struct llama_adapted_rope, positions),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, slots),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, block_table), HOSTCUDA_PARAM(struct llama_adapted_rope, from),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, heads), HOSTCUDA_PARAM(struct llama_adapted_rope, kv_heads),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, head_dim),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, block_size),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, max_blocks),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, blocks), HOSTCUDA_PARAM(struct llama_adapted_rope, theta),
+		HOSTCUDA_PARAM(struct llama_adapted_rope, interleaved))
+{
+	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
+	const int32_t part = (head >= p->heads) + (head >= p->heads + p->kv_heads);
+	const int32_t first = head - (part == 0 ? 0 : p->heads + (part - 1) * p->kv_heads);
+	const int32_t position = p->positions[token];
+	float *in = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
+	float *values = block->shared;
+	const struct cache cache = {p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
+				    p->block_size, p->head_dim};
+	memcpy(values, in, sizeof(float) * p->head_dim);
+	add_adapter(values, &p->from, (size_t)token, part, first * p->head_dim, p->head_dim);
+	if (part == 2)
+		memcpy(p->kv + cache_offset(&cache, 1, position, first), values, sizeof(float) * p->head_dim);
+	else
+		rotate(part == 0 ? in : p->kv + cache_offset(&cache, 0, position, first), values, position, p->head_dim,
+		       p->theta, p->interleaved);
+}
+
+HOSTCUDA_KERNEL(
+    llama_adapted_attention, struct llama_adapted_attention, HOSTCUDA_PARAM(struct llama_adapted_attention, out),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, qkv), HOSTCUDA_PARAM(struct llama_adapted_attention, kv),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, positions), HOSTCUDA_PARAM(struct llama_adapted_attention, slots),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, block_table), HOSTCUDA_PARAM(struct llama_adapted_attention, to),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, heads), HOSTCUDA_PARAM(struct llama_adapted_attention, kv_heads),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, head_dim),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, block_size),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, max_blocks), HOSTCUDA_PARAM(struct llama_adapted_attention, blocks),
+    HOSTCUDA_PARAM(struct llama_adapted_attention, max_positions))
+{
+	const struct llama_attention plain = {p->out,         p->qkv,    p->kv,           p->positions, p->slots,
+					      p->block_table, p->heads,  p->kv_heads,     p->head_dim,  p->block_size,
+					      p->max_blocks,  p->blocks, p->max_positions};
+	const size_t token = block->block_idx[0];
+	const int32_t head = (int32_t)block->block_idx[1];
+	attend(block, &plain);
+	sum_slice(&p->to, token, head, p->out + (token * p->heads + head) * p->head_dim, head * p->head_dim,
+		  p->head_dim);
+}
+
+HOSTCUDA_KERNEL(llama_adapted_silu, struct llama_adapted_silu, HOSTCUDA_PARAM(struct llama_adapted_silu, out),
+		HOSTCUDA_PARAM(struct llama_adapted_silu, gate), HOSTCUDA_PARAM(struct llama_adapted_silu, up),
+		HOSTCUDA_PARAM(struct llama_adapted_silu, from), HOSTCUDA_PARAM(struct llama_adapted_silu, to),
+		HOSTCUDA_PARAM(struct llama_adapted_silu, width))
+{
+	const size_t token = block->block_idx[0], row = token * p->width;
+	const int32_t slice = (int32_t)block->block_idx[1], begin = slice * LLAMA_ADAPTED_SILU_SLICE;
+	const int32_t n = smaller(LLAMA_ADAPTED_SILU_SLICE, p->width - begin);
+	float gate[LLAMA_ADAPTED_SILU_SLICE], up[LLAMA_ADAPTED_SILU_SLICE];
+	memcpy(gate, p->gate + row + begin, sizeof(float) * n);
+	memcpy(up, p->up + row + begin, sizeof(float) * n);
+	add_adapter(gate, &p->from, token, 0, begin, n);
+	add_adapter(up, &p->from, token, 1, begin, n);
+	for (int32_t i = 0; i < n; i++)
+		p->out[row + begin + i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+	sum_slice(&p->to, token, slice, p->out + row + begin, begin, n);
+}
+
+HOSTCUDA_KERNEL(llama_adapted_gather, struct llama_adapted_gather, HOSTCUDA_PARAM(struct llama_adapted_gather, out),
+		HOSTCUDA_PARAM(struct llama_adapted_gather, x), HOSTCUDA_PARAM(struct llama_adapted_gather, rows),
+		HOSTCUDA_PARAM(struct llama_adapted_gather, from), HOSTCUDA_PARAM(struct llama_adapted_gather, width))
+{
+	const size_t row = (size_t)p->rows[block->block_idx[0]];
+	const int32_t begin = (int32_t)block->block_idx[1] * 256, n = smaller(256, p->width - begin);
+	float *out = p->out + (size_t)block->block_idx[0] * p->width + begin;
+	memcpy(out, p->x + row * p->width + begin, sizeof(float) * n);
+	add_adapter(out, &p->from, row, 0, begin, n);
 }

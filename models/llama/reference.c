@@ -3,6 +3,7 @@
 #include "models/llama/reference.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "models/llama/random.h"
@@ -177,6 +178,48 @@ void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int
 			a += (size_t)p->max_rank * p->inputs;
 			b += (size_t)p->max_rank * columns[part];
 		}
+	}
+}
+
+/* The part's first row of a, or of b. */
+static const llama_bf16 *part_of_slot(const struct llama_lora_group *p, int slot, int part, bool b)
+{
+	const int columns[3] = {p->columns0, p->columns1, p->columns2};
+	const llama_bf16 *at = (b ? p->b : p->a) + slot * p->slot_elements;
+	for (int i = 0; i < part; i++)
+		at += (size_t)p->max_rank * (size_t)(b ? columns[i] : p->inputs);
+	return at;
+}
+
+void llama_reference_lora_sums(double *sums, const struct llama_lora_group *p, const double *x, int tokens, int slice)
+{
+	for (int t = 0; t < tokens; t++)
+		for (int part = 0; part < p->parts && p->adapters[t] >= 0; part++) {
+			const llama_bf16 *a = part_of_slot(p, p->adapters[t], part, false);
+			const int rank = p->entries[p->adapters[t] * p->slot_entries + part].rank;
+			for (int i = 0; i < rank * p->slices; i++) {
+				const int r = i % rank, number = i / rank;
+				double *sum = &sums[((t * p->slices + number) * p->parts + part) * p->max_rank + r];
+				*sum = 0;
+				for (int k = number * slice; k < p->inputs && k < (number + 1) * slice; k++)
+					*sum += x[(size_t)t * p->inputs + k] * bf16_value(a[(size_t)r * p->inputs + k]);
+			}
+		}
+}
+
+void llama_reference_lora_add(double *out, const struct llama_lora_group *p, int token, int part)
+{
+	const int columns[3] = {p->columns0, p->columns1, p->columns2}, slot = p->adapters[token];
+	if (slot < 0)
+		return;
+	const struct llama_lora_entry *entry = &p->entries[slot * p->slot_entries + part];
+	const llama_bf16 *b = part_of_slot(p, slot, part, true);
+	for (int r = 0; r < entry->rank; r++) {
+		double sum = 0;
+		for (int number = 0; number < p->slices; number++)
+			sum += p->sums[((token * p->slices + number) * p->parts + part) * p->max_rank + r];
+		for (int i = 0; i < columns[part]; i++)
+			out[i] += entry->scale * sum * bf16_value(b[(size_t)i * entry->rank + r]);
 	}
 }
 

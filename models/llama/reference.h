@@ -29,6 +29,11 @@ void llama_reference_gather(double *out, const struct llama_gather *p, int token
 /* outs begin as copies of p->out0 and so on; only what the kernel would write is changed. */
 void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int tokens);
 
+/* The sums of tokens whose inputs are x [tokens][inputs], in slices of so many inputs; what is not written stays. */
+void llama_reference_lora_sums(double *sums, const struct llama_lora_group *p, const double *x, int tokens, int slice);
+/* out += what p adds to one part of a token, from p->sums. */
+void llama_reference_lora_add(double *out, const struct llama_lora_group *p, int token, int part);
+
 /* y[rows][n] = x[rows][k] * w[n][k]^T, plus `before` [rows][n] unless it is NULL. */
 void llama_reference_gemm(double *y, const float *x, const llama_bf16 *w, const float *before, int rows, int n, int k);
 

@@ -3,6 +3,7 @@
 #include "models/llama/engine.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 /* The step in progress: what every launch below needs. */
 struct frame {
@@ -81,6 +82,112 @@ static enum md_status attention(struct frame *f, CUdeviceptr kv)
 	return llama_launch_priority(f->device, LLAMA_ATTENTION, grid, e->stream, e->low_priority, parameters, f->err);
 }
 
+/* ---- adapters inside the kernels around the products ---- */
+
+/* LLAMA_LORA_KERNELS=apart: with kernels of their own, to compare. */
+static bool is_adapted(const struct frame *f)
+{
+	const char *way = getenv("LLAMA_LORA_KERNELS");
+	return f->engine->lora.slots && !(way && way[0] == 'a');
+}
+
+static struct llama_lora_group group_of(const struct frame *f, enum lora_group group, int layer)
+{
+	bool inner = group == LORA_ATTENTION_OUT || group == LORA_FEED_OUT;
+	return lora_pool_group(&f->engine->lora, group, layer, inner ? f->act->inner_sums : f->act->hidden_sums);
+}
+
+/* from: what the product before has left to add; NULL: nothing. */
+static enum md_status adapted_norm(struct frame *f, CUdeviceptr weight, const struct llama_lora_group *from,
+				   enum lora_group to_group, int layer)
+{
+	static const struct llama_lora_group nothing;
+	const struct llama_lora_group to = group_of(f, to_group, layer);
+	int32_t width = f->shape->hidden_size;
+	float epsilon = (float)f->shape->rms_epsilon;
+	CUdeviceptr out = f->act->normed, x = f->act->x;
+	void *parameters[] = {&out, &x, &weight, (void *)(from ? from : &nothing), (void *)&to, &width, &epsilon};
+	struct llama_grid grid = {(unsigned)f->step->tokens, LLAMA_LORA_BLOCKS, 256,
+				  4 * (unsigned)LLAMA_LORA_SLICE(width)};
+	return llama_launch_early(f->device, LLAMA_ADAPTED_NORM, grid, f->engine->stream, parameters, f->err);
+}
+
+static enum md_status adapted_rope(struct frame *f, CUdeviceptr kv, int layer)
+{
+	struct llama_engine *e = f->engine;
+	const struct llama_shape *s = f->shape;
+	const struct llama_lora_group from = group_of(f, LORA_ATTENTION_IN, layer);
+	CUdeviceptr qkv = f->act->qkv;
+	int32_t heads = s->heads, kv_heads = s->kv_heads, head_dim = s->head_dim, block_size = s->block_size;
+	int32_t max_blocks = e->max_blocks, blocks = e->kv_blocks, interleaved = s->rope_interleaved;
+	float theta = (float)s->rope_theta;
+	void *parameters[] = {&qkv,
+			      &kv,
+			      &e->positions.address,
+			      &e->slots.address,
+			      &e->block_table.address,
+			      (void *)&from,
+			      &heads,
+			      &kv_heads,
+			      &head_dim,
+			      &block_size,
+			      &max_blocks,
+			      &blocks,
+			      &theta,
+			      &interleaved};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)(heads + 2 * kv_heads), 64,
+				  4 * (unsigned)head_dim};
+	return llama_launch_early(f->device, LLAMA_ADAPTED_ROPE, grid, e->stream, parameters, f->err);
+}
+
+static enum md_status adapted_attention(struct frame *f, CUdeviceptr kv, int layer)
+{
+	struct llama_engine *e = f->engine;
+	const struct llama_shape *s = f->shape;
+	const struct llama_lora_group to = group_of(f, LORA_ATTENTION_OUT, layer);
+	CUdeviceptr out = f->act->attention, qkv = f->act->qkv;
+	int32_t heads = s->heads, kv_heads = s->kv_heads, head_dim = s->head_dim, block_size = s->block_size;
+	int32_t max_blocks = e->max_blocks, blocks = e->kv_blocks, max_positions = e->limits.max_context;
+	void *parameters[] = {&out,
+			      &qkv,
+			      &kv,
+			      &e->positions.address,
+			      &e->slots.address,
+			      &e->block_table.address,
+			      (void *)&to,
+			      &heads,
+			      &kv_heads,
+			      &head_dim,
+			      &block_size,
+			      &max_blocks,
+			      &blocks,
+			      &max_positions};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)heads, 128,
+				  LLAMA_ADAPTED_ATTENTION_SHARED(max_positions, head_dim)};
+	return llama_launch_priority(f->device, LLAMA_ADAPTED_ATTENTION, grid, e->stream, e->low_priority, parameters,
+				     f->err);
+}
+
+static enum md_status adapted_silu(struct frame *f, int layer)
+{
+	const struct llama_lora_group from = group_of(f, LORA_FEED_IN, layer), to = group_of(f, LORA_FEED_OUT, layer);
+	CUdeviceptr gate = f->act->gate, up = f->act->up;
+	int32_t width = f->shape->intermediate_size;
+	void *parameters[] = {&gate, &gate, &up, (void *)&from, (void *)&to, &width};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)to.slices, LLAMA_ADAPTED_SILU_SLICE, 0};
+	return llama_launch(f->device, LLAMA_ADAPTED_SILU, grid, f->engine->stream, parameters, f->err);
+}
+
+static enum md_status adapted_gather(struct frame *f)
+{
+	const struct llama_lora_group from = group_of(f, LORA_FEED_OUT, f->shape->layers - 1);
+	CUdeviceptr out = f->act->last, x = f->act->x, rows = f->step->rows;
+	int32_t width = f->shape->hidden_size;
+	void *parameters[] = {&out, &x, &rows, (void *)&from, &width};
+	struct llama_grid grid = {(unsigned)f->step->row_count, (unsigned)(width + 255) / 256, 256, 0};
+	return llama_launch(f->device, LLAMA_ADAPTED_GATHER, grid, f->engine->stream, parameters, f->err);
+}
+
 /* ---- adapters: added to what a product has made ---- */
 
 /* x: what the product was computed from. */
@@ -99,7 +206,8 @@ static enum md_status add_adapters(struct frame *f, enum lora_group group, int l
 	    .stride = stride,
 	};
 	/* behind gate and up it stands behind two streams */
-	return e->lora.slots ? lora_pool_apply(&call, e->stream, group != LORA_FEED_IN, f->err) : MD_OK;
+	return e->lora.slots && !is_adapted(f) ? lora_pool_apply(&call, e->stream, group != LORA_FEED_IN, f->err)
+					       : MD_OK;
 }
 
 /* ---- the layer ---- */
@@ -160,6 +268,26 @@ static enum md_status silu_mul(struct frame *f)
 	void *parameters[] = {&gate, &gate, &up, &width};
 	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)(width + 255) / 256, 256, 0};
 	return llama_launch(f->device, LLAMA_SILU_MUL, grid, f->engine->stream, parameters, f->err);
+}
+
+/* The layer's attention_norm adds what the layer before has left; the last one's is left to adapted_gather. */
+static enum md_status run_adapted_layer(struct frame *f, int number)
+{
+	const struct llama_shape *s = f->shape;
+	const struct llama_layer *layer = &f->engine->model->layers[number];
+	const struct llama_activations *a = f->act;
+	CUdeviceptr kv = f->engine->kv.address + f->engine->kv.bytes / (unsigned)s->layers * (unsigned)number;
+	const struct llama_lora_group fed = group_of(f, LORA_FEED_OUT, number ? number - 1 : 0);
+	const struct llama_lora_group attended = group_of(f, LORA_ATTENTION_OUT, number);
+	MD_FORWARD(adapted_norm(f, layer->attention_norm, number ? &fed : NULL, LORA_ATTENTION_IN, number));
+	MD_FORWARD(project_qkv(f, number));
+	MD_FORWARD(adapted_rope(f, kv, number));
+	MD_FORWARD(adapted_attention(f, kv, number));
+	MD_FORWARD(project_back(f, number, LORA_ATTENTION_OUT, layer->output, a->attention, s->heads * s->head_dim));
+	MD_FORWARD(adapted_norm(f, layer->feed_norm, &attended, LORA_FEED_IN, number));
+	MD_FORWARD(gate_and_up(f, number));
+	MD_FORWARD(adapted_silu(f, number));
+	return project_back(f, number, LORA_FEED_OUT, layer->down, a->gate, s->intermediate_size);
 }
 
 static enum md_status run_layer(struct frame *f, int number)
@@ -224,7 +352,7 @@ static enum md_status head(struct frame *f)
 {
 	struct llama_engine *e = f->engine;
 	int rows = f->step->row_count;
-	MD_FORWARD(gather(f));
+	MD_FORWARD(is_adapted(f) ? adapted_gather(f) : gather(f));
 	MD_FORWARD(rms_norm(f, f->act->last_normed, f->act->last, e->model->final_norm, rows));
 	MD_FORWARD(multiply(f, e->logits.address, f->act->last_normed, e->model->head, rows, f->shape->vocabulary,
 			    f->shape->hidden_size, 0, 0));
@@ -240,7 +368,7 @@ enum md_status llama_engine_step(struct llama_engine *engine, const struct llama
 	struct frame f = {engine, engine->device, &engine->model->shape, step, step->activations, err};
 	MD_FORWARD(embed(&f));
 	for (int i = 0; i < f.shape->layers; i++)
-		MD_FORWARD(run_layer(&f, i));
+		MD_FORWARD(is_adapted(&f) ? run_adapted_layer(&f, i) : run_layer(&f, i));
 	MD_FORWARD(end_layers(&f));
 	return step->row_count ? head(&f) : MD_OK;
 }

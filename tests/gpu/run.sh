@@ -45,7 +45,7 @@ try() { # name, command...
 	fi
 }
 
-for suite in test_llama_kernels test_gemm test_hostcuda_entry test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
+for suite in test_llama_kernels test_lora_kernels test_gemm test_hostcuda_entry test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
 	test_hostcuda_stream test_hostcuda_stream_capture test_hostcuda_graph test_interpose; do
 	part suites || break
 	[ -x "$build/tests/$suite" ] || { echo "  skip  $suite: not built here"; continue; }

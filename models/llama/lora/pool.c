@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "models/llama/kernels.h"
 
 #define ALIGNMENT 128u /* elements: 256 bytes */
 #define BLOCK 256u     /* threads of the kernel */
@@ -206,7 +205,58 @@ enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, 
 	return lora_pool_put_entries(pool, stream, slot, adapter, err);
 }
 
-/* ---- the launch ---- */
+/* ---- in a step ---- */
+
+static int slices_of(const struct lora_pool *pool, enum lora_group group)
+{
+	const struct llama_shape *shape = pool->shape;
+	if (group == LORA_ATTENTION_OUT)
+		return shape->heads;
+	if (group == LORA_FEED_OUT)
+		return (shape->intermediate_size + LLAMA_ADAPTED_SILU_SLICE - 1) / LLAMA_ADAPTED_SILU_SLICE;
+	return LLAMA_LORA_BLOCKS;
+}
+
+static size_t larger_sums(const struct lora_pool *pool, enum lora_group one, enum lora_group other)
+{
+	size_t a = (size_t)(slices_of(pool, one) * groups[one].parts);
+	size_t b = (size_t)(slices_of(pool, other) * groups[other].parts);
+	return (a > b ? a : b) * (size_t)pool->max_rank;
+}
+
+size_t lora_pool_hidden_sums(const struct lora_pool *pool)
+{
+	return larger_sums(pool, LORA_ATTENTION_IN, LORA_FEED_IN);
+}
+
+size_t lora_pool_inner_sums(const struct lora_pool *pool)
+{
+	return larger_sums(pool, LORA_ATTENTION_OUT, LORA_FEED_OUT);
+}
+
+struct llama_lora_group lora_pool_group(const struct lora_pool *pool, enum lora_group group, int layer,
+					CUdeviceptr sums)
+{
+	CUdeviceptr weights = layer_of(pool, 0, layer);
+	size_t first = (size_t)layer * LORA_PROJECTIONS + groups[group].first;
+	return (struct llama_lora_group){
+	    .a = (const llama_bf16 *)(uintptr_t)(weights + 2 * pool->places[group].a),
+	    .b = (const llama_bf16 *)(uintptr_t)(weights + 2 * pool->places[group].b),
+	    .entries = (const struct llama_lora_entry *)(uintptr_t)(pool->entries.address +
+								    first * sizeof(struct llama_lora_entry)),
+	    .adapters = (const int32_t *)(uintptr_t)pool->adapters.address,
+	    .sums = (float *)(uintptr_t)sums,
+	    .slot_elements = (int64_t)pool->slot_elements,
+	    .slot_entries = (int32_t)slot_entries(pool),
+	    .parts = groups[group].parts,
+	    .max_rank = pool->max_rank,
+	    .inputs = group_inputs(pool, group),
+	    .slices = slices_of(pool, group),
+	    .columns0 = part_outputs(pool, group, 0),
+	    .columns1 = part_outputs(pool, group, 1),
+	    .columns2 = part_outputs(pool, group, 2),
+	};
+}
 
 /* As many as a GPU has room for at once, but no more than have something to read. */
 static unsigned blocks_of_token(unsigned tokens)

@@ -5,6 +5,7 @@
 
 #include "models/llama/adapters/adapter.h"
 #include "models/llama/device.h"
+#include "models/llama/kernels.h"
 
 /* Projections that share their input: one launch for all of them. */
 enum lora_group { LORA_ATTENTION_IN, LORA_ATTENTION_OUT, LORA_FEED_IN, LORA_FEED_OUT, LORA_GROUPS };
@@ -47,6 +48,14 @@ enum md_status lora_pool_fill(struct lora_pool *pool, const struct llama_device 
 			      struct md_error *err);
 
 /* ---- in a step ---- */
+
+/* What the kernels around a group's products need; none: NULL as the pool's tokens. */
+struct llama_lora_group lora_pool_group(const struct lora_pool *pool, enum lora_group group, int layer,
+					CUdeviceptr sums);
+
+/* Floats for a token's sums in groups that read the layer's input, and in the others. */
+size_t lora_pool_hidden_sums(const struct lora_pool *pool);
+size_t lora_pool_inner_sums(const struct lora_pool *pool);
 
 struct lora_call {
 	const struct lora_pool *pool;
