@@ -78,7 +78,7 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 
-SHARE := backbone/share.c backbone/share_list.c backbone/share_lease.c backbone/share_watch.c
+SHARE := backbone/share.c backbone/share_list.c backbone/share_lease.c backbone/share_keeper.c backbone/share_watch.c
 ENGINE_API := api/api_names.c api/swap_api.c swap/swap_client.c $(SHARE) # defined in what an engine is linked with or preloaded with, and nowhere else
 # What speaks with medusa-swap run; the functions of swap.h need it, in each library.
 SWAP_CLIENT := swap/ask.c swap/swap_place.c swap/wire.c backbone/share_wire.c

@@ -25,6 +25,12 @@
 #define SILENT_NS 10000000000ull /* between two messages about the same */
 #define SEND_S 2                 /* for a client to take a line; it has room for a hundred of ours */
 
+/* What a connection keeps, beside what it has asked for itself. */
+struct lease {
+	uint64_t number; /* the process's */
+	struct md_shared_backbone *has;
+};
+
 struct client {
 	struct md_swap_wire wire;
 	uid_t user;
@@ -36,6 +42,8 @@ struct client {
 	char *name, *layout, device[64];
 	uint64_t bytes;
 	struct md_shared_backbone *has; /* that it fills or reads */
+	struct lease *kept;
+	size_t kept_count, kept_room;
 };
 
 struct broker {
@@ -67,15 +75,23 @@ static bool begin(struct client *client, struct md_swap_letter *letter)
 	return false;
 }
 
-static void say_failure(struct client *client, const struct md_error *why)
+/* lease: 0, or that which is refused. */
+static void say_refusal(struct client *client, const struct md_error *why, uint64_t lease)
 {
 	struct md_swap_letter letter;
 	if (!begin(client, &letter))
 		return;
 	md_json_bool(&letter.json, "ok", false);
+	if (lease)
+		md_json_number(&letter.json, "lease", lease);
 	md_json_number(&letter.json, "status", (uint64_t)why->status);
 	md_json_text(&letter.json, "message", why->message);
 	post(client, &letter, -1);
+}
+
+static void say_failure(struct client *client, const struct md_error *why)
+{
+	say_refusal(client, why, 0);
 	shutdown(client->wire.fd, SHUT_WR);
 	client->gone = true;
 }
@@ -86,6 +102,16 @@ static void say_word(struct client *client, const char *word)
 	if (!begin(client, &letter))
 		return;
 	md_json_bool(&letter.json, word, true);
+	post(client, &letter, -1);
+}
+
+static void say_lease(struct client *client, uint64_t number)
+{
+	struct md_swap_letter letter;
+	if (!begin(client, &letter))
+		return;
+	md_json_bool(&letter.json, "ok", true);
+	md_json_number(&letter.json, "lease", number);
 	post(client, &letter, -1);
 }
 
@@ -237,16 +263,101 @@ static enum md_status hold(struct broker *b, struct client *client, const struct
 	return MD_OK;
 }
 
+/* ---- leases of one process on one connection ---- */
+
+static struct lease *find_lease(const struct client *client, uint64_t number)
+{
+	for (size_t i = 0; i < client->kept_count; i++)
+		if (client->kept[i].number == number)
+			return &client->kept[i];
+	return NULL;
+}
+
+/* Another connection of the same process that has this memory. */
+static struct client *find_owner(const struct broker *b, const struct client *client, const char *id)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		struct client *other = b->clients[i];
+		if (other != client && !other->gone && other->has && other->process == client->process &&
+		    other->user == client->user && !strcmp(other->has->id, id))
+			return other;
+	}
+	return NULL;
+}
+
+static enum md_status make_room(struct client *client, struct md_error *err)
+{
+	size_t room = client->kept_room ? 2 * client->kept_room : 8;
+	if (client->kept_count < client->kept_room)
+		return MD_OK;
+	if (client->kept_count == MD_BROKER_LEASES)
+		return md_error_set(err, MD_ERR_BUSY, "process %d has %u leases on one connection, and no more can be",
+				    (int)client->process, MD_BROKER_LEASES);
+	struct lease *more = realloc(client->kept, room * sizeof(*more));
+	if (!more)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for lease %zu", client->kept_count + 1);
+	client->kept = more;
+	client->kept_room = room;
+	return MD_OK;
+}
+
+/* A process in a container that this one does not see has no number (0), so that whose memory it is cannot be told. */
+static enum md_status keep(const struct broker *b, struct client *client, const struct md_swap_message *message,
+			   struct md_error *err)
+{
+	uint64_t number = md_swap_message_number(message, "lease");
+	if (client->has || client->waits)
+		return md_error_set(err, MD_ERR_INVALID, "this connection has a backbone of its own");
+	if (!number || find_lease(client, number))
+		return md_error_set(err, MD_ERR_INVALID, "\"lease\" is %s",
+				    number ? "that of one which is kept already" : "missing or 0");
+	struct client *owner = client->process > 0 ? find_owner(b, client, md_swap_message_text(message, "id")) : NULL;
+	if (!owner)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "process %d has no other connection with this backbone",
+				    (int)client->process);
+	MD_FORWARD(make_room(client, err));
+	client->kept[client->kept_count++] = (struct lease){number, owner->has};
+	if (owner->has->fills == owner)
+		owner->has->fills = client;
+	owner->has = NULL;
+	say_lease(client, number);
+	return MD_OK;
+}
+
+static void give_up(struct broker *b, const struct client *client, struct md_shared_backbone *has)
+{
+	if (has && has->fills == client)
+		md_backbones_abandon(&b->all, has);
+	else if (has)
+		md_backbones_leave(&b->all, has);
+}
+
+static void leave(struct broker *b, struct client *client, const struct md_swap_message *message)
+{
+	struct lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
+	if (!lease)
+		return;
+	give_up(b, client, lease->has);
+	*lease = client->kept[--client->kept_count];
+	wake(b);
+}
+
 static enum md_status commit(struct broker *b, struct client *client, const struct md_swap_message *message,
 			     struct md_error *err)
 {
 	struct md_hash hash;
-	if (!client->has || client->has->fills != client)
+	uint64_t number = md_swap_message_number(message, "lease");
+	const struct lease *lease = number ? find_lease(client, number) : NULL;
+	struct md_shared_backbone *has = number ? lease ? lease->has : NULL : client->has;
+	if (!has || has->fills != client)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "this process fills no backbone");
 	if (!md_hash_parse(md_swap_message_text(message, "hash"), &hash))
-		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"hash\" is no hash", client->name);
-	md_backbones_filled(client->has, &hash);
-	say_word(client, "ok");
+		return md_error_set(err, MD_ERR_INVALID, "backbone %s: \"hash\" is no hash", has->name);
+	md_backbones_filled(has, &hash);
+	if (number)
+		say_lease(client, number);
+	else
+		say_word(client, "ok");
 	wake(b);
 	return MD_OK;
 }
@@ -279,10 +390,22 @@ static enum md_status drop(struct broker *b, struct client *client, const struct
 	return MD_OK;
 }
 
+/* What is said about one lease of several does not end the others. */
+static enum md_status obey_about(struct broker *b, struct client *client, const struct md_swap_message *message,
+				 const char *what)
+{
+	struct md_error err = {0};
+	if (!strcmp(what, "leave"))
+		leave(b, client, message);
+	else if ((strcmp(what, "keep") ? commit(b, client, message, &err) : keep(b, client, message, &err)) != MD_OK)
+		say_refusal(client, &err, md_swap_message_number(message, "lease"));
+	return MD_OK;
+}
+
 static enum md_status obey(struct broker *b, struct client *client, const struct md_swap_message *message,
 			   struct md_error *err)
 {
-	static const char *const numbers[] = {"medusa_backbone", "bytes", "whole", "now", NULL};
+	static const char *const numbers[] = {"medusa_backbone", "bytes", "whole", "now", "lease", NULL};
 	static const char *const texts[] = {"do", "name", "layout", "device", "hash", "id", NULL};
 	const char *what = md_swap_message_text(message, "do");
 	MD_FORWARD(md_swap_message_check(message, numbers, texts, err));
@@ -298,6 +421,9 @@ static enum md_status obey(struct broker *b, struct client *client, const struct
 		return attach(b, client, message, err);
 	if (!strcmp(what, "hold") && first)
 		return hold(b, client, message, err);
+	if (md_swap_message_number(message, "lease") &&
+	    (!strcmp(what, "keep") || !strcmp(what, "leave") || !strcmp(what, "commit")))
+		return obey_about(b, client, message, what);
 	if (!strcmp(what, "commit"))
 		return commit(b, client, message, err);
 	if (!strcmp(what, "status") && first)
@@ -397,10 +523,10 @@ static void look_after(struct client *client)
 
 static void let_go(struct broker *b, struct client *client)
 {
-	if (client->has && client->has->fills == client)
-		md_backbones_abandon(&b->all, client->has);
-	else if (client->has)
-		md_backbones_leave(&b->all, client->has);
+	give_up(b, client, client->has);
+	for (size_t i = 0; i < client->kept_count; i++)
+		give_up(b, client, client->kept[i].has);
+	free(client->kept);
 	md_swap_wire_finish(&client->wire);
 	free(client->name);
 	free(client->layout);
@@ -459,7 +585,10 @@ static void serve(struct broker *b)
 /* Has what it can bring to the next broker. */
 static bool is_reader(const struct client *client)
 {
-	return client->has && client->has->fills != client;
+	bool reads = client->has && client->has->fills != client;
+	for (size_t i = 0; i < client->kept_count && !reads; i++)
+		reads = client->kept[i].has->fills != client;
+	return reads;
 }
 
 enum md_status md_broker_run(const struct md_broker_settings *settings, bool *left, struct md_error *err)

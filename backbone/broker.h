@@ -8,8 +8,9 @@
 #include "backbone/backbone_policy.h"
 #include "base/status.h"
 
-/* At most; a process has one for each piece of memory that it shares. */
+/* At most; a process has one for all that it shares, and one more while it asks for memory. */
 #define MD_BROKER_CONNECTIONS 4096u
+#define MD_BROKER_LEASES 65536u /* of a connection */
 
 struct md_broker_settings {
 	int listening; /* a socket */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "backbone/share_keeper.h"
 #include "backbone/share_lease.h"
 
 /* An address that no memory of a device has, by which the list finds the lease. */
@@ -27,11 +28,11 @@ static enum md_status check(const struct md_share *one, const struct md_hash *ke
 
 static atomic_uint leases;
 
-/* A lease takes two descriptors. The engine needs some for itself, and the driver to map memory of its own instead. */
+/* A lease takes a descriptor, that of the memory. The engine needs some for itself, and the driver to map memory of its own instead. */
 static enum md_status check_descriptors(struct md_error *err)
 {
 	struct rlimit limit;
-	uint64_t taken = 2 * (uint64_t)atomic_load(&leases);
+	uint64_t taken = atomic_load(&leases);
 	if (getrlimit(RLIMIT_NOFILE, &limit) || taken < limit.rlim_cur / 4)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_UNSUPPORTED,
@@ -64,6 +65,7 @@ enum md_status md_swap_equal_attach(CUdevice device, const struct md_hash *key, 
 	*lease = one;
 	*fd = one->memory.fd;
 	*fills = one->fills;
+	md_share_keep(one);
 	md_share_end(one);
 	md_share_watch();
 	return MD_OK;

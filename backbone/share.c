@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "backbone/share_keeper.h"
 #include "backbone/share_lease.h"
 #include "base/clock.h"
 #include "base/environment.h"
@@ -180,6 +181,7 @@ MD_EXPORT int medusa_share(const char *name, const char *layout, size_t bytes,
 	if (status == MD_OK) {
 		*address = one->address;
 		*filled = !one->fills;
+		md_share_keep(one);
 		md_share_end(one);
 		md_share_watch();
 	} else if (one)

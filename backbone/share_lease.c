@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backbone/share_keeper.h"
 #include "base/clock.h"
 #include "driver/process_checkpoint.h"
 
@@ -13,7 +14,7 @@
 #define NEXT_BROKERS 3        /* that are asked in the place of one that has ended while it was asked */
 #define HOLD_NS 2000000000ull /* medusa_share_end waits as long */
 
-static enum md_status read_refusal(const struct md_swap_message *answer, struct md_error *err)
+enum md_status md_share_read_refusal(const struct md_swap_message *answer, struct md_error *err)
 {
 	uint64_t status = md_swap_message_number(answer, "status");
 	return md_error_set(err, status && status <= INT_MAX ? (enum md_status)status : MD_ERR_CORRUPT,
@@ -39,7 +40,7 @@ static enum md_status await(struct md_share *share, bool waits, uint64_t deadlin
 		if (status != MD_OK)
 			return md_error_prefix(err, "medusa-backbone");
 		if (!md_swap_message_number(answer, "wait"))
-			return md_swap_message_number(answer, "ok") ? MD_OK : read_refusal(answer, err);
+			return md_swap_message_number(answer, "ok") ? MD_OK : md_share_read_refusal(answer, err);
 	}
 }
 
@@ -127,7 +128,7 @@ enum md_status md_share_attach(struct md_share *share, uint64_t deadline, struct
 
 /* ---- committing, and giving to another broker ---- */
 
-enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_error *err)
+static enum md_status say_commit(struct md_share *share, bool now, struct md_error *err)
 {
 	struct md_swap_letter letter;
 	char text[MD_HASH_TEXT_BYTES];
@@ -148,6 +149,13 @@ enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_e
 		status = await(share, !now, md_clock_ns() + (now ? NOW_NS : COMMIT_NS), answer, err);
 	free(answer);
 	return status;
+}
+
+enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_error *err)
+{
+	if (share->kept_by)
+		return md_share_keeper_commit(share, md_clock_ns() + (now ? NOW_NS : COMMIT_NS), err);
+	return say_commit(share, now, err);
 }
 
 static enum md_status hold(struct md_share *share, struct md_swap_message *answer, struct md_error *err)
@@ -172,7 +180,8 @@ enum md_status md_share_hold(struct md_share *share, struct md_error *err)
 	enum md_status status = hold(share, answer, err);
 	free(answer);
 	if (status == MD_OK)
-		return MD_OK;
-	md_share_drop_lease(share);
+		md_share_keep(share);
+	else
+		md_share_drop_lease(share);
 	return status;
 }

@@ -18,6 +18,8 @@
 enum md_status md_share_attach(struct md_share *share, uint64_t deadline, struct md_error *err);
 /* Says that the memory is filled, with share->hash. now: the caller cannot wait long for the answer. */
 enum md_status md_share_say_commit(struct md_share *share, bool now, struct md_error *err);
+/* The error of an answer that is not ok. */
+enum md_status md_share_read_refusal(const struct md_swap_message *answer, struct md_error *err);
 /*
  * Gives the memory of a busy one to a broker that has been started since. MD_ERR_NOT_FOUND, MD_ERR_TIMEOUT,
  * MD_ERR_TRUNCATED, MD_ERR_IO: later, perhaps; others: that broker does not want it.

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "backbone/share_keeper.h"
 #include "base/guarded.h"
 
 /* Held for moments only: one thread may have to commit what another process needs before this one gets what it waits for. */
@@ -108,6 +109,7 @@ struct md_share *md_share_begin(const char *name, const char *layout, uint64_t a
 
 void md_share_forget(struct md_share *share)
 {
+	md_share_keeper_leave(share);
 	pthread_mutex_lock(&lock);
 	struct md_share **at = &all;
 	while (*at && *at != share)
@@ -166,7 +168,8 @@ static bool has_lease(const struct md_share *one)
 
 static bool is_lost(const struct md_share *one)
 {
-	return !one->busy && !one->fills && one->lease.fd < 0 && !one->refused && md_descriptor_is_ours(&one->memory);
+	return !one->busy && !one->fills && one->lease.fd < 0 && !md_share_is_kept(one) && !one->refused &&
+	       md_descriptor_is_ours(&one->memory);
 }
 
 static void look_after(struct md_share *one)

@@ -15,7 +15,8 @@
 
 struct md_share {
 	struct md_swap_wire wire;
-	struct md_descriptor lease;  /* the wire's; none when the broker has gone */
+	struct md_descriptor lease;  /* the wire's; none when the broker has gone, or the common connection has it */
+	uint64_t kept_by;            /* which common connection has it, by share_keeper.c; 0: none */
 	struct md_descriptor memory; /* the next broker is given it */
 	char id[MD_BACKBONE_ID_BYTES];
 	CUdeviceptr address;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "backbone/share_lease.h"
+#include "backbone/share_keeper.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -48,7 +49,7 @@ static bool give_back_all(void)
 /* Until the list changes, a broker has gone, or the time is over (-1: never). */
 static void wait_for_change(const int *fds, size_t count, int changes, int milliseconds)
 {
-	struct pollfd polled[MD_SHARE_WATCHED_MOST + 1];
+	struct pollfd polled[MD_SHARE_WATCHED_MOST + 2];
 	polled[0] = (struct pollfd){.fd = changes, .events = POLLIN};
 	for (size_t i = 0; i < count; i++)
 		polled[i + 1] = (struct pollfd){.fd = fds[i], .events = POLLRDHUP};
@@ -58,10 +59,13 @@ static void wait_for_change(const int *fds, size_t count, int changes, int milli
 
 static void *watch(void *unused)
 {
-	int fds[MD_SHARE_WATCHED_MOST], changes, pause_ms = RETRY_MS;
+	int fds[MD_SHARE_WATCHED_MOST + 1], changes, pause_ms = RETRY_MS;
 	size_t lost;
 	for (;;) {
+		int common = md_share_keeper_look();
 		size_t count = md_share_leases(fds, &lost, &changes);
+		if (common >= 0)
+			fds[count++] = common;
 		wait_for_change(fds, count, changes, lost ? pause_ms : changes < 0 ? RETRY_MOST_MS : -1);
 		if (!lost || give_back_all())
 			pause_ms = RETRY_MS;

@@ -15,10 +15,14 @@
  *           is held until it ends. With "now": 1, a refusal (MD_ERR_BUSY) takes the place of "wait".
  *   hold    name, layout, device, bytes as before, whole (granules), hash and id, with the descriptor: memory that another
  *           broker had handed out before it ended; {"ok": true}. This connection is the lease, too.
- *   commit  hash; on the connection of the process that fills: {"ok": true}.
+ *   keep    id, lease (a number of the process's own, not 0): a lease of another connection of this process becomes one of this
+ *           connection, which may have any number of them, and it is as if the other one had none. {"ok": true, "lease": number}.
+ *   leave   lease: gives it back; no answer.
+ *   commit  hash; on the connection of the process that fills: {"ok": true}. With lease, of a connection that
+ *           keeps it, the answer has it, too.
  *   status  one line for each backbone, then {"ok": true}.
  *   drop    name: those that nobody holds are freed; {"ok": true, "dropped": number}.
- * A refusal is {"ok": false, "status": number, "message": text}.
+ * A refusal is {"ok": false, "status": number, "message": text}, and the end of the connection, but for one that has "lease".
  */
 #define MD_BACKBONE_PROTOCOL 1u
 #define MD_BACKBONE_NAME_MOST 64u     /* characters */

@@ -450,6 +450,93 @@ def without_descriptors(folder):
     broker.end()
 
 
+def many_leases_of_a_process(folder):
+    broker = Broker(folder, name="many", before=("prlimit", "--nofile=40:40"))
+    has, other = Process(broker), Process(broker)
+    check("the first one", "fill ok", has.ask(f"share q v {4 * MB}"))
+    check("who fills has its lease on the common connection", [("q", "filling", 0, 0)], broker.states())
+    has.ask("set 6")
+    check("commit", "commit ok", has.ask("commit"))
+    before = broker.descriptors()
+    for _ in range(100):
+        check("one of many leases", "read ok", has.ask(f"share q v {4 * MB}"))
+    broker.until("all are counted", [("q", "read", 101, 0)])
+    for _ in range(1200): # it may not have seen the end of the last connection yet
+        if broker.descriptors() <= before:
+            break
+        time.sleep(0.05)
+    check("descriptors of the broker for a hundred leases", 0, max(broker.descriptors() - before, 0))
+    check("one of another process", "read ok", other.ask(f"share q v {4 * MB}"))
+    check("one is given back", "end ok", has.ask("end"))
+    broker.until("the others stay", [("q", "read", 101, 0)])
+    check("one that is filled", "fill ok", has.ask(f"share r v {4 * MB}"))
+    check("and given back", "end ok", has.ask("end"))
+    broker.until("nobody has it", [("q", "read", 101, 0)])
+    broker.end(signal.SIGKILL)
+    broker = Broker(folder, name="many", before=("prlimit", "--nofile=40:40"))
+    broker.until("the next broker is given all", [("q", "read", 101, 0)])
+    check("one that is being filled", "fill ok", has.ask(f"share r v {4 * MB}"))
+    child = int(has.ask("child").split()[1])
+    has.kill()
+    broker.until("all go with their process, although a child of it lives", [("q", "read", 1, 0)])
+    os.kill(child, signal.SIGKILL)
+    check("the other one sees it", "sum 12", other.ask("sum"))
+    other.end()
+    check("the broker's end", 0, broker.end())
+
+
+ASKS = """
+import json, socket, sys
+wire = socket.socket(socket.AF_UNIX)
+wire.connect(sys.argv[1])
+wire.sendall(sys.argv[2].encode() + b"\\n")
+print(socket.recv_fds(wire, 65536, 1)[0].split(b"\\n")[0].decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+def leases_that_are_no_ones_own(folder):
+    broker = Broker(folder, name="own")
+    has = Process(broker)
+    check("the memory", "fill ok", has.ask(f"share q v {4 * MB}"))
+    has.ask("commit")
+    attach = json.dumps({"medusa_backbone": 1, "do": "attach", "name": "q", "layout": "v", "device": broker.all()[0]["device"], "bytes": 4 * MB})
+    owner = subprocess.Popen([sys.executable, "-c", ASKS, broker.path, attach], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    identity = json.loads(owner.stdout.readline())["id"]
+    wires = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for wire in wires:
+        wire.settimeout(60)
+        wire.connect(broker.path)
+
+    def ask(wire, **values):
+        wire.sendall(json.dumps({"medusa_backbone": 1, **values}).encode() + b"\n")
+        said, passed, _, _ = socket.recv_fds(wire, 65536, 1)
+        for memory in passed:
+            os.close(memory)
+        return json.loads(said.split(b"\n")[0])
+
+    common, own = wires
+    said = ask(common, do="keep", id=identity, lease=7)
+    check("the lease of another process", (False, 7), (said["ok"], said["lease"]))
+    check_in("why", "no other connection with this backbone", said["message"])
+    ask(own, **{**json.loads(attach)})
+    check("one of this process's", {"ok": True, "lease": 7}, ask(common, do="keep", id=identity, lease=7))
+    check_in("the same number again", "is kept already", ask(common, do="keep", id=identity, lease=7)["message"])
+    check_in("what has been moved", "no other connection", ask(common, do="keep", id=identity, lease=8)["message"])
+    check_in("a commit of what is read", "fills no backbone", ask(common, do="commit", lease=7, hash="0" * 32)["message"])
+    broker.until("three have it", [("q", "read", 3, 0)])
+    own.close()
+    common.sendall(json.dumps({"do": "leave", "lease": 99}).encode() + b"\n" + json.dumps({"do": "leave", "lease": 7}).encode() + b"\n")
+    broker.until("two have it", [("q", "read", 2, 0)])
+    check_in("without a number", "is not known here", ask(common, do="keep", id=identity)["message"])
+    common.close()
+    owner.stdin.close()
+    owner.wait()
+    broker.until("one has it", [("q", "read", 1, 0)])
+    has.end()
+    check("the broker's end", 0, broker.end())
+
+
 def policy(folder):
     if os.geteuid():
         return
@@ -526,7 +613,9 @@ def killed_at_any_moment(folder):
 
 def main():
     folder = sys.argv[1]
-    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, who_waits_asks_the_next_broker, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, without_descriptors, policy, killed_at_any_moment):
+    for part in (one_fills_and_others_read, told_at_once, who_fills_dies, the_broker_dies, who_waits_asks_the_next_broker, brokers_come_and_go, an_engine_closes_what_is_not_its_own, what_is_kept, hostile, without_descriptors, many_leases_of_a_process, leases_that_are_no_ones_own, policy, killed_at_any_moment):
+        if sys.argv[2:] and part.__name__ not in sys.argv[2:]:
+            continue
         print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
         part(folder)
     finish()
