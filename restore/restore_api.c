@@ -36,6 +36,7 @@
 /* Defined in libmedusa-swap.so alone. */
 extern void md_swap_constant_bind(const char *name, uint64_t address, uint64_t bytes, bool constant)
     __attribute__((weak));
+extern void md_swap_merge_bound(uint64_t address, uint64_t bytes) __attribute__((weak));
 
 MD_EXPORT enum medusa_mode medusa_mode(void)
 {
@@ -199,6 +200,8 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 	enum md_status status = md_api_check_bind(name, address, bytes, role, &err);
 	if (status == MD_OK && md_swap_constant_bind) /* also where nothing is restored */
 		md_swap_constant_bind(name, address, bytes, role == MEDUSA_BIND_CONSTANT);
+	if (status == MD_OK && role != MEDUSA_BIND_CONSTANT && md_swap_merge_bound)
+		md_swap_merge_bound(address, bytes);
 	if (status == MD_OK)
 		status = md_restore_begin(&err);
 	if (status != MD_OK)

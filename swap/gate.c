@@ -306,6 +306,51 @@ enum md_status md_swap_gate_close(uint64_t deadline_ns, struct md_error *err)
 	return status;
 }
 
+/* ---- for a moment, by a thread of the engine ---- */
+
+static _Thread_local uint32_t own_call __attribute__((tls_model("initial-exec"))); /* which it is inside; 0: none */
+
+static void step_out(void)
+{
+	struct md_swap_slot *slot = md_swap_own_slot;
+	own_call = slot ? atomic_load(&slot->inside) : 0;
+	if (own_call)
+		atomic_store_explicit(&slot->inside, 0, memory_order_release);
+}
+
+/* A process that ends meanwhile has its calls fail in the driver. */
+static void step_in(void)
+{
+	struct md_swap_slot *slot = md_swap_own_slot;
+	if (own_call && md_swap_gate_wait(slot, (enum md_swap_index)(own_call - 1)) != CUDA_SUCCESS)
+		slot->depth = 1;
+	own_call = 0;
+}
+
+enum md_status md_swap_gate_close_briefly(uint64_t deadline_ns, struct md_error *err) MD_LOCKS_UNCHECKED
+{
+	md_child_check();
+	if (md_swap_own_slot && md_swap_own_slot->depth > 1)
+		return md_error_set(err, MD_ERR_BUSY, "%s was called by another call", md_swap_gate_call());
+	if (md_swap_gate_captures())
+		return md_error_set(err, MD_ERR_BUSY, "%u streams are being captured", md_swap_gate_captures());
+	step_out();
+	pthread_mutex_lock(&close_lock);
+	enum md_status status = close_locked(deadline_ns, err);
+	if (status == MD_OK)
+		return MD_OK;
+	pthread_mutex_unlock(&close_lock);
+	step_in();
+	return status;
+}
+
+void md_swap_gate_open_again(void) MD_LOCKS_UNCHECKED
+{
+	md_swap_gate_open();
+	pthread_mutex_unlock(&close_lock);
+	step_in();
+}
+
 void md_swap_gate_asked_for(bool by_engine)
 {
 	atomic_store(&asked_for, by_engine);

@@ -26,6 +26,13 @@ enum md_status md_swap_gate_close(uint64_t deadline_ns, struct md_error *err);
 void md_swap_gate_open(void);
 bool md_swap_gate_is_closed(void);
 /*
+ * The same for a thread of the engine, which may be inside a call itself: nobody else closes the gate until
+ * md_swap_gate_open_again. MD_ERR_BUSY: streams are being captured, or the memory is out, and has come back meanwhile if
+ * the thread is inside a call; or that call was made by another one.
+ */
+enum md_status md_swap_gate_close_briefly(uint64_t deadline_ns, struct md_error *err);
+void md_swap_gate_open_again(void);
+/*
  * Whether the engine itself has asked for its memory to be out (medusa_swap_out): cuMemGetInfo then passes the closed
  * gate, because the engine wants to see what is free now. Ends when the gate opens.
  */

@@ -10,6 +10,7 @@
 #include "swap/equal.h"
 #include "swap/gate.h"
 #include "swap/physical.h"
+#include "swap/unmerge.h"
 
 void md_swap_merge_note(const struct md_swap_range *range, const struct md_hash *held)
 {
@@ -114,25 +115,57 @@ static struct md_swap_physical *find_read_only(CUdeviceptr start, CUdeviceptr en
 	return at ? at->physical : NULL;
 }
 
-/* The driver would break the context. The engine's own memory cannot be put there now, since kernels may be reading it. */
-CUresult md_swap_merge_store(uint64_t address, uint64_t bytes)
+static bool is_shared(uint64_t address, uint64_t end)
 {
-	uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
-	if (!bytes || !atomic_load_explicit(&md_swap_read_only, memory_order_relaxed))
-		return CUDA_SUCCESS;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	bool is = find_read_only(address, end) != NULL;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return is;
+}
+
+/* True if it is the first time for this memory, which is the engine's own from the next in on. */
+static bool note_refused(uint64_t address, uint64_t end)
+{
 	pthread_mutex_lock(&md_swap_memory_lock);
 	struct md_swap_physical *physical = find_read_only(address, end);
 	bool first = physical && !physical->varied;
 	if (first)
 		physical->varied = true;
 	pthread_mutex_unlock(&md_swap_memory_lock);
+	return first;
+}
+
+/* The driver would break the context of a call that writes there. */
+CUresult md_swap_merge_store(uint64_t address, uint64_t bytes)
+{
+	uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
+	struct md_error err = {0};
+	if (!bytes || !atomic_load_explicit(&md_swap_read_only, memory_order_relaxed) || !is_shared(address, end))
+		return CUDA_SUCCESS;
+	bool first = note_refused(address, end);
+	enum md_status status = md_swap_unmerge(address, bytes, &err);
+	if (!is_shared(address, end)) /* also if another call, or an out and in, was faster */
+		return CUDA_SUCCESS;
 	if (first)
 		md_warn(
 		    "%s of %" PRIu64 " bytes to %#" PRIx64
-		    " is refused: the engine has declared this memory constant (medusa_bind), and shares it with "
-		    "other engines. It is the engine's own after the next out and in, which there is none of once the "
-		    "engine was released. Don't declare it constant, or run without "
-		    "--share-constant",
-		    md_swap_gate_call(), bytes, address);
-	return physical ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+		    " is refused: the engine has declared this memory constant (medusa_bind), shares it with other "
+		    "engines, and cannot have memory of its own there now (%s). It is the engine's own after the next "
+		    "out and in. Don't declare it constant, or run without --share-constant",
+		    md_swap_gate_call(), bytes, address, status == MD_OK ? "unknown" : err.message);
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+
+void md_swap_merge_bound(uint64_t address, uint64_t bytes)
+{
+	uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
+	struct md_error err = {0};
+	if (!bytes || !atomic_load_explicit(&md_swap_read_only, memory_order_relaxed) || !is_shared(address, end))
+		return;
+	if (md_swap_unmerge(address, bytes, &err) != MD_OK && is_shared(address, end))
+		md_warn(
+		    "%" PRIu64 " bytes at %#" PRIx64
+		    " were bound in a role in which they may be written, and are shared with other engines: they stay "
+		    "read-only until the next out and in, because %s",
+		    bytes, address, err.message);
 }

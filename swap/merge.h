@@ -29,9 +29,12 @@ enum md_swap_merged md_swap_merge_map(const struct md_swap_range *range, const s
 bool md_swap_merge_commit(const struct md_swap_range *range);
 
 /*
- * Called before something is copied or set there: CUDA_ERROR_NOT_PERMITTED if part of it is such memory of others, and then
- * that is this engine's own from the next in on. Takes the lock.
+ * Called before something is copied or set there, in the call that does it. If part of it is such memory of others, it becomes
+ * this engine's own first (unmerge.h); CUDA_ERROR_NOT_PERMITTED if that cannot be now, and then it is so from the next
+ * in on. Takes the lock.
  */
 CUresult md_swap_merge_store(uint64_t address, uint64_t bytes);
+/* The engine has said that it writes there: such memory of others becomes its own, where that can be now. */
+void md_swap_merge_bound(uint64_t address, uint64_t bytes);
 
 #endif

@@ -288,6 +288,29 @@ CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, boo
 	return result;
 }
 
+CUresult md_swap_physical_replace(struct md_swap_physical *physical, CUmemGenericAllocationHandle handle)
+{
+	bool read_only = physical->read_only;
+	CUresult result = CUDA_SUCCESS;
+	const struct md_swap_mapping *at = physical->mappings;
+	for (; at && result == CUDA_SUCCESS; at = at->next)
+		if ((result = md_swap_real.cuMemUnmap(at->address, at->bytes)) != CUDA_SUCCESS)
+			break;
+	if (result == CUDA_SUCCESS) {
+		set_read_only(physical, false);
+		result = map_again(physical, handle, NULL);
+		set_read_only(physical, read_only);
+	}
+	if (result != CUDA_SUCCESS) {
+		map_again(physical, physical->handle, at);
+		return result;
+	}
+	md_swap_real.cuMemRelease(physical->handle);
+	physical->handle = handle;
+	end_lease(physical);
+	return CUDA_SUCCESS;
+}
+
 CUresult md_swap_physical_protect(struct md_swap_physical *physical)
 {
 	CUresult result = CUDA_SUCCESS;

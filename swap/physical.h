@@ -90,6 +90,9 @@ extern _Atomic(uint32_t) md_swap_read_only;
 /* The same with memory of another process's, by its descriptor. */
 CUresult md_swap_physical_in_from(struct md_swap_physical *physical, int fd, bool read_only)
     MD_REQUIRES(md_swap_memory_lock);
+/* Puts the handle's memory in its place, which may be written, and ends the lease. After a failure, nothing has changed. */
+CUresult md_swap_physical_replace(struct md_swap_physical *physical, CUmemGenericAllocationHandle handle)
+    MD_REQUIRES(md_swap_memory_lock);
 /* Nothing can write to it any more, by any of its addresses. */
 CUresult md_swap_physical_protect(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 

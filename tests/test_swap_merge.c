@@ -5,6 +5,7 @@
 
 #include "swap/constant.h"
 #include "swap/exchange.h"
+#include "swap/gate.h"
 #include "swap/peers.h"
 #include "tests/swap_broker_fixture.h"
 
@@ -300,17 +301,20 @@ static void assert_refused_sets(CUdeviceptr to)
 	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD32Async(to, 0, 2, own));
 }
 
-Test(swap_merge, a_copy_into_it_is_refused)
+/* While a stream is captured, work cannot be waited for. */
+Test(swap_merge, a_copy_into_it_is_refused_during_a_capture)
 {
 	uint64_t word = 1;
 	cr_assert_eq(in(), MD_OK);
 	cr_assert(is_shared(constant[0]));
 	ok(md_cuda.cuMemcpyDtoH_v2(&word, constant[0], 8));
 	ok(md_cuda.cuMemcpyDtoD_v2(state, constant[0], 8));
+	md_swap_gate_capture_begins((CUstream)&word, NULL);
 	assert_refused_copies(constant[0]);
 	assert_refused_copies(constant[0] + BYTES - 1); /* its last byte */
 	assert_refused_sets(constant[0] + BYTES - 4);
 	refused(CUDA_ERROR_NOT_PERMITTED, md_cuda.cuMemsetD8_v2(constant[0] - 4, 0, 8));
+	md_swap_gate_capture_ends((CUstream)&word);
 	ok(md_cuda.cuMemcpyDtoD_v2(state, state + 8, 8));
 	assert_holds(constant[0], 5);
 	out_and_in();
@@ -320,12 +324,45 @@ Test(swap_merge, a_copy_into_it_is_refused)
 	cr_assert_not(is_shared(constant[0]), "it was written once");
 }
 
+/* Behind the same address, with what it held, and for good. */
+static void assert_own_in_place(void)
+{
+	cr_assert_not(is_shared(constant[0]));
+	cr_assert_eq(right_at(constant[0]), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	cr_assert_eq(memory->leases, 0, "%u leases", memory->leases);
+	write_to(constant[0], 5);
+	out_and_in();
+	assert_own_constant();
+}
+
+Test(swap_merge, a_copy_into_it_gives_the_engine_its_own)
+{
+	unsigned word = 5;
+	cr_assert_eq(in(), MD_OK);
+	cr_assert(is_shared(constant[0]));
+	ok(md_cuda.cuMemcpyHtoD_v2(constant[0], &word, 4)); /* what is there already */
+	assert_holds(constant[0], 5);
+	cr_assert(!md_swap_gate_is_closed());
+	assert_own_in_place();
+}
+
+Test(swap_merge, a_set_at_its_end_gives_the_engine_its_own)
+{
+	cr_assert_eq(in(), MD_OK);
+	ok(md_cuda.cuMemsetD32_v2(constant[0] + BYTES - 4, 5 + (FLOATS - 1) * 2654435761u, 1));
+	assert_holds(constant[0], 5);
+	assert_own_in_place();
+}
+
 Test(swap_merge, what_is_declared_written_while_it_is_shared)
 {
 	cr_assert_eq(in(), MD_OK);
 	cr_assert(is_shared(constant[0]));
 	declare_written();
 	cr_assert(is_shared(constant[0]), "kernels may be reading it");
+	md_swap_merge_bound(constant[0] + 64, 4);
+	assert_holds(constant[0], 5);
+	cr_assert_not(is_shared(constant[0]));
 	out_and_in();
 	assert_own();
 }
@@ -443,6 +480,26 @@ static bool survives(const char *what, int n)
 	calls_left = failed ? -1 : calls_left;
 	cr_assert_eq(out(), MD_OK, "%s, call %d", what, n);
 	return failed;
+}
+
+Test(swap_merge, each_call_that_gives_the_engine_its_own_fails_once)
+{
+	CUresult result = CUDA_ERROR_NOT_PERMITTED;
+	int n = 0;
+	cr_assert_eq(in(), MD_OK);
+	let_calls_fail();
+	for (; n < 20 && result == CUDA_ERROR_NOT_PERMITTED; n++) {
+		cr_assert(is_shared(constant[0]), "before call %d fails", n);
+		cr_assert_eq(right_at(constant[0]), CU_MEM_ACCESS_FLAGS_PROT_READ);
+		calls_left = n;
+		result = md_cuda.cuMemsetD32_v2(constant[0], 5, 1);
+		calls_left = -1;
+		assert_holds(constant[0], 5);
+		cr_assert(!md_swap_gate_is_closed());
+	}
+	ok(result);
+	cr_assert_geq(n, 4, "%d calls failed", n);
+	assert_own_in_place();
 }
 
 Test(swap_merge, each_call_of_who_fills_fails_once)

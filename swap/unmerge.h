@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that an engine has in common with others becomes its own again, at its addresses, while the engine runs. */
+#ifndef MD_SWAP_UNMERGE_H
+#define MD_SWAP_UNMERGE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/*
+ * All memory that is read-only and touches these addresses (merge.h): the gate is closed, so that nothing reads it, and each
+ * allocation gets memory of its own with what it holds. It is never merged again. MD_ERR_BUSY, MD_ERR_TIMEOUT: not now (see
+ * md_swap_gate_close_briefly); MD_ERR_DRIVER_MEMORY: the device has no room. What could not be done stays as it was.
+ */
+enum md_status md_swap_unmerge(uint64_t address, uint64_t bytes, struct md_error *err);
+
+#endif
