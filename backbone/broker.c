@@ -12,6 +12,7 @@
 #include "backbone/holdings.h"
 #include "backbone/share_wire.h"
 #include "base/acceptor.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/cuda_load.h"
@@ -287,17 +288,11 @@ static struct client *find_owner(const struct broker *b, const struct client *cl
 
 static enum md_status make_room(struct client *client, struct md_error *err)
 {
-	size_t room = client->kept_room ? 2 * client->kept_room : 8;
-	if (client->kept_count < client->kept_room)
-		return MD_OK;
 	if (client->kept_count == MD_BROKER_LEASES)
 		return md_error_set(err, MD_ERR_BUSY, "process %d has %u leases on one connection, and no more can be",
 				    (int)client->process, MD_BROKER_LEASES);
-	struct lease *more = realloc(client->kept, room * sizeof(*more));
-	if (!more)
+	if (!MD_ARRAY_GROW(client->kept, client->kept_count, client->kept_room))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for lease %zu", client->kept_count + 1);
-	client->kept = more;
-	client->kept_room = room;
 	return MD_OK;
 }
 
