@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What slots for adapters cost in a decode step: median replays of the same graphs without slots, with empty ones, and with an adapter in each row,
-# each in a slot of its own. SLOTS: how many there are, by default as many as rows of the largest batch. KERNELS="fused apart": adapters inside the
-# kernels around the products, and in kernels of their own.
+# each in a slot of its own. SLOTS: how many there are, by default as many as rows of the largest batch.
 #
 #	RECIPES="qwen1.5-0.5b llama2-7b" RANKS="16 64" BATCHES=1,4,8 bench/lora.sh      # on a GPU; hostcuda: RECIPES=tiny
 set -eu
@@ -33,13 +32,9 @@ for name in ${RECIPES:-qwen1.5-0.5b}; do
 			adapters+=(--adapter "$work/adapter$rank.$slot" --prompt x)
 		done
 		replay none
-		for kernels in ${KERNELS:-fused}; do
-			export LLAMA_LORA_KERNELS=$kernels
-			replay empty --lora-slots "$slots" --max-lora-rank "$rank"
-			replay full --lora-slots "$slots" --max-lora-rank "$rank" "${adapters[@]}"
-			paste -d ' ' "$work/none" "$work/empty" "$work/full" |
-				awk -v name="$name" -v rank="$rank" -v kernels="$kernels" \
-					'{ printf "%-16s %5d %6d %12.4f %12.3f %12.3f %s\n", name, rank, $1, $2, $4 / $2, $6 / $2, kernels }'
-		done
+		replay empty --lora-slots "$slots" --max-lora-rank "$rank"
+		replay full --lora-slots "$slots" --max-lora-rank "$rank" "${adapters[@]}"
+		paste -d ' ' "$work/none" "$work/empty" "$work/full" |
+			awk -v name="$name" -v rank="$rank" '{ printf "%-16s %5d %6d %12.4f %12.3f %12.3f\n", name, rank, $1, $2, $4 / $2, $6 / $2 }'
 	done
 done

@@ -134,9 +134,19 @@ static struct llama_lora_group alone(const struct subject *s, int token)
 
 /* ---- kernels -------------------- */
 
+static int norm_slices(void)
+{
+	return on_hostcuda ? 1 : LLAMA_LORA_BLOCKS;
+}
+
+static int norm_slice(int width)
+{
+	return on_hostcuda ? width : LLAMA_LORA_SLICE(width);
+}
+
 static void launch_norm(struct llama_adapted_norm *p, int tokens)
 {
-	launch("llama_adapted_norm", tokens, LLAMA_LORA_BLOCKS, 256, 4 * (size_t)LLAMA_LORA_SLICE(p->width),
+	launch("llama_adapted_norm", tokens, norm_slices(), 256, 4 * (size_t)LLAMA_LORA_SLICE(p->width),
 	       (void *[]){&p->out, &p->x, &p->weight, &p->from, &p->to, &p->width, &p->epsilon});
 }
 
@@ -168,7 +178,7 @@ static void check_norm(const struct ranks *ranks, int32_t width, int parts)
 {
 	const size_t n = TOKENS * (size_t)width;
 	struct subject from = make_group(ranks, 41, 4 * width, 27, 1, (int32_t[]){width, 0, 0});
-	struct subject to = make_group(ranks, 43, width, LLAMA_LORA_BLOCKS, parts, (int32_t[]){8, 8, 8});
+	struct subject to = make_group(ranks, 43, width, norm_slices(), parts, (int32_t[]){8, 8, 8});
 	float *x = random_floats(n, 45, 2);
 	uint16_t *weight = random_halves((size_t)width, 46, 2);
 	double *want_x = widened(x, n), *want = malloc(n * sizeof(double));
@@ -186,7 +196,7 @@ static void check_norm(const struct ranks *ranks, int32_t width, int parts)
 	llama_reference_rms_norm(want, &(struct llama_rms_norm){NULL, sum, weight, width, 1e-5f}, TOKENS);
 	assert_output(p.x, want_x, n, "x");
 	assert_output(p.out, want, n, "normed");
-	assert_sums(&to, want, LLAMA_LORA_SLICE(width), "sums of normed");
+	assert_sums(&to, want, norm_slice(width), "sums of normed");
 	check_norm_alone(&p, &from, &to, x);
 	drop_group(&from);
 	drop_group(&to);
@@ -204,7 +214,7 @@ Test(lora_kernels, norm_adds_what_is_left_and_sums_for_what_follows)
 
 Test(lora_kernels, norm_with_nothing_before)
 {
-	struct subject to = make_group(&all_ranks[0], 43, 64, LLAMA_LORA_BLOCKS, 3, (int32_t[]){8, 8, 8});
+	struct subject to = make_group(&all_ranks[0], 43, 64, norm_slices(), 3, (int32_t[]){8, 8, 8});
 	float *x = random_floats(TOKENS * 64, 45, 2);
 	uint16_t *weight = random_halves(64, 46, 2);
 	double want[TOKENS * 64];
@@ -217,7 +227,7 @@ Test(lora_kernels, norm_with_nothing_before)
 	launch_norm(&p, TOKENS);
 	llama_reference_rms_norm(want, &(struct llama_rms_norm){NULL, x, weight, 64, 1e-5f}, TOKENS);
 	assert_output(p.out, want, TOKENS * 64, "normed");
-	assert_sums(&to, want, LLAMA_LORA_SLICE(64), "sums of normed");
+	assert_sums(&to, want, norm_slice(64), "sums of normed");
 }
 
 /* ---- around attention -------------------- */

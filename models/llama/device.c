@@ -24,7 +24,6 @@ static const char *const kernel_names[LLAMA_KERNEL_COUNT] = {
     [LLAMA_SAMPLE] = "llama_sample",
     [LLAMA_FILL] = "llama_fill",
     [LLAMA_GATHER] = "llama_gather",
-    [LLAMA_LORA] = "llama_lora",
     [LLAMA_ADAPTED_NORM] = "llama_adapted_norm",
     [LLAMA_ADAPTED_ROPE] = "llama_adapted_rope",
     [LLAMA_ADAPTED_ATTENTION] = "llama_adapted_attention",

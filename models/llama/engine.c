@@ -140,7 +140,7 @@ enum md_status llama_engine_create(struct llama_engine *engine, const struct lla
 	MD_FORWARD(open_streams(engine, err));
 	MD_FORWARD(take_inputs(engine, err));
 	MD_FORWARD(preset_inputs(engine, err));
-	MD_FORWARD(lora_pool_init(&engine->lora, &model->shape, limits->lora_slots, limits->max_lora_rank,
+	MD_FORWARD(lora_pool_init(&engine->lora, device, &model->shape, limits->lora_slots, limits->max_lora_rank,
 				  (size_t)engine->prefill_tokens, err));
 	MD_FORWARD(llama_device_allow_shared(device, LLAMA_ATTENTION,
 					     4 * ((size_t)limits->max_context + (size_t)model->shape.head_dim), err));

@@ -119,40 +119,21 @@ struct llama_lora_entry {
 	float scale;
 };
 
-/*
- * LoRA: out<part>[t * stride + i] += scale * (b[part] a[part] x[t])[i], i < columns<part>, with the adapter in slot
- * adapters[t] of the pool; a token whose adapters[t] is negative is left as it is. `parts` (1 to 3) projections share x;
- * the columns of a part that is not there are 0. a and b are those of slot 0; other slots lie multiples of slot_elements
- * further on, and the part's entries multiples of slot_entries behind `entries`.
- *
- * a: [parts][max_rank][inputs], of each part the first `rank` rows are used. b: for each part room for
- * [columns][max_rank], of which [columns][rank] is used. max_rank is at most LLAMA_LORA_MAX_RANK.
- *
- * Grid: (T, a multiple of LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(inputs). Each
- * LLAMA_LORA_BLOCKS blocks of a token divide the inputs among them, and meet; all blocks of a token divide the columns. So a small
- * batch has the columns of b read by more blocks. On hostcuda the first block of a token does it all.
- */
 #define LLAMA_LORA_PARTS 3
 #define LLAMA_LORA_MAX_RANK 64
 #define LLAMA_LORA_BLOCKS 8
 #define LLAMA_LORA_SLICE(inputs) (((inputs) + 8 * LLAMA_LORA_BLOCKS - 1) / (8 * LLAMA_LORA_BLOCKS) * 8)
 
-struct llama_lora {
-	float *out0, *out1, *out2;
-	const float *x;
-	const llama_bf16 *a, *b;
-	const struct llama_lora_entry *entries;
-	const int32_t *adapters;
-	int64_t slot_elements;
-	int32_t slot_entries, parts, max_rank, inputs, stride, columns0, columns1, columns2;
-};
-
 /*
- * LoRA inside the kernels that stand around the products: what makes the input x of a group of projections also computes
- * a x of the token's adapter, slice by slice of the inputs; what reads the projections' outputs first adds b (a x) to them.
+ * LoRA: to the outputs of `parts` (1 to 3) projections that share their input x, scale * b[part] (a[part] x[t]) is added, with the
+ * adapter in slot adapters[t] of the pool; a token whose adapters[t] is negative is left as it is. No kernel does only that: what
+ * makes x also computes a x, slice by slice of the inputs, and what reads the projections' outputs first adds b (a x) to them.
  *
- * sums: [T][slices][parts][max_rank], a x over one slice of the inputs, without the scale; only used ranks are written.
- * The rest is as in struct llama_lora.
+ * a and b are those of slot 0; other slots lie multiples of slot_elements further on, and the entries of the parts multiples of
+ * slot_entries behind `entries`. a: [parts][max_rank][inputs], of each part the first `rank` rows are used. b: for each part
+ * room for [columns][max_rank], of which [columns][rank] is used; the columns of a part that is not there are 0. max_rank
+ * is at most LLAMA_LORA_MAX_RANK. sums: [T][slices][parts][max_rank], a x over one slice of the inputs, without the
+ * scale; only used ranks are written.
  */
 struct llama_lora_group {
 	const llama_bf16 *a, *b;
@@ -165,8 +146,8 @@ struct llama_lora_group {
 
 /*
  * x[t] += what `from` adds; out as llama_rms_norm; sums of `to` in LLAMA_LORA_BLOCKS slices of LLAMA_LORA_SLICE(width).
- * Grid: (T, LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(width). On hostcuda the first
- * block of a token does it all.
+ * Grid: (T, LLAMA_LORA_BLOCKS), block: 256; dynamic shared memory: 4 * LLAMA_LORA_SLICE(width). On hostcuda the grid is
+ * (T), and `to` has one slice.
  */
 struct llama_adapted_norm {
 	float *out;

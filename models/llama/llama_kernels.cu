@@ -305,23 +305,15 @@ extern "C" __global__ void llama_gather(float *out, const float *x, const int32_
 
 /* ---- adapters -------------------- */
 
-#define VECTOR 8          /* bfloat16 numbers of one load */
-#define ROWS_AT_ONCE 4    /* of a, for a warp */
-#define COLUMNS_AT_ONCE 4 /* of the outputs, for a thread */
+#define VECTOR 8 /* bfloat16 numbers of one load */
 #define LORA_THREADS 256
-#define LORA_WARPS (LORA_THREADS / WARP)
-#define LORA_ROWS (LLAMA_LORA_PARTS * LLAMA_LORA_MAX_RANK)
+#define SLICE_LANES 8 /* that add up the slices of one row */
+#define LINE 64       /* bfloat16 numbers */
 #if __CUDA_ARCH__ >= 900
 #define IN_CLUSTERS __cluster_dims__(1, LLAMA_LORA_BLOCKS, 1)
 #else
 #define IN_CLUSTERS
 #endif
-
-/* What the blocks of a token make of its adapter. */
-struct lora_sums {
-	float slices[LLAMA_LORA_BLOCKS][LORA_ROWS];                        /* a x over a slice of the inputs */
-	__align__(16) float hidden[LLAMA_LORA_PARTS][LLAMA_LORA_MAX_RANK]; /* scale * a x */
-};
 
 /* Of each part, and together. */
 struct lora_ranks {
@@ -355,219 +347,6 @@ static __device__ __forceinline__ float dot_vector(const uint4 &words, const flo
 	       __uint_as_float(words.z << 16) * high.x + __uint_as_float(words.z & 0xffff0000u) * high.y +
 	       __uint_as_float(words.w << 16) * high.z + __uint_as_float(words.w & 0xffff0000u) * high.w;
 }
-
-/* The used rows of all parts are counted through; a row that is not there is NULL. */
-static __device__ __forceinline__ const uint16_t *lora_row(const struct llama_lora &p, const uint16_t *a,
-							   const lora_ranks &ranks, int row)
-{
-	if (row >= ranks.all)
-		return NULL;
-	const int part = part_of(ranks, row);
-	return a + ((size_t)part * p.max_rank + row) * p.inputs;
-}
-
-/* sums[i] = rows[i] . x; of `n` elements, in shared memory, each lane takes its own. */
-static __device__ __forceinline__ void dot_rows(float (&sums)[ROWS_AT_ONCE],
-						const uint16_t *const (&rows)[ROWS_AT_ONCE], const float *x, int n,
-						bool aligned)
-{
-	const int lane = threadIdx.x % WARP;
-	for (int i = 0; i < ROWS_AT_ONCE; i++)
-		sums[i] = 0;
-	if (aligned) {
-#pragma unroll 2
-		for (int at = lane * VECTOR; at < n; at += WARP * VECTOR)
-#pragma unroll
-			for (int i = 0; i < ROWS_AT_ONCE; i++)
-				if (rows[i])
-					sums[i] += dot_vector(__ldg((const uint4 *)(rows[i] + at)), x + at);
-	} else {
-		for (int at = lane; at < n; at += WARP)
-			for (int i = 0; i < ROWS_AT_ONCE; i++)
-				if (rows[i])
-					sums[i] += bf16_value(rows[i][at]) * x[at];
-	}
-	for (int i = 0; i < ROWS_AT_ONCE; i++)
-		for (int distance = WARP / 2; distance; distance /= 2)
-			sums[i] += __shfl_xor_sync(ALL_LANES, sums[i], distance);
-}
-
-/*
- * Every used row of a against one slice of the inputs. In a cluster each block has a slice, and gives its sums to all
- * blocks; elsewhere each block goes through all slices.
- */
-static __device__ void shrink_slice(const struct llama_lora &p, lora_sums &sums, float *x, const uint16_t *a,
-				    const lora_ranks &ranks, int slice)
-{
-	const int length = LLAMA_LORA_SLICE(p.inputs), begin = min(slice * length, p.inputs);
-	const int n = min(length, p.inputs - begin), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-	const bool aligned = p.inputs % VECTOR == 0 && is_aligned(a);
-	for (int i = threadIdx.x; i < n; i += LORA_THREADS)
-		x[i] = __ldcg(p.x + (size_t)blockIdx.x * p.inputs + begin + i);
-#if __CUDA_ARCH__ >= 900
-	cooperative_groups::this_cluster().sync(); /* also: all blocks have begun, and can be written to */
-#else
-	__syncthreads();
-#endif
-	for (int first = warp; first < ranks.all; first += LORA_WARPS * ROWS_AT_ONCE) {
-		const uint16_t *rows[ROWS_AT_ONCE];
-		float parts[ROWS_AT_ONCE];
-#pragma unroll
-		for (int i = 0; i < ROWS_AT_ONCE; i++) {
-			rows[i] = lora_row(p, a, ranks, first + i * LORA_WARPS);
-			rows[i] += rows[i] ? begin : 0;
-		}
-		dot_rows(parts, rows, x, n, aligned);
-#pragma unroll
-		for (int i = 0; i < ROWS_AT_ONCE; i++) {
-			float *to = &sums.slices[slice][first + i * LORA_WARPS];
-#if __CUDA_ARCH__ >= 900
-			if (rows[i] && lane < LLAMA_LORA_BLOCKS)
-				*cooperative_groups::this_cluster().map_shared_rank(to, lane) = parts[i];
-#else
-			if (rows[i] && lane == 0)
-				*to = parts[i];
-#endif
-		}
-	}
-}
-
-static __device__ void shrink(const struct llama_lora &p, lora_sums &sums, float *x, const uint16_t *a,
-			      const struct llama_lora_entry *entries, const lora_ranks &ranks)
-{
-#if __CUDA_ARCH__ >= 900
-	shrink_slice(p, sums, x, a, ranks, blockIdx.y % LLAMA_LORA_BLOCKS);
-	cooperative_groups::this_cluster().sync();
-#else
-	for (int slice = 0; slice < LLAMA_LORA_BLOCKS; slice++) {
-		shrink_slice(p, sums, x, a, ranks, slice);
-		__syncthreads();
-	}
-#endif
-	int row = threadIdx.x;
-	if (row < ranks.all) {
-		float sum = 0;
-		for (int slice = 0; slice < LLAMA_LORA_BLOCKS; slice++)
-			sum += sums.slices[slice][row];
-		const int part = part_of(ranks, row);
-		sums.hidden[part][row] = entries[part].scale * sum;
-	}
-	__syncthreads();
-}
-
-/* One column of the outputs: what is added to it, and where. */
-struct lora_column {
-	float *out;
-	const uint16_t *b; /* [rank] */
-	const float *hidden;
-	int rank; /* 0: nothing is added */
-};
-
-static __device__ __forceinline__ lora_column find_column(const struct llama_lora &p, const lora_sums &sums,
-							  const uint16_t *b, const lora_ranks &ranks, int index)
-{
-	const int second = p.columns0, third = p.columns0 + p.columns1;
-	if (index >= third + p.columns2)
-		return {NULL, b, sums.hidden[0], 0};
-	const int part = (index >= second) + (index >= third), before = of_part(part, 0, second, third);
-	const int rank = of_part(part, ranks.first, ranks.second, ranks.third);
-	float *out = part == 0 ? p.out0 : part == 1 ? p.out1 : p.out2;
-	return {out + (size_t)blockIdx.x * p.stride + (index - before),
-		b + (size_t)before * p.max_rank + (size_t)(index - before) * rank, sums.hidden[part], rank};
-}
-
-static __device__ __forceinline__ void dot_columns(float (&deltas)[COLUMNS_AT_ONCE],
-						   const lora_column (&columns)[COLUMNS_AT_ONCE])
-{
-	int widest = 0;
-	bool aligned = true;
-#pragma unroll
-	for (int i = 0; i < COLUMNS_AT_ONCE; i++) {
-		deltas[i] = 0;
-		widest = max(widest, columns[i].rank);
-		aligned = aligned && columns[i].rank % VECTOR == 0 && is_aligned(columns[i].b);
-	}
-	if (aligned) {
-		for (int r = 0; r < widest; r += VECTOR)
-#pragma unroll
-			for (int i = 0; i < COLUMNS_AT_ONCE; i++)
-				if (r < columns[i].rank)
-					deltas[i] +=
-					    dot_vector(__ldg((const uint4 *)(columns[i].b + r)), columns[i].hidden + r);
-	} else {
-		for (int r = 0; r < widest; r++)
-#pragma unroll
-			for (int i = 0; i < COLUMNS_AT_ONCE; i++)
-				if (r < columns[i].rank)
-					deltas[i] += bf16_value(columns[i].b[r]) * columns[i].hidden[r];
-	}
-}
-
-/* Into the second-level cache, while a x is computed. */
-static __device__ void prefetch_columns(const struct llama_lora &p, const lora_sums &sums, const uint16_t *b,
-					const lora_ranks &ranks)
-{
-	const int all = p.columns0 + p.columns1 + p.columns2, step = gridDim.y * LORA_THREADS;
-	for (int index = blockIdx.y * LORA_THREADS + threadIdx.x; index < all; index += step) {
-		const lora_column column = find_column(p, sums, b, ranks, index);
-		if (column.rank)
-			asm volatile("prefetch.global.L2 [%0];" ::"l"(column.b));
-	}
-}
-
-/* The outputs are not touched before the projections that make them are complete. */
-static __device__ void expand(const struct llama_lora &p, const lora_sums &sums, const uint16_t *b,
-			      const lora_ranks &ranks)
-{
-	const int all = p.columns0 + p.columns1 + p.columns2, step = gridDim.y * LORA_THREADS;
-	for (int first = blockIdx.y * LORA_THREADS + threadIdx.x; first < all; first += step * COLUMNS_AT_ONCE) {
-		lora_column columns[COLUMNS_AT_ONCE];
-		float deltas[COLUMNS_AT_ONCE];
-#pragma unroll
-		for (int i = 0; i < COLUMNS_AT_ONCE; i++)
-			columns[i] = find_column(p, sums, b, ranks, first + i * step);
-		dot_columns(deltas, columns);
-		wait_for_inputs();
-#pragma unroll
-		for (int i = 0; i < COLUMNS_AT_ONCE; i++)
-			if (columns[i].rank)
-				*columns[i].out += deltas[i];
-	}
-}
-
-/*
- * Launched programmatically behind the projections, whose blocks have all begun by then: what is computed from x and from
- * the adapter overlaps with them. They began when x was complete, and it is read from the second-level cache, past what
- * the first one may hold of older values. Every thread waits before it ends, as the kernel behind waits for this one alone.
- */
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(LORA_THREADS)
-    llama_lora(float *out0, float *out1, float *out2, const float *x, const uint16_t *a, const uint16_t *b,
-	       const struct llama_lora_entry *entries, const int32_t *adapters, int64_t slot_elements,
-	       int32_t slot_entries, int32_t parts, int32_t max_rank, int32_t inputs, int32_t stride, int32_t columns0,
-	       int32_t columns1, int32_t columns2)
-{
-	extern __shared__ __align__(16) float slice[]; /* [LLAMA_LORA_SLICE(inputs)] */
-	__shared__ lora_sums sums;
-	const int32_t slot = adapters[blockIdx.x];
-	if (slot >= 0) {
-		const struct llama_lora p = {out0,     out1,          out2,         x,     a,        b,      entries,
-					     adapters, slot_elements, slot_entries, parts, max_rank, inputs, stride,
-					     columns0, columns1,      columns2};
-		const struct llama_lora_entry *entry = entries + (size_t)slot * slot_entries;
-		lora_ranks ranks = {entry[0].rank, parts > 1 ? entry[1].rank : 0, parts > 2 ? entry[2].rank : 0, 0};
-		ranks.all = ranks.first + ranks.second + ranks.third;
-		if (ranks.all) {
-			prefetch_columns(p, sums, b + slot * slot_elements, ranks);
-			shrink(p, sums, slice, a + slot * slot_elements, entry, ranks);
-			expand(p, sums, b + slot * slot_elements, ranks);
-		}
-	}
-	wait_for_inputs();
-}
-
-/* ---- adapters inside the kernels around the products -------------------- */
-
-#define SLICE_LANES 8 /* that add up the slices of one row */
 
 /* A token's adapter in one group of projections; ranks.all is 0 where there is none. */
 struct lora_here {
@@ -678,8 +457,6 @@ static __device__ __forceinline__ const uint16_t *lora_row_of(const struct llama
 	const int part = part_of(here.ranks, row);
 	return here.a + ((size_t)part * g.max_rank + row) * g.inputs;
 }
-
-#define LINE 64 /* bfloat16 numbers */
 
 /* What sum_slice will read. */
 static __device__ __forceinline__ void prefetch_slice(const struct llama_lora_group &g, const lora_here &here,

@@ -256,49 +256,6 @@ HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_g
 
 /* ---- adapters -------------------- */
 
-static void shrink(float *hidden, const struct llama_lora *p, const llama_bf16 *a, const struct llama_lora_entry *entry,
-		   const float *x)
-{
-	for (int32_t r = 0; r < entry->rank; r++)
-		hidden[r] = entry->scale * dot_half(a + (size_t)r * p->inputs, x, p->inputs);
-}
-
-static void expand(float *out, const float *hidden, const llama_bf16 *b, int32_t rank, int32_t columns)
-{
-	for (int32_t i = 0; i < columns; i++)
-		out[i] += dot_half(b + (size_t)i * rank, hidden, rank);
-}
-
-HOSTCUDA_KERNEL(llama_lora, struct llama_lora, HOSTCUDA_PARAM(struct llama_lora, out0),
-		HOSTCUDA_PARAM(struct llama_lora, out1), HOSTCUDA_PARAM(struct llama_lora, out2),
-		HOSTCUDA_PARAM(struct llama_lora, x), HOSTCUDA_PARAM(struct llama_lora, a),
-		HOSTCUDA_PARAM(struct llama_lora, b), HOSTCUDA_PARAM(struct llama_lora, entries),
-		HOSTCUDA_PARAM(struct llama_lora, adapters), HOSTCUDA_PARAM(struct llama_lora, slot_elements),
-		HOSTCUDA_PARAM(struct llama_lora, slot_entries), HOSTCUDA_PARAM(struct llama_lora, parts),
-		HOSTCUDA_PARAM(struct llama_lora, max_rank), HOSTCUDA_PARAM(struct llama_lora, inputs),
-		HOSTCUDA_PARAM(struct llama_lora, stride), HOSTCUDA_PARAM(struct llama_lora, columns0),
-		HOSTCUDA_PARAM(struct llama_lora, columns1), HOSTCUDA_PARAM(struct llama_lora, columns2))
-{
-	const size_t token = block->block_idx[0];
-	const int32_t slot = p->adapters[token], columns[] = {p->columns0, p->columns1, p->columns2};
-	float *const outs[] = {p->out0, p->out1, p->out2};
-	float hidden[LLAMA_LORA_MAX_RANK];
-	if (slot < 0 || block->block_idx[1] != 0)
-		return;
-	const struct llama_lora_entry *entry = p->entries + (size_t)slot * p->slot_entries;
-	const llama_bf16 *a = p->a + slot * p->slot_elements, *b = p->b + slot * p->slot_elements;
-	for (int32_t part = 0; part < p->parts; part++, entry++) {
-		if (entry->rank) {
-			shrink(hidden, p, a, entry, p->x + token * p->inputs);
-			expand(outs[part] + token * p->stride, hidden, b, entry->rank, columns[part]);
-		}
-		a += (size_t)p->max_rank * p->inputs;
-		b += (size_t)p->max_rank * columns[part];
-	}
-}
-
-/* ---- adapters inside the kernels around the products -------------------- */
-
 /* A token's adapter in a group of projections; entry is NULL where there is none. */
 struct here {
 	const struct llama_lora_entry *entry;
@@ -358,16 +315,11 @@ HOSTCUDA_KERNEL(llama_adapted_norm, struct llama_adapted_norm, HOSTCUDA_PARAM(st
 		HOSTCUDA_PARAM(struct llama_adapted_norm, width), HOSTCUDA_PARAM(struct llama_adapted_norm, epsilon))
 {
 	const size_t token = block->block_idx[0];
-	const int32_t width = p->width, length = LLAMA_LORA_SLICE(width);
+	const int32_t width = p->width;
 	float *x = p->x + token * width, *out = p->out + token * width;
-	if (block->block_idx[1] != 0)
-		return;
 	add_adapter(x, &p->from, token, 0, 0, width);
 	scale_by(out, x, p->weight, 1.0f / sqrtf(dot(x, x, width) / (float)width + p->epsilon), width);
-	for (int32_t slice = 0; slice < LLAMA_LORA_BLOCKS; slice++) {
-		const int32_t begin = smaller((int64_t)slice * length, width);
-		sum_slice(&p->to, token, slice, out + begin, begin, smaller(length, width - begin));
-	}
+	sum_slice(&p->to, token, 0, out, 0, width);
 }
 
 HOSTCUDA_KERNEL(llama_adapted_rope, struct llama_adapted_rope, HOSTCUDA_PARAM(struct llama_adapted_rope, qkv),

@@ -153,34 +153,6 @@ void llama_reference_gather(double *out, const struct llama_gather *p, int token
 			out[(size_t)t * p->width + i] = p->x[(size_t)p->rows[t] * p->width + i];
 }
 
-/* What the adapter's part adds to a token's outputs. */
-static void lora_part(double *out, const struct llama_lora *p, const float *x, const struct llama_lora_entry *entry,
-		      const llama_bf16 *a, const llama_bf16 *b, int columns)
-{
-	for (int r = 0; r < entry->rank; r++) {
-		double sum = 0;
-		for (int i = 0; i < p->inputs; i++)
-			sum += (double)x[i] * bf16_value(a[(size_t)r * p->inputs + i]);
-		for (int i = 0; i < columns; i++)
-			out[i] += entry->scale * sum * bf16_value(b[(size_t)i * entry->rank + r]);
-	}
-}
-
-void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int tokens)
-{
-	const int columns[3] = {p->columns0, p->columns1, p->columns2};
-	for (int t = 0; t < tokens; t++) {
-		const llama_bf16 *a = p->a + p->adapters[t] * p->slot_elements;
-		const llama_bf16 *b = p->b + p->adapters[t] * p->slot_elements;
-		for (int part = 0; part < p->parts && p->adapters[t] >= 0; part++) {
-			lora_part(outs[part] + (size_t)t * p->stride, p, p->x + (size_t)t * p->inputs,
-				  &p->entries[p->adapters[t] * p->slot_entries + part], a, b, columns[part]);
-			a += (size_t)p->max_rank * p->inputs;
-			b += (size_t)p->max_rank * columns[part];
-		}
-	}
-}
-
 /* The part's first row of a, or of b. */
 static const llama_bf16 *part_of_slot(const struct llama_lora_group *p, int slot, int part, bool b)
 {

@@ -26,9 +26,6 @@ int llama_reference_sample(const struct llama_sample *p, int row);
 double llama_reference_fill(const struct llama_fill *p, uint64_t i);
 void llama_reference_gather(double *out, const struct llama_gather *p, int tokens);
 
-/* outs begin as copies of p->out0 and so on; only what the kernel would write is changed. */
-void llama_reference_lora(double *const outs[3], const struct llama_lora *p, int tokens);
-
 /* The sums of tokens whose inputs are x [tokens][inputs], in slices of so many inputs; what is not written stays. */
 void llama_reference_lora_sums(double *sums, const struct llama_lora_group *p, const double *x, int tokens, int slice);
 /* out += what p adds to one part of a token, from p->sums. */

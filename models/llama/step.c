@@ -3,7 +3,6 @@
 #include "models/llama/engine.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 
 /* The step in progress: what every launch below needs. */
 struct frame {
@@ -84,13 +83,6 @@ static enum md_status attention(struct frame *f, CUdeviceptr kv)
 
 /* ---- adapters inside the kernels around the products ---- */
 
-/* LLAMA_LORA_KERNELS=apart: with kernels of their own, to compare. */
-static bool is_adapted(const struct frame *f)
-{
-	const char *way = getenv("LLAMA_LORA_KERNELS");
-	return f->engine->lora.slots && !(way && way[0] == 'a');
-}
-
 static struct llama_lora_group group_of(const struct frame *f, enum lora_group group, int layer)
 {
 	bool inner = group == LORA_ATTENTION_OUT || group == LORA_FEED_OUT;
@@ -107,7 +99,7 @@ static enum md_status adapted_norm(struct frame *f, CUdeviceptr weight, const st
 	float epsilon = (float)f->shape->rms_epsilon;
 	CUdeviceptr out = f->act->normed, x = f->act->x;
 	void *parameters[] = {&out, &x, &weight, (void *)(from ? from : &nothing), (void *)&to, &width, &epsilon};
-	struct llama_grid grid = {(unsigned)f->step->tokens, LLAMA_LORA_BLOCKS, 256,
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)to.slices, 256,
 				  4 * (unsigned)LLAMA_LORA_SLICE(width)};
 	return llama_launch_early(f->device, LLAMA_ADAPTED_NORM, grid, f->engine->stream, parameters, f->err);
 }
@@ -188,48 +180,21 @@ static enum md_status adapted_gather(struct frame *f)
 	return llama_launch(f->device, LLAMA_ADAPTED_GATHER, grid, f->engine->stream, parameters, f->err);
 }
 
-/* ---- adapters: added to what a product has made ---- */
-
-/* x: what the product was computed from. */
-static enum md_status add_adapters(struct frame *f, enum lora_group group, int layer, CUdeviceptr x, int stride,
-				   const CUdeviceptr outs[3])
-{
-	struct llama_engine *e = f->engine;
-	struct lora_call call = {
-	    .pool = &e->lora,
-	    .device = f->device,
-	    .group = group,
-	    .layer = layer,
-	    .tokens = f->step->tokens,
-	    .x = x,
-	    .outs = {outs[0], outs[1], outs[2]},
-	    .stride = stride,
-	};
-	/* behind gate and up it stands behind two streams */
-	return e->lora.slots && !is_adapted(f) ? lora_pool_apply(&call, e->stream, group != LORA_FEED_IN, f->err)
-					       : MD_OK;
-}
-
 /* ---- the layer ---- */
 
 static enum md_status project_qkv(struct frame *f, int number)
 {
 	const struct llama_shape *s = f->shape;
 	const struct llama_activations *a = f->act;
-	int query = s->heads * s->head_dim, key = s->kv_heads * s->head_dim, width = query + 2 * key;
-	CUdeviceptr outs[] = {a->qkv, a->qkv + 4 * (size_t)query, a->qkv + 4 * (size_t)(query + key)};
-	MD_FORWARD(multiply(f, a->qkv, a->normed, f->engine->model->layers[number].qkv, f->step->tokens, width,
-			    s->hidden_size, 0, 0));
-	return add_adapters(f, LORA_ATTENTION_IN, number, a->normed, width, outs);
+	int width = (s->heads + 2 * s->kv_heads) * s->head_dim;
+	return multiply(f, a->qkv, a->normed, f->engine->model->layers[number].qkv, f->step->tokens, width,
+			s->hidden_size, 0, 0);
 }
 
 /* x += w * from; from is what has been computed last. */
-static enum md_status project_back(struct frame *f, int number, enum lora_group group, CUdeviceptr w, CUdeviceptr from,
-				   int inputs)
+static enum md_status project_back(struct frame *f, CUdeviceptr w, CUdeviceptr from, int inputs)
 {
-	int hidden = f->shape->hidden_size;
-	MD_FORWARD(multiply(f, f->act->x, from, w, f->step->tokens, hidden, inputs, 1, 1));
-	return add_adapters(f, group, number, from, hidden, (CUdeviceptr[]){f->act->x, 0, 0});
+	return multiply(f, f->act->x, from, w, f->step->tokens, f->shape->hidden_size, inputs, 1, 1);
 }
 
 /* The up projection accumulates into memory zeroed by a memset, beside the gate projection on the main stream. */
@@ -256,9 +221,7 @@ static enum md_status gate_and_up(struct frame *f, int number)
 	MD_FORWARD(multiply(f, f->act->gate, f->act->normed, layer->gate, f->step->tokens, inner, f->shape->hidden_size,
 			    0, 0));
 	MD_FORWARD(md_cuda_call(f->err, cuEventRecord, e->join, e->side_stream));
-	MD_FORWARD(md_cuda_call(f->err, cuStreamWaitEvent, e->stream, e->join, 0));
-	return add_adapters(f, LORA_FEED_IN, number, f->act->normed, inner,
-			    (CUdeviceptr[]){f->act->gate, f->act->up, 0});
+	return md_cuda_call(f->err, cuStreamWaitEvent, e->stream, e->join, 0);
 }
 
 static enum md_status silu_mul(struct frame *f)
@@ -283,11 +246,11 @@ static enum md_status run_adapted_layer(struct frame *f, int number)
 	MD_FORWARD(project_qkv(f, number));
 	MD_FORWARD(adapted_rope(f, kv, number));
 	MD_FORWARD(adapted_attention(f, kv, number));
-	MD_FORWARD(project_back(f, number, LORA_ATTENTION_OUT, layer->output, a->attention, s->heads * s->head_dim));
+	MD_FORWARD(project_back(f, layer->output, a->attention, s->heads * s->head_dim));
 	MD_FORWARD(adapted_norm(f, layer->feed_norm, &attended, LORA_FEED_IN, number));
 	MD_FORWARD(gate_and_up(f, number));
 	MD_FORWARD(adapted_silu(f, number));
-	return project_back(f, number, LORA_FEED_OUT, layer->down, a->gate, s->intermediate_size);
+	return project_back(f, layer->down, a->gate, s->intermediate_size);
 }
 
 static enum md_status run_layer(struct frame *f, int number)
@@ -301,11 +264,11 @@ static enum md_status run_layer(struct frame *f, int number)
 	MD_FORWARD(project_qkv(f, number));
 	MD_FORWARD(rope_store(f, kv));
 	MD_FORWARD(attention(f, kv));
-	MD_FORWARD(project_back(f, number, LORA_ATTENTION_OUT, layer->output, a->attention, s->heads * s->head_dim));
+	MD_FORWARD(project_back(f, layer->output, a->attention, s->heads * s->head_dim));
 	MD_FORWARD(rms_norm(f, a->normed, a->x, layer->feed_norm, tokens));
 	MD_FORWARD(gate_and_up(f, number));
 	MD_FORWARD(silu_mul(f));
-	return project_back(f, number, LORA_FEED_OUT, layer->down, a->gate, s->intermediate_size);
+	return project_back(f, layer->down, a->gate, s->intermediate_size);
 }
 
 /* During a capture, an empty node ends the layers: one place that everything behind them depends on. */
@@ -352,7 +315,7 @@ static enum md_status head(struct frame *f)
 {
 	struct llama_engine *e = f->engine;
 	int rows = f->step->row_count;
-	MD_FORWARD(is_adapted(f) ? adapted_gather(f) : gather(f));
+	MD_FORWARD(f->engine->lora.slots ? adapted_gather(f) : gather(f));
 	MD_FORWARD(rms_norm(f, f->act->last_normed, f->act->last, e->model->final_norm, rows));
 	MD_FORWARD(multiply(f, e->logits.address, f->act->last_normed, e->model->head, rows, f->shape->vocabulary,
 			    f->shape->hidden_size, 0, 0));
@@ -368,7 +331,7 @@ enum md_status llama_engine_step(struct llama_engine *engine, const struct llama
 	struct frame f = {engine, engine->device, &engine->model->shape, step, step->activations, err};
 	MD_FORWARD(embed(&f));
 	for (int i = 0; i < f.shape->layers; i++)
-		MD_FORWARD(is_adapted(&f) ? run_adapted_layer(&f, i) : run_layer(&f, i));
+		MD_FORWARD(engine->lora.slots ? run_adapted_layer(&f, i) : run_layer(&f, i));
 	MD_FORWARD(end_layers(&f));
 	return step->row_count ? head(&f) : MD_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool's layout, copies into it, and the launch of a group of projections. */
+/* The pool's layout, copies into it, and what kernels are told of it. */
 #include "models/llama/lora/pool.h"
 
 #include <stdlib.h>
@@ -8,9 +8,6 @@
 #include "base/cleanup.h"
 
 #define ALIGNMENT 128u /* elements: 256 bytes */
-#define BLOCK 256u     /* threads of the kernel */
-#define BLOCKS_AT_ONCE 256u
-#define CLUSTERS_MAX 8u /* of a token */
 #define FILL_SCALE 0.02f
 
 _Static_assert(LLAMA_LORA_MAX_RANK == LORA_MAX_RANK, "the kernel has room for every rank");
@@ -88,10 +85,14 @@ static enum md_status take_memory(struct lora_pool *pool, size_t tokens, struct 
 	return md_cuda_call(err, cuCtxSynchronize);
 }
 
-enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_shape *shape, int slots, int max_rank,
-			      size_t tokens, struct md_error *err)
+enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_device *device,
+			      const struct llama_shape *shape, int slots, int max_rank, size_t tokens,
+			      struct md_error *err)
 {
-	*pool = (struct lora_pool){.shape = shape, .slots = slots, .max_rank = max_rank};
+	*pool = (struct lora_pool){.shape = shape,
+				   .slots = slots,
+				   .max_rank = max_rank,
+				   .norm_slices = device->on_host ? 1 : LLAMA_LORA_BLOCKS};
 	if (!slots)
 		return MD_OK;
 	lay_out(pool);
@@ -214,7 +215,7 @@ static int slices_of(const struct lora_pool *pool, enum lora_group group)
 		return shape->heads;
 	if (group == LORA_FEED_OUT)
 		return (shape->intermediate_size + LLAMA_ADAPTED_SILU_SLICE - 1) / LLAMA_ADAPTED_SILU_SLICE;
-	return LLAMA_LORA_BLOCKS;
+	return pool->norm_slices;
 }
 
 static size_t larger_sums(const struct lora_pool *pool, enum lora_group one, enum lora_group other)
@@ -256,47 +257,4 @@ struct llama_lora_group lora_pool_group(const struct lora_pool *pool, enum lora_
 	    .columns1 = part_outputs(pool, group, 1),
 	    .columns2 = part_outputs(pool, group, 2),
 	};
-}
-
-/* As many as a GPU has room for at once, but no more than have something to read. */
-static unsigned blocks_of_token(unsigned tokens)
-{
-	unsigned clusters =
-	    tokens < BLOCKS_AT_ONCE / LLAMA_LORA_BLOCKS ? BLOCKS_AT_ONCE / LLAMA_LORA_BLOCKS / tokens : 1;
-	return LLAMA_LORA_BLOCKS * (clusters < CLUSTERS_MAX ? clusters : CLUSTERS_MAX);
-}
-
-enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bool early, struct md_error *err)
-{
-	const struct lora_pool *pool = call->pool;
-	enum lora_group group = call->group;
-	CUdeviceptr layer = layer_of(pool, 0, call->layer), x = call->x;
-	CUdeviceptr outs[3] = {call->outs[0], call->outs[1], call->outs[2]};
-	CUdeviceptr a = layer + 2 * pool->places[group].a, b = layer + 2 * pool->places[group].b;
-	size_t first = (size_t)call->layer * LORA_PROJECTIONS + groups[group].first;
-	CUdeviceptr entries = pool->entries.address + first * sizeof(struct llama_lora_entry);
-	int64_t slot_elements = (int64_t)pool->slot_elements;
-	int32_t entries_of_slot = (int32_t)slot_entries(pool), parts = groups[group].parts, max_rank = pool->max_rank;
-	int32_t inputs = group_inputs(pool, group), stride = call->stride;
-	int32_t columns[3] = {part_outputs(pool, group, 0), part_outputs(pool, group, 1), part_outputs(pool, group, 2)};
-	void *parameters[] = {&outs[0],
-			      &outs[1],
-			      &outs[2],
-			      &x,
-			      &a,
-			      &b,
-			      &entries,
-			      (void *)&pool->adapters.address,
-			      &slot_elements,
-			      &entries_of_slot,
-			      &parts,
-			      &max_rank,
-			      &inputs,
-			      &stride,
-			      &columns[0],
-			      &columns[1],
-			      &columns[2]};
-	struct llama_grid grid = {(unsigned)call->tokens, blocks_of_token((unsigned)call->tokens), BLOCK,
-				  4 * (unsigned)LLAMA_LORA_SLICE(inputs)};
-	return (early ? llama_launch_early : llama_launch)(call->device, LLAMA_LORA, grid, stream, parameters, err);
 }

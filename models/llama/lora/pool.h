@@ -7,7 +7,7 @@
 #include "models/llama/device.h"
 #include "models/llama/kernels.h"
 
-/* Projections that share their input: one launch for all of them. */
+/* Projections that share their input. */
 enum lora_group { LORA_ATTENTION_IN, LORA_ATTENTION_OUT, LORA_FEED_IN, LORA_FEED_OUT, LORA_GROUPS };
 
 /*
@@ -21,6 +21,7 @@ struct lora_pool {
 	const struct llama_shape *shape;
 	int slots, max_rank; /* slots 0: there is no pool */
 	struct llama_buffer weights, entries, adapters;
+	int norm_slices;                      /* of what a norm makes (kernels.h) */
 	size_t layer_elements, slot_elements; /* of weights */
 	struct lora_place {
 		size_t a, b; /* elements behind the layer's beginning */
@@ -28,8 +29,9 @@ struct lora_pool {
 };
 
 /* slots 0: takes nothing. tokens: of a step at most. */
-enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_shape *shape, int slots, int max_rank,
-			      size_t tokens, struct md_error *err);
+enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_device *device,
+			      const struct llama_shape *shape, int slots, int max_rank, size_t tokens,
+			      struct md_error *err);
 void lora_pool_finish(struct lora_pool *pool); /* also on a zeroed one */
 
 /*
@@ -49,28 +51,12 @@ enum md_status lora_pool_fill(struct lora_pool *pool, const struct llama_device 
 
 /* ---- in a step ---- */
 
-/* What the kernels around a group's products need; none: NULL as the pool's tokens. */
+/* What the kernels around a group's products need. */
 struct llama_lora_group lora_pool_group(const struct lora_pool *pool, enum lora_group group, int layer,
 					CUdeviceptr sums);
 
 /* Floats for a token's sums in groups that read the layer's input, and in the others. */
 size_t lora_pool_hidden_sums(const struct lora_pool *pool);
 size_t lora_pool_inner_sums(const struct lora_pool *pool);
-
-struct lora_call {
-	const struct lora_pool *pool;
-	const struct llama_device *device;
-	enum lora_group group;
-	int layer, tokens;
-	CUdeviceptr x;
-	CUdeviceptr outs[3]; /* of the group's projections */
-	int stride;          /* floats from one token's outputs to the next one's */
-};
-
-/*
- * Adds the adapters' part to the projections, whose product is what the stream computes last. early: that product is the
- * only thing that the launch stands behind, so it may begin beside it; x was complete when the product began.
- */
-enum md_status lora_pool_apply(const struct lora_call *call, CUstream stream, bool early, struct md_error *err);
 
 #endif
