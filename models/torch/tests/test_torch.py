@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -325,6 +326,87 @@ class Facts(OnFakeDevice):
             first = self.write(folder, "def help_it(b):\n    return b\n")
             self.assertEqual(first, self.write(folder, "def help_it(b):\n    return b\n"))
             self.assertNotEqual(first, self.write(folder, "def help_it(b):\n    return b + 1\n"))
+
+    def test_source_of_a_function_by_its_module(self):
+        """`h.help_it(b)`, the usual way to call a function of another file."""
+        with self.own_files() as write:
+            def of(helper):
+                engine = write(engine_of_functions="import helper_of_functions as h\ndef run(b):\n    return lambda: h.help_it(b)\n", helper_of_functions=helper)
+                return facts.function_hash(engine.run(1))
+
+            first = of("def help_it(b):\n    return b\n")
+            self.assertEqual(first, of("def help_it(b):\n    return b\n"))
+            self.assertNotEqual(first, of("def help_it(b):\n    return b + 1\n"))
+
+    @contextlib.contextmanager
+    def own_files(self):
+        """write(module=source, ...) writes files, and imports the first one anew."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]), mock.patch.object(sys, "dont_write_bytecode", True):
+            def write(**sources):
+                for name, text in sources.items():
+                    with open(os.path.join(folder, name + ".py"), "w", encoding="ascii") as file:
+                        file.write(text)
+                    sys.modules.pop(name, None)
+                facts._file_hashes.clear()
+                importlib.invalidate_caches()
+                return importlib.import_module(next(iter(sources)))
+
+            yield write
+
+    MODEL = """import torch, helper_a, base_b
+from helper_c import part
+class Scheme:
+    def __init__(self): self.size = 1
+class Own(base_b.Base):
+    def __init__(self):
+        super().__init__()
+        self.scheme, self.more = Scheme(), base_b.Part()
+    def forward(self, x): return helper_a.act(part(x))
+"""
+    HELPERS = {"helper_a": "import helper_d\ndef act(x): return helper_d.deep(x)\n", "helper_c": "def part(x): return x\n", "helper_d": "def deep(x): return x\n",
+               "base_b": "import torch, part_e\nclass Base(torch.nn.Module): pass\nclass Part(part_e.Inherited): pass\n",
+               "part_e": "import method_f\nclass Inherited:\n    @staticmethod\n    def use(x): return method_f.use(x)\n", "method_f": "def use(x): return x\n"}
+
+    def code_of(self, write, packages=(), **other):
+        model = write(model_of_a_user=self.MODEL, **{**self.HELPERS, **other})
+        return facts.engine_facts(Bindings({"model": model.Own()}, "", 0), {}, None, packages)["code"]
+
+    def test_own_files_that_a_model_calls_and_inherits_from(self):
+        """A helper in another file than the model's class changes what graphs compute, and no tensor shows it."""
+        with self.own_files() as write:
+            first = self.code_of(write)
+            self.assertEqual(first, self.code_of(write))
+            for name, text in self.HELPERS.items():
+                self.assertNotEqual(first, self.code_of(write, **{name: text + "# another\n"}), name)
+            self.assertEqual(self.code_of(write, ["method_f"]), self.code_of(write, ["method_f"], method_f=self.HELPERS["method_f"] + "# another\n"),
+                             "its version is a fact")
+
+    def test_own_files_are_looked_for_in_the_same_order_in_each_process(self):
+        """Beyond the limit it matters which functions come first; the order of a set of names differs in each process."""
+        many = "".join(f"def f{number}(x): return x\n" for number in range(40))
+        source = many + "def run():\n    return lambda: (" + ", ".join(f"f{number}" for number in range(40)) + ")\n"
+        script = ("import sys; sys.path.insert(0, sys.argv[1])\nfrom medusa.torch import facts\nimport many_functions\nfacts.MAX_FUNCTIONS = 20\nseen = []\n"
+                  "facts.function_values = lambda call, function, names: seen.append(function.__name__) or []\n"
+                  "facts.function_hash(many_functions.run())\nprint(seen)\n")
+        with self.own_files() as write:
+            folder = os.path.dirname(write(many_functions=source).__file__)
+            said = {subprocess.run([sys.executable, "-B", "-c", script, folder], check=True, capture_output=True, text=True,
+                                   env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("1", "2", "3")}
+        self.assertEqual(len(said), 1)
+
+    def test_variables_by_which_compilers_choose(self):
+        of = facts.compilers
+        self.assertEqual(of({}), "none")
+        self.assertEqual(of({"TRITON_F32_DEFAULT": "ieee", "TORCHINDUCTOR_EMULATE_PRECISION_CASTS": "1", "PATH": "/bin"}),
+                         "TORCHINDUCTOR_EMULATE_PRECISION_CASTS=1 TRITON_F32_DEFAULT=ieee")
+        places = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_COMPILE_THREADS", "TRITON_PTXAS_PATH", "CUBLASLT_LOG_LEVEL",
+                  "TRITON_CACHE_AUTOTUNING", "TORCH_COMPILE_DEBUG", "FLASHINFER_WORKSPACE_BASE", "TORCHINDUCTOR_FX_GRAPH_CACHE")
+        self.assertEqual(of(dict.fromkeys(places, "/somewhere")), "none")
+        one, other = (of({"TRITON_OVERRIDE_ARCH": end * 5000}) for end in "ab")
+        self.assertNotEqual(one, other)
+        self.assertLess(len(one), 100)
+        with mock.patch.dict(os.environ, TRITON_DEFAULT_FP_FUSION="0"):
+            self.assertIn("TRITON_DEFAULT_FP_FUSION=0", facts.engine_facts(Bindings({}, "", 0), {})["compilers"])
 
     def test_functions_of_all_kinds(self):
         class Call:

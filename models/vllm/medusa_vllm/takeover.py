@@ -165,6 +165,7 @@ class Takeover:
             want=wanted,
             randomize=self.randomizer(by_label),
             fingerprint=self.facts(),
+            packages=("vllm",),
             is_setting=facts.is_setting,
             remark=self.recording.remark() if self.recording is not None else None,
         )

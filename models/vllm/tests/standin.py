@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import enum
 import gc
+import os
 import sys
 import types
 from unittest import mock
@@ -134,11 +135,28 @@ class FullAttentionSpec:
     pass
 
 
+class Config(types.SimpleNamespace):
+    """One of vLLM's configurations, each of which has a hash."""
+
+    hash, override_generation_config = "0", {}
+
+    def compute_hash(self):
+        return self.hash + "".join(self.override_generation_config)
+
+
+class Whole(types.SimpleNamespace):
+    """VllmConfig."""
+
+    def compute_hash(self):
+        return self.hash + self.model_config.compute_hash().lstrip("0")
+
+
 def settings_of_model(**others):
     """What the plug-in reads of a ModelConfig; the worker's configuration and its model runner have the same object."""
-    return types.SimpleNamespace(**{
+    return Config(**{
         **dict.fromkeys(("enable_sleep_mode", "is_encoder_decoder", "is_diffusion", "enable_prompt_embeds", "uses_mrope", "is_moe", "use_mla"), False),
-        "uses_xdrope_dim": 0, "multimodal_config": None, "max_model_len": 16, "get_vocab_size": lambda: VOCABULARY, **others})
+        "uses_xdrope_dim": 0, "multimodal_config": None, "quantization": None, "override_generation_config": {},
+        "max_model_len": 16, "get_vocab_size": lambda: VOCABULARY, **others})
 
 
 class Runner:
@@ -160,7 +178,7 @@ class Runner:
         self.block_tables = BlockTables()
         group = types.SimpleNamespace(kv_cache_spec=FullAttentionSpec())
         self.kv_cache_config = types.SimpleNamespace(num_blocks=BLOCKS, kv_cache_groups=[group])
-        backend = type("FlashAttentionBackend", (), {})
+        backend = type("FlashAttentionBackend", (), {"__module__": "vllm.v1.attention.backends.flash_attn"})
         self.attn_groups = [[types.SimpleNamespace(backend=backend, metadata_builders=[Builder()])]]
         self.cudagraph_manager = sys.modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager(
             self.device, self.sizes, self.lora_cases)
@@ -206,19 +224,20 @@ class Worker:
 
     def __init__(self, sizes=(1, 2, 4), **config):
         self.log, self.measures = [], 1 << 30
-        parallel = types.SimpleNamespace(
+        parallel = Config(
             **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
                              "prefill_context_parallel_size", "world_size", "nnodes"), 1),
             **dict.fromkeys(("use_ubatching", "enable_eplb", "enable_elastic_ep", "disable_custom_all_reduce"), False),
             worker_cls="vllm.v1.worker.gpu_worker.Worker", worker_extension_cls="")
         settings = {**dict.fromkeys(("lora_config", "speculative_config", "kv_transfer_config", "ec_transfer_config")), "hash": "c0ffee",
-                    "parallel_config": parallel, "kernel_config": types.SimpleNamespace(enable_flashinfer_autotune=True),
-                    "compilation_config": types.SimpleNamespace(use_inductor_graph_partition=False, cudagraph_copy_inputs=False), **config}
+                    "parallel_config": parallel, "kernel_config": Config(enable_flashinfer_autotune=True),
+                    "compilation_config": Config(use_inductor_graph_partition=False, cudagraph_copy_inputs=False),
+                    "attention_config": Config(), "offload_config": Config(), **config}
         self.use_v2_model_runner, self.model_runner = True, self.runner_of(sizes)
-        self.vllm_config = types.SimpleNamespace(
-            **settings, compute_hash=lambda: settings["hash"],
-            scheduler_config=types.SimpleNamespace(max_num_seqs=MOST_REQUESTS, max_num_batched_tokens=MOST_TOKENS),
-            cache_config=types.SimpleNamespace(cache_dtype="auto", calculate_kv_scales=False, kv_sharing_fast_prefill=False),
+        self.vllm_config = Whole(
+            **settings,
+            scheduler_config=Config(max_num_seqs=MOST_REQUESTS, max_num_batched_tokens=MOST_TOKENS),
+            cache_config=Config(cache_dtype="auto", calculate_kv_scales=False, kv_sharing_fast_prefill=False),
             model_config=self.model_runner.model_config)
         self.cache_config = types.SimpleNamespace(kv_cache_memory_bytes=None, gpu_memory_utilization=0.8)
 
@@ -270,7 +289,8 @@ def installed(version="0.26.0"):
             setattr(modules[parent], last, module)
     modules["vllm"].__version__ = version
     modules["vllm.config.compilation"].CUDAGraphMode = CUDAGraphMode
-    modules["vllm.envs"].compile_factors = lambda: {"VLLM_X": 1}
+    modules["vllm.envs"].compile_factors = lambda: {
+        name: os.environ.get(name) for name in ("VLLM_X", "VLLM_API_KEY", "VLLM_CONFIG_ROOT", "VLLM_NIXL_SIDE_CHANNEL_PORT")}
     modules["vllm.envs"].VLLM_TUNED_CONFIG_FOLDER = modules["vllm.envs"].VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS = None
     modules["vllm.envs"].VLLM_LORA_ENABLE_DUAL_STREAM = False
     modules["vllm.distributed.parallel_state"].graph_capture = lambda device: contextlib.nullcontext()

@@ -128,7 +128,8 @@ class GPUModelRunner:
         self.input_batch = types.SimpleNamespace(block_table=types.SimpleNamespace(block_tables=[BlockTable()]))
         group = types.SimpleNamespace(kv_cache_spec=FullAttentionSpec())
         self.kv_cache_config = types.SimpleNamespace(num_blocks=BLOCKS, kv_cache_groups=[group])
-        self.attn_groups = [[types.SimpleNamespace(backend=type("FlashAttentionBackend", (), {}), metadata_builders=[Builder()])]]
+        backend = type("FlashAttentionBackend", (), {"__module__": "vllm.v1.attention"})
+        self.attn_groups = [[types.SimpleNamespace(backend=backend, metadata_builders=[Builder()])]]
         keys = self.cudagraph_dispatcher.cudagraph_keys
         keys[CUDAGraphMode.FULL] = {BatchDescriptor(size, size, True) for size in self.sizes}
         keys[CUDAGraphMode.PIECEWISE] = {BatchDescriptor(size) for size in self.sizes}

@@ -14,8 +14,14 @@ sys.path.insert(0, HERE)
 import starts  # noqa: E402  # skips without PyTorch
 import standin_first  # noqa: E402
 import torch  # noqa: E402
-from medusa_vllm import first, interim, prefills, random_batch, second, takeover  # noqa: E402
+from medusa.torch import facts as torch_facts  # noqa: E402
+from medusa_vllm import facts, first, interim, prefills, random_batch, second, takeover  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
+
+
+def hash_file_anew():
+    """A process reads each file once; these tests have several processes in one."""
+    torch_facts._file_hashes.clear()  # pylint: disable=protected-access
 
 
 def limited(**other):
@@ -45,7 +51,7 @@ class SecondRunner(starts.Starts):
         _, artifact = self.record()
         self.said.clear()
         self.process("restore", artifact, hash="decade")
-        self.assertIn("medusa: graph decode.1/4 and 2 others are captured live: engine.vllm.config: artifact has c0ffee, this process decade",
+        self.assertIn("medusa: graph decode.1/4 and 2 others are captured live: engine.vllm.configuration: artifact has c0ffee, this process decade",
                       self.said)
         self.assertEqual(sum("captured live" in said for said in self.said), 1)
 
@@ -129,6 +135,126 @@ class SecondRunner(starts.Starts):
     def test_nothing_is_said_of_memory_that_is_not_short(self):
         self.restore_when_short(0)
         self.assertIn("medusa: 0.75 GiB for the KV cache, from the artifact", self.said)
+
+    def assert_refused(self, text, artifact, change):
+        """A start with this change is refused by this name, as is its own artifact by a start without; with the same change all is restored."""
+        self.said.clear()
+        worker, _ = self.process("restore", artifact, change=change)
+        self.assertEqual(set(self.graphs(worker).values()), {False})
+        self.has_said(text)
+        _, changed = self.record(change=change)
+        self.assertEqual(set(self.graphs(self.process("restore", changed, change=change)[0]).values()), {True})
+        self.assertEqual(set(self.graphs(self.process("restore", changed)[0]).values()), {False})
+
+    def test_a_part_of_the_configuration_is_named(self):
+        _, artifact = self.record()
+        for part in facts.PARTS:
+            def other(worker, part=part):
+                getattr(worker.vllm_config, f"{part}_config").hash = "0ther"
+
+            if part != "lora":
+                with self.subTest(part):
+                    self.assert_refused(f"engine.vllm.config.{part}: artifact has 0, this process 0ther", artifact, other)
+
+    def test_a_part_of_the_configuration_that_vllm_has_renamed(self):
+        worker, _ = self.process("capture", change=lambda worker: delattr(worker.vllm_config, "offload_config"))
+        self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
+        self.has_said("all graphs are captured live: AttributeError(\"'Whole' object has no attribute 'offload_config'")
+
+    def test_how_tokens_are_chosen_may_differ(self):
+        """vLLM's hash counts defaults of sampling, which is behind the graphs. The engine's own configuration stays as it is."""
+        _, artifact = self.record()
+
+        def other(worker):
+            worker.vllm_config.model_config.override_generation_config = {"temperature": 0.5}
+
+        worker, _ = self.process("restore", artifact, change=other)
+        self.assertEqual(set(self.graphs(worker).values()), {True})
+        self.assertEqual((worker.kv_bytes, "measured" in worker.log), (12 * (64 << 20), False))
+        self.assertEqual(worker.vllm_config.model_config.override_generation_config, {"temperature": 0.5})
+
+    # ---- variables ----
+
+    def test_a_variable_that_counts_is_named_with_both_values(self):
+        _, artifact = self.record()
+        os.environ["VLLM_X"] = "2"
+        self.said.clear()
+        self.process("restore", artifact)
+        self.has_said("this process ")
+        self.assertRegex(" ".join(self.said), r"engine.vllm.environment: artifact has [0-9a-f]{16}, this process [0-9a-f]{16} VLLM_X=2")
+
+    def test_a_variable_that_no_kernel_depends_on_may_differ(self):
+        """vLLM counts the user's HOME and key, and the ports of other engines' connections, as parts of the computation."""
+        _, artifact = self.record()
+        for name in ("VLLM_API_KEY", "VLLM_CONFIG_ROOT", "VLLM_NIXL_SIDE_CHANNEL_PORT"):
+            with self.subTest(name), mock.patch.dict(os.environ, {name: "another"}):
+                self.assertEqual(set(self.graphs(self.process("restore", artifact)[0]).values()), {True})
+
+    def test_a_secret_is_not_in_the_artifact(self):
+        with mock.patch.dict(os.environ, VLLM_API_KEY="hunter2"):
+            _, artifact = self.record()
+        self.assertNotIn("hunter2", str(artifact))
+
+    def test_variables_of_compilers_count(self):
+        """Inductor and Triton make other kernels of the same model, and no setting of vLLM's shows it."""
+        _, artifact = self.record()
+        self.said.clear()
+        with mock.patch.dict(os.environ, TORCHINDUCTOR_EMULATE_PRECISION_CASTS="1"):
+            worker, _ = self.process("restore", artifact)
+        self.assertEqual(set(self.graphs(worker).values()), {False})
+        self.has_said("compilers: artifact has none, this process TORCHINDUCTOR_EMULATE_PRECISION_CASTS=1")
+
+    def test_the_source_of_a_backend_that_is_not_vllms_counts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "own_attention.py")
+
+            def own(text):
+                def change(worker):
+                    made = worker.model_runner.initialize_kv_cache
+
+                    def initialize():
+                        made()
+                        worker.model_runner.attn_groups[0][0].backend = type("Own", (), {"__module__": "own_attention"})
+
+                    worker.model_runner.initialize_kv_cache = initialize
+                    hash_file_anew()
+                    with open(path, "w", encoding="ascii") as file:
+                        file.write(text)
+
+                return change
+
+            with mock.patch.dict(sys.modules, own_attention=types.SimpleNamespace(__file__=path)):
+                _, artifact = self.record(change=own("one"))
+                self.assertEqual(set(self.graphs(self.process("restore", artifact, change=own("one"))[0]).values()), {True})
+                self.assert_refused("engine.vllm.attention: artifact has own_attention.Own:", artifact, own("other"))
+
+    def test_files_in_vllms_own_folders_are_compared_where_they_count(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for place in facts.TUNED:
+                os.makedirs(os.path.join(folder, place))
+
+            def here(worker, quantization="fp8"):
+                hash_file_anew()
+                sys.modules["vllm"].__file__ = os.path.join(folder, "__init__.py")
+                worker.vllm_config.model_config.quantization = quantization
+
+            def dense(worker):
+                here(worker, None)
+
+            _, artifact = self.record(change=here)
+            _, plain = self.record(change=dense)
+            for place in facts.TUNED:
+                path = os.path.join(folder, place, "E=8,N=64,device_name=NVIDIA_H200.json")
+                for text in ("64", "32"):
+                    with self.subTest(place=place, text=text):
+                        with open(path, "w", encoding="ascii") as file:
+                            file.write(text)
+                        self.said.clear()
+                        self.assertEqual(set(self.graphs(self.process("restore", artifact, change=here)[0]).values()), {False})
+                        self.has_said("engine.vllm.tuned: artifact has ")
+                        _, artifact = self.record(change=here)
+                        self.assertEqual(set(self.graphs(self.process("restore", artifact, change=here)[0]).values()), {True})
+                        self.assertEqual(set(self.graphs(self.process("restore", plain, change=dense)[0]).values()), {True})
 
     def test_files_of_tuned_kernels_are_compared(self):
         _, artifact = self.record()

@@ -14,6 +14,7 @@ sys.path.insert(0, HERE)
 import starts  # noqa: E402  # skips without PyTorch
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
+import standin  # noqa: E402
 import standin_compiled  # noqa: E402
 from medusa_vllm import hooks, lora, second, switches, turns  # noqa: E402
 from piece_starts import KINDS, SIZES, PieceStarts  # noqa: E402
@@ -122,7 +123,7 @@ def adapt(worker):
 
 class Lora(starts.Starts):
     def start(self, mode, artifact=None, **options):
-        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False), **options)
+        return self.process(mode, artifact, change=adapt, lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=False), **options)
 
     def test_a_graph_for_each_case(self):
         _, library = self.start("capture")
@@ -212,7 +213,7 @@ class Lora(starts.Starts):
             adapt(worker)
             worker.vllm_config.model_config.is_moe = True
 
-        worker, _ = self.process("capture", change=experts, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
+        worker, _ = self.process("capture", change=experts, lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=False))
         self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
         self.assertTrue(any("LoRA for a mixture of experts" in text for text in self.said), self.said)
 
@@ -241,14 +242,14 @@ class Lora(starts.Starts):
                              (no_layer, "has no tensors in lora_a_stacked, lora_b_stacked"), (no_mapping, "there is no mapping of tokens to adapters")):
             with self.subTest(said):
                 self.said.clear()
-                worker, library = self.process("capture", change=change, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
+                worker, library = self.process("capture", change=change, lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=False))
                 self.assertEqual((worker.model_runner.cudagraph_manager.own_captures, library.labels), (1, []))
                 self.assertTrue(any(said in text for text in self.said), self.said)
 
     def test_another_number_of_places_for_adapters_is_refused(self):
         _, library = self.start("capture")
         worker, _ = self.process("restore", library.artifact, change=adapt,
-                                 lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=True))
+                                 lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=True))
         self.assertEqual({step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()}, {False})
         self.assertTrue(any(f"adapters={SLOTS} each" in text for text in self.said), self.said)
 
@@ -260,7 +261,7 @@ class Lora(starts.Starts):
 
 class PiecesWithAdapters(PieceStarts):
     def start(self, mode, artifact=None, **options):
-        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False), **options)
+        return self.process(mode, artifact, change=adapt, lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=False), **options)
 
     def test_a_piece_for_each_case(self):
         _, library = self.start("capture")
@@ -291,7 +292,7 @@ class PiecesWithAdapters(PieceStarts):
             self.assertEqual(found[0], CUDAGraphMode.NONE, "it is not dispatched any more")
             self.assert_said("batches of 2 tokens with 3 adapters run eagerly")
 
-        self.restore(library.artifact, serve, adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS, specialize_active_lora=False))
+        self.restore(library.artifact, serve, adapt, lora_config=standin.Config(max_loras=SLOTS, specialize_active_lora=False))
 
     def test_they_are_left_out_unless_asked_for(self):
         del os.environ[switches.PIECES]

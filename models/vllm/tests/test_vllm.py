@@ -38,7 +38,7 @@ class Plugin(starts.Starts):
         self.assertEqual(library.bound["kv.0"][2], _api.STATE)
         self.assertEqual(library.bound["model.layers.0.up.weight"][2], _api.CONSTANT)
         self.assertEqual(library.marks, ["ready", "complete"])
-        self.assertEqual(library.facts["engine.vllm.config"], "c0ffee")
+        self.assertEqual(library.facts["engine.vllm.configuration"], "c0ffee")
 
     def test_attention_is_made_anew_between_warm_up_and_capture(self):
         worker, _ = self.record()
@@ -114,6 +114,17 @@ class Plugin(starts.Starts):
         worker, _ = self.process("restore", artifact, change=other_eps)
         self.assertFalse(any(step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()))
 
+    def test_a_scale_that_a_checkpoint_gives_to_kernels_as_a_number_counts(self):
+        """Other weights of the same shapes need no new artifact, but a number that vLLM has read from them is an argument of kernels."""
+        def scaled(by):
+            return lambda worker: setattr(worker.model_runner.model.layers[0], "_k_scale_float", by)
+
+        _, artifact = self.record(change=scaled(0.5))
+        for by, restored in ((0.5, True), (0.25, False)):
+            worker, _ = self.process("restore", artifact, change=scaled(by))
+            self.assertEqual({step.restored for step in worker.model_runner.cudagraph_manager.graphs.values()}, {restored})
+        self.assertTrue(any("configuration.standin.Layer: artifact has 2, " in said for said in self.said), self.said)
+
     # ---- left to vLLM ----
 
     def left_alone(self, reason, mode="capture", **options):
@@ -182,7 +193,7 @@ class Plugin(starts.Starts):
         self.left_alone("no support yet for an encoder's cache", ec_transfer_config=object())
         for name, text in (("supports_mm_inputs", "multimodal input"), ("is_pooling_model", "a pooling model")):
             self.left_alone(f"no support yet for {text}", change=lambda worker, name=name: setattr(worker.model_runner, name, True))
-        lora = types.SimpleNamespace(max_loras=2, specialize_active_lora=False)
+        lora = standin.Config(max_loras=2, specialize_active_lora=False)
         self.left_alone("no support yet for LoRA for a mixture of experts", lora_config=lora, change=self.with_settings("model_config", is_moe=True))
 
     def test_a_setting_that_vllm_has_renamed_is_not_one_that_is_off(self):
@@ -196,7 +207,7 @@ class Plugin(starts.Starts):
                     self.said.clear()
                     self.left_alone(f" has no {name}, as vLLM 0.26.* has",
                                     change=lambda worker, of=of, name=name: delattr(getattr(worker.vllm_config, of), name))
-        self.left_alone("SimpleNamespace has no ec_transfer_config", change=lambda worker: delattr(worker.vllm_config, "ec_transfer_config"))
+        self.left_alone("Whole has no ec_transfer_config", change=lambda worker: delattr(worker.vllm_config, "ec_transfer_config"))
         for name in ("supports_mm_inputs", "is_pooling_model"):
             self.left_alone(f"Runner has no {name}", change=lambda worker, name=name: delattr(worker.model_runner, name))
 

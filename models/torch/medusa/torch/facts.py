@@ -8,8 +8,8 @@ import hashlib
 import os
 import sys
 import sysconfig
-from types import CodeType, FunctionType, MethodType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Set
 
 import torch
 
@@ -20,9 +20,12 @@ from .bindings import Bindings
 _file_hashes: Dict[str, str] = {}
 _said = False
 MAX_FUNCTIONS = 256
+MAX_OWN = 4096  # functions and classes of the user's own
 MAX_CLASSES = 64
+MAX_SHOWN = 64  # characters of a variable's value
 FILE_START = 1 << 14
 
+KNOWN = ("torch", "transformers", "triton", "builtins")  # packages whose version is a fact
 _STDLIB = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
@@ -119,17 +122,74 @@ def _settings() -> str:
     return " ".join(parts)
 
 
+# Variables by which compilers and libraries of kernels choose other code; not those with one of these words, which say where files lie, how much
+# is told, and how many processes work.
+CHOOSING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TRITON_", "CUBLAS_", "CUBLASLT_", "FLASHINFER_", "FLASH_ATTENTION_", "DG_")
+NOT_CHOOSING = frozenset((
+    "BASE", "CACHE", "CACHES", "CPROFILE", "DEBUG", "DIR", "DUMP", "FILE", "HOME", "HOST", "JOB", "LOG", "LOGGING", "LOGINFO", "LOGLEVEL", "LOGPATH", "PATH",
+    "PGO", "POOL", "PORT", "PRINT", "PROFILE", "PROFILER", "PROFILING", "PROTON", "REDIS", "REMOTE", "REPLAY", "REPRO", "THREADS", "TIMEOUT", "TRACE", "URL",
+    "VERBOSE", "WORKER",
+))
+
+
+def shown(value: str) -> str:
+    """A variable's value; if it is long, or not one word, its hash."""
+    return value if len(value) <= MAX_SHOWN and value.isascii() and value.isprintable() and " " not in value else _digest([value])
+
+
+def compilers(environment: Mapping[str, str]) -> str:
+    """The variables of an environment that change what compilers make of the same source, and which kernels libraries take."""
+    chosen = [name for name in sorted(environment) if name.startswith(CHOOSING) and not NOT_CHOOSING & set(name.split("_"))]
+    return " ".join(f"{name}={shown(environment[name])}" for name in chosen) or "none"
+
+
 # ---- the engine ----
+
+
+def _file_of(kind: type) -> str:
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
 
 
 def _module_files(modules: Iterable[Any]) -> Dict[str, str]:
     """Class name -> hash of its source, for classes that don't come with PyTorch."""
     hashes: Dict[str, str] = {}
     for kind in {type(module) for module in modules}:
-        if kind.__module__.split(".")[0] == "torch":
+        if kind.__module__.split(".")[0] != "torch":
+            hashes[f"{kind.__module__}.{kind.__qualname__}"] = hash_file(_file_of(kind))
+    return hashes
+
+
+def _package(named: Any) -> str:
+    """The top-level package of a class or function."""
+    return (named.__module__ or "").split(".")[0]
+
+
+def _parts_of(module: Any) -> Iterator[type]:
+    """The classes of a module's attributes that are of its own package, or of none that is installed: others come and go with first calls."""
+    for value in vars(module).values():
+        kind = type(value)
+        if _package(kind) == _package(type(module)) or not any(folder in _file_of(kind) for folder in _PACKAGES):
+            yield kind
+
+
+def _own_files(modules: Iterable[Any], known: Collection[str]) -> Dict[str, str]:
+    """Module name -> hash of its source, for the user's own code that the modules' classes, those of their attributes, and what these inherit and call
+    by name, come from. known: packages that a version stands for."""
+    kinds = {id(kind): kind for module in modules for kind in (type(module), *_parts_of(module))}
+    todo: List[Any] = list(kinds.values())
+    seen: Set[int] = set()
+    hashes: Dict[str, str] = {}
+    while todo and len(seen) < MAX_OWN:
+        reached = todo.pop()
+        found = reached if isinstance(reached, type) else _function_of(reached)
+        if found is None or id(found) in seen:
             continue
-        source = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-        hashes[f"{kind.__module__}.{kind.__qualname__}"] = hash_file(source)
+        seen.add(id(found))
+        source = _file_of(found) if isinstance(found, type) else found.__code__.co_filename
+        if _package(found) in known or _is_of_python(source) or not hash_file(source):
+            continue
+        hashes[found.__module__ or source] = hash_file(source)
+        todo += [*found.__mro__, *vars(found).values()] if isinstance(found, type) else _called_by(found, known)
     return hashes
 
 
@@ -148,13 +208,15 @@ def engine_facts(
     bindings: Bindings,
     fingerprint: Optional[Mapping[str, str]],
     is_setting: Optional[Callable[[str, Any], bool]] = None,
+    packages: Collection[str] = (),
 ) -> Dict[str, str]:
-    """Facts of one engine; names are the same whether or not there are several."""
-    files = _module_files(bindings.modules)
+    """Facts of one engine; names are the same whether or not there are several. packages: those whose versions `fingerprint` has."""
+    files = {**_module_files(bindings.modules), **_own_files(bindings.modules, {*KNOWN, *packages})}
     layouts = [f"{bound.name}:{bound.layout}" for bound in bindings if bound.role == _api.CONSTANT]
     facts = {
         "torch.settings": _settings(),
-        "code": f"{len(files)} classes, {_digest(f'{name}={files[name]}' for name in sorted(files))}",
+        "compilers": compilers(os.environ),
+        "code": f"{len(files)} sources, {_digest(f'{name}={files[name]}' for name in sorted(files))}",
         "constants": f"{len(layouts)} tensors, {_digest(layouts)}",
     }
     facts.update(_configuration(bindings.modules, is_setting))
@@ -186,8 +248,12 @@ def _function_of(call: Any) -> Optional[FunctionType]:
     for _ in range(16):
         if isinstance(call, functools.partial):
             call = call.func
-        elif isinstance(call, MethodType):
+        elif isinstance(call, (MethodType, classmethod, staticmethod)):
             call = call.__func__
+        elif isinstance(call, property):
+            call = call.fget
+        elif type(call).__module__.split(".")[0] == "triton" and hasattr(call, "fn"):
+            call = call.fn
         elif hasattr(call, "__wrapped__"):
             call = call.__wrapped__
         else:
@@ -206,23 +272,34 @@ def _names_in(code: CodeType) -> Set[str]:
     return names
 
 
-def _is_known_by_version(function: FunctionType) -> bool:
-    if (function.__module__ or "").split(".")[0] == "torch":
-        return True
-    source = function.__code__.co_filename
+def _is_of_python(source: str) -> bool:
     return source.startswith(_STDLIB) and not any(folder in source for folder in _PACKAGES)
 
 
-def _called_by(function: FunctionType) -> List[Any]:
-    """What a function's code can reach by name: its closure and the globals that it mentions."""
+def _is_known_by_version(function: FunctionType) -> bool:
+    return _package(function) == "torch" or _is_of_python(function.__code__.co_filename)
+
+
+def _called_by(function: FunctionType, known: Collection[str]) -> List[Any]:
+    """What a function's code can reach by name, in the same order in every process: its closure, the globals that it mentions, and the
+    attributes that it mentions of modules among these."""
     reached: List[Any] = []
     for cell in function.__closure__ or ():
         try:
             reached.append(cell.cell_contents)
         except ValueError:  # not filled yet
             pass
-    reached += [function.__globals__[name] for name in _names_in(function.__code__) if name in function.__globals__]
+    names = sorted(_names_in(function.__code__))
+    reached += [function.__globals__[name] for name in names if name in function.__globals__]
+    for module in [value for value in reached if isinstance(value, ModuleType)]:
+        reached += _mentioned(module, names, known)
     return reached
+
+
+def _mentioned(module: ModuleType, names: Iterable[str], known: Collection[str]) -> Iterator[Any]:
+    """Attributes of a module that is the user's own. Loads nothing, as getattr() might."""
+    own = (getattr(module, "__file__", None) or "") and module.__name__.split(".")[0] not in known
+    return (vars(module)[name] for name in names if own and name in vars(module))
 
 
 def _code_text(code: CodeType) -> str:
@@ -230,9 +307,9 @@ def _code_text(code: CodeType) -> str:
     return f"{code.co_code.hex()}{constants}{code.co_names}{code.co_varnames}"
 
 
-def function_hash(call: Callable[[], Any]) -> str:
+def function_hash(call: Callable[[], Any], packages: Collection[str] = ()) -> str:
     """Hash of the source files of a graph's function and of the functions that it reaches by name, and of plain values
-    that these were given."""
+    that these were given. Of modules of `packages`, whose versions are facts, no attributes are looked at."""
     todo: List[Any] = [call]
     seen: Set[int] = set()
     hashes: Set[str] = set()
@@ -246,5 +323,5 @@ def function_hash(call: Callable[[], Any]) -> str:
             continue
         hashes.add(hash_file(function.__code__.co_filename) or _code_text(function.__code__))
         hashes.update(function_values(reached, function, _names_in(function.__code__)))
-        todo += _called_by(function)
+        todo += _called_by(function, {*KNOWN, *packages})
     return _digest(sorted(hashes))

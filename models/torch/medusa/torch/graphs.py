@@ -46,6 +46,7 @@ class Graphs:
                unless it is too large.
     eager_tolerance  how far live graphs may lie from eager in medusa-verify: 0.1, or "64ulp"; any distance by default.
     fingerprint  what else must be equal for a restored graph to be right, by name.
+    packages   packages whose versions are in `fingerprint`, so that their code need not be looked at.
     is_setting  (name, value): whether an attribute of a module decides what it computes; all plain ones by default.
     remark     JSON that each recorded graph keeps; a restored one has it as Step.remark.
     """
@@ -62,6 +63,7 @@ class Graphs:
         trigger: Optional[Callable[[], Any]] = None,
         randomize: Optional[verify.Randomize] = None,
         fingerprint: Optional[Mapping[str, str]] = None,
+        packages: Sequence[str] = (),
         eager_tolerance: Union[float, str, None] = None,
         is_setting: Optional[Callable[[str, Any], bool]] = None,
         remark: Any = None,
@@ -85,7 +87,8 @@ class Graphs:
         self._owner: Optional[Owner] = None
         self._recorder = Recorder(self._device, pool, warmup, self._mode in ("capture", "verify"))
         self._bindings = Bindings(bind or {}, name, self._device)
-        self._facts = facts.engine_facts(self._bindings, fingerprint, is_setting) if self._mode != "none" else {}
+        self._packages = tuple(packages)
+        self._facts = facts.engine_facts(self._bindings, fingerprint, is_setting, packages) if self._mode != "none" else {}
         if self._mode != "none" and not self._why_live and self._has_its_names():
             self._why_live = self._introduce(want, trigger)
 
@@ -243,7 +246,7 @@ class Graphs:
             then, now = note["facts"].get(fact), self._facts.get(fact)
             if then != now:
                 raise Unsupported(f"{fact}: artifact has {then}, this process {now}")
-        if note["function"] != facts.function_hash(fn):
+        if note["function"] != facts.function_hash(fn, self._packages):
             raise Unsupported("the source of the graph's function has changed, or the values that it was given")
         for name, layout in note["layouts"].items():
             bound = self._bindings.names.get(name)
@@ -354,7 +357,7 @@ class Graphs:
             "version": NOTE_VERSION,
             "outputs": outputs.packed,
             "facts": self._facts,
-            "function": facts.function_hash(fn),
+            "function": facts.function_hash(fn, self._packages),
             "layouts": {bound.name: bound.layout for bound in self._bindings if bound.role != _api.CONSTANT},
             **({"remark": self._remark} if self._remark is not None else {}),
         }
