@@ -23,10 +23,13 @@ def register() -> None:
         from . import _start
 
         _start.imported()
+        if not _start.preloaded():
+            if os.environ.get("MEDUSA_TELL"):
+                tell("does nothing: no Medusa library is preloaded")
+            return
         why = _start.incomplete()
         if why:
-            if "libmedusa" in os.environ.get("LD_PRELOAD", ""):
-                log.error("medusa: vLLM is left as it is: %s", why)
+            log.error("medusa: vLLM is left as it is: %s", why)
             return
         from medusa import _api
 

@@ -2,6 +2,7 @@
 """medusa-vllm.pth calls begin() when Python starts with a Medusa library preloaded: hooks wait for vLLM's command line."""
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -27,10 +28,20 @@ def begin() -> None:
         after_import(FIRST, _hook_first, "vllm.medusa")
 
 
+def preloaded() -> bool:
+    """Whether a Medusa library answers in this process. Asked before anything of the package `medusa`, a name that others have, too."""
+    return hasattr(ctypes.CDLL(None), "medusa_mode")
+
+
 def incomplete() -> str:
-    """What of Medusa is not installed; "" if nothing is missing."""
-    if importlib.util.find_spec("medusa") is None:
+    """What of Medusa is not installed; "" if nothing is missing. Runs nothing of a package `medusa`."""
+    found = importlib.util.find_spec("medusa")
+    if found is None:
         return "the package medusa-torch is not installed: pip install ./models/torch ./models/vllm"
+    folders = list(found.submodule_search_locations or ())
+    if not any(os.path.exists(os.path.join(folder, "_api.py")) for folder in folders):
+        return (f"the package medusa in {(folders or [found.origin])[0]} is another one than medusa-torch's: remove it, "
+                "or put the folder of medusa-torch before it (PYTHONPATH)")
     return ""
 
 

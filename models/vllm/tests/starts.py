@@ -71,6 +71,7 @@ class Starts(unittest.TestCase):
             for name in ("empty_cache",):
                 stack.enter_context(mock.patch.object(torch.cuda, name, lambda: None))
             stack.enter_context(mock.patch("medusa.torch.kv._run", lambda profile: profile()))
+            stack.enter_context(mock.patch("medusa_vllm._start.preloaded", lambda: mode != "none"))
             medusa_vllm.register()
             worker = sys.modules["vllm.v1.worker.gpu_worker"].Worker(sizes, **config)
             if change:

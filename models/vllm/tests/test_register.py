@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry point: what register() waits for, and that it never raises. Needs neither PyTorch nor vLLM."""
+import contextlib
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
 import types
@@ -23,7 +26,7 @@ class Register(unittest.TestCase):
             raise RuntimeError("the hook fails")
 
         hooks = types.SimpleNamespace(hook_worker=fail, hook_graphs=fail, hook_first=fail)
-        for patch in (mock.patch.dict(sys.modules, {"medusa_vllm.hooks": hooks}), mock.patch.object(medusa_vllm, "hooks", hooks, create=True),
+        for patch in (mock.patch.object(_start, "preloaded", lambda: True), mock.patch.dict(sys.modules, {"medusa_vllm.hooks": hooks}), mock.patch.object(medusa_vllm, "hooks", hooks, create=True),
                       mock.patch.object(sys, "meta_path", list(sys.meta_path)), mock.patch.dict(os.environ)):
             patch.start()
             self.addCleanup(patch.stop)
@@ -56,15 +59,53 @@ class Register(unittest.TestCase):
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _imports.Finder)]
         self.assertEqual(self.waits("none"), [])
 
+    def alone(self, script="", **environment):
+        """register() in a process of its own: exit code, and all that it says."""
+        folders = [environment.pop("before", ""), os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
+        script = f"{script}import medusa_vllm, sys\nmedusa_vllm.register()\nprint(sorted(name for name in sys.modules if name.split('.')[0] == 'medusa'))"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEDUSA_", "LD_PRELOAD", "PYTHON"))}
+        done = subprocess.run([sys.executable, "-S", "-B", "-c", script], capture_output=True, text=True, check=False,
+                              env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, folders)), **environment})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout + done.stderr
+
+    @contextlib.contextmanager
+    def another_package(self):
+        """A package `medusa` of somebody else, as decoding heads of that name have one."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "medusa"))
+            with open(os.path.join(folder, "medusa", "__init__.py"), "w", encoding="ascii") as file:
+                file.write("print('the other medusa runs')\n")
+            yield folder
+
+    def test_without_a_library_nothing_of_medusa_is_imported_in_a_process(self):
+        for environment in ({}, {"PYTHONOPTIMIZE": "2"}, {"MEDUSA_VLLM": "1"}):
+            self.assertEqual(self.alone(**environment), "[]\n")
+        with self.another_package() as folder:
+            self.assertEqual(self.alone(before=folder), "[]\n")
+            self.assertEqual(self.alone("import sys; sys.modules['ctypes.util'] = None\n", before=folder), "[]\n")
+
+    def test_with_a_library_another_package_of_that_name_is_named_and_not_run(self):
+        library = os.path.join(os.environ.get("MEDUSA_BUILD", ""), "lib", "libmedusa-restore.so")
+        if not os.path.exists(library) or b"__asan" in pathlib.Path(library).read_bytes():
+            self.skipTest("needs MEDUSA_BUILD, without sanitizers")
+        with self.another_package() as folder:
+            said = self.alone(before=folder, LD_PRELOAD=library, MEDUSA_LOG="error")
+        self.assertIn(f"medusa: vLLM is left as it is: the package medusa in {folder}/medusa is another one than medusa-torch's: remove it, or put", said)
+        self.assertNotIn("the other medusa runs", said)
+        self.assertNotIn("Traceback", said)
+
     def test_a_missing_adapter_is_named_under_a_library_of_ours_alone(self):
-        os.environ["LD_PRELOAD"] = "/usr/lib/libmedusa-restore.so"
         with mock.patch.dict(sys.modules, {"medusa": None}), self.assertLogs("vllm.medusa", "ERROR") as said:
             medusa_vllm.register()
-        os.environ["LD_PRELOAD"] = "libjemalloc.so"
-        with mock.patch.dict(sys.modules, {"medusa": None}), self.assertNoLogs("vllm.medusa"):
+        with mock.patch.object(_start, "preloaded", lambda: False), mock.patch.dict(sys.modules, {"medusa": None}), self.assertNoLogs("vllm.medusa"):
             medusa_vllm.register()
         self.assertEqual(said.output, ["ERROR:vllm.medusa:medusa: vLLM is left as it is: the package medusa-torch is not installed: "
                                        "pip install ./models/torch ./models/vllm"])
+
+    def test_the_command_hears_of_an_engine_without_a_library(self):
+        with mock.patch.object(_start, "preloaded", lambda: False):
+            self.assertEqual(self.told("capture"), ["does nothing: no Medusa library is preloaded"])
 
     def test_a_start_that_has_not_read_the_pth_file_is_named(self):
         with mock.patch.object(_start, "begun", []), self.assertLogs("vllm.medusa", "WARNING") as said:
