@@ -9,7 +9,7 @@ export TMPDIR=$work/tmp # where commands work, which is looked into at the end
 mkdir "$TMPDIR"
 run_limit=100
 subject=("$MEDUSA_BUILD/tests/subjects/ranks_subject" "$MEDUSA_BUILD/tests/images/nodes_kernels.host.so" "$MEDUSA_BUILD/tests/images/collective_kernels.host.so")
-launcher=tests/e2e/ranks_launcher.py
+launcher="${SAN:+env ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 }tests/e2e/ranks_launcher.py" # as in ranks_lib.sh
 ranked=("${subject[@]}" RANK -)
 bundle=$work/tp2.medusa
 

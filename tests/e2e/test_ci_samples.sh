@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The samples of docs/ci.md do what the page says, word by word, on hostcuda: each command and each code.
+# The samples of docs/ci.md, and the script of docs/vllm.md for containers, do what the pages say, word by word, on hostcuda: each command and each code.
 . "$(dirname "$0")/lib.sh"
 unset MEDUSA_TRUSTED_KEYS PREVIOUS
 
-sample() { # name: the fenced text behind that mark
-	awk -v mark="<!-- sample: $1 -->" '$0 == mark { found = 1; next } found && /^```/ { if (++fences == 2) exit; next } found && fences == 1' docs/ci.md
+sample() { # name, page: the fenced text behind that mark
+	awk -v mark="<!-- sample: $1 -->" '$0 == mark { found = 1; next } found && /^```/ { if (++fences == 2) exit; next } found && fences == 1' "docs/${2:-ci}.md"
 }
 
 sample shell >"$work/sample.sh"
@@ -103,4 +103,31 @@ expect 4 medusa-verify "$artifact" -- false
 expect 2 medusa-sign sign "$artifact"
 expect 7 medusa-restore "$work/damaged.medusa" -- sh -c 'exit 7'
 expect 3 medusa-restore "$work/nowhere" -- true
+
+section "the script of containers"
+sample start vllm >"$work/start.sh"
+assert_at_least "lines of the script" 10 "$(wc -l <"$work/start.sh")"
+container() { # name, artifact
+	run "$1" env ARTIFACT="$2" sh "$work/start.sh" $ENGINE --report "$work/$1.json"
+}
+restored() { # name
+	assert_exit "$1" 0
+	assert_equal "graphs that '$1' restores" $graphs "$(number "$1" graphs_restored)"
+}
+run_beside second env ARTIFACT="$work/volume.medusa" sh "$work/start.sh" $ENGINE --report "$work/second.json"
+container first_container "$work/volume.medusa"
+await_beside second
+for name in first_container second; do restored $name; done
+assert_equal "captures of two containers that start at once" 1 "$(cat "$work/first_container.err" "$work/second.err" | grep -c 'capture 1 of')"
+assert_lacks "$work/start.sh" 'ARTIFACT.lock' # which is medusa-capture's own lock, and where flock(2) is fcntl(2)'s (NFS), one keeps the other out
+rm "$work/volume.medusa.starting"
+mkdir "$work/volume.medusa.starting" # as in a volume that is read-only, where no lock can be made
+container read_only "$work/volume.medusa"
+restored read_only
+container no_place "$work/nowhere/volume.medusa"
+assert_exit no_place 0
+assert_contains "$work/no_place.err" "start: nothing is captured, because $work/nowhere/volume.medusa.starting cannot be locked"
+ENGINE="$same_engine --no-graphs" container no_capture "$work/other.medusa"
+assert_exit no_capture 0
+assert_contains "$work/no_capture.err" "start: medusa-capture ended with 5"
 finish
