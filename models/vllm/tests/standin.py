@@ -138,10 +138,11 @@ class FullAttentionSpec:
 class Config(types.SimpleNamespace):
     """One of vLLM's configurations, each of which has a hash."""
 
-    hash, override_generation_config = "0", {}
+    hash = "0"
 
     def compute_hash(self):
-        return self.hash + "".join(self.override_generation_config)
+        sampling = vars(self).get("override_generation_config"), *(vars(self).get(name) for name in ("generation_config", "max_logprobs", "renderer_num_workers"))
+        return self.hash if sampling in ((None,) * 4, ({}, "auto", 20, 1)) else f"{self.hash}{sampling}"
 
 
 class Whole(types.SimpleNamespace):
@@ -156,6 +157,7 @@ def settings_of_model(**others):
     return Config(**{
         **dict.fromkeys(("enable_sleep_mode", "is_encoder_decoder", "is_diffusion", "enable_prompt_embeds", "uses_mrope", "is_moe", "use_mla"), False),
         "uses_xdrope_dim": 0, "multimodal_config": None, "quantization": None, "override_generation_config": {},
+        "generation_config": "auto", "max_logprobs": 20, "renderer_num_workers": 1,
         "max_model_len": 16, "get_vocab_size": lambda: VOCABULARY, **others})
 
 

@@ -165,11 +165,14 @@ class SecondRunner(starts.Starts):
         """vLLM's hash counts defaults of sampling, which is behind the graphs. The engine's own configuration stays as it is."""
         _, artifact = self.record()
 
+        given = {"override_generation_config": {"temperature": 0.5}, "generation_config": "vllm", "max_logprobs": 5, "renderer_num_workers": 4}
+
         def other(worker):
-            worker.vllm_config.model_config.override_generation_config = {"temperature": 0.5}
+            vars(worker.vllm_config.model_config).update(given)
 
         worker, _ = self.process("restore", artifact, change=other)
         self.assertEqual(set(self.graphs(worker).values()), {True})
+        self.assertEqual(set(given), set(facts.SAMPLING))
         self.assertEqual((worker.kv_bytes, "measured" in worker.log), (12 * (64 << 20), False))
         self.assertEqual(worker.vllm_config.model_config.override_generation_config, {"temperature": 0.5})
 

@@ -143,7 +143,8 @@ class Plugin(starts.Starts):
     def test_another_version(self):
         self.left_alone("vLLM 0.27.1 was never tried", version="0.27.1")
         with mock.patch.dict(os.environ, MEDUSA_VLLM_ANY_VERSION="1"):
-            self.process("capture", version="0.27.1")
+            worker, library = self.process("capture", version="0.27.1")
+        self.assertEqual((worker.model_runner.cudagraph_manager.own_captures, sorted(key for key in library.artifact if key != "kv")), (0, GRAPHS))
 
     def test_a_worker_of_another_kind(self):
         original = standin.Worker.compile_or_warm_up_model
@@ -210,6 +211,33 @@ class Plugin(starts.Starts):
         self.left_alone("Whole has no ec_transfer_config", change=lambda worker: delattr(worker.vllm_config, "ec_transfer_config"))
         for name in ("supports_mm_inputs", "is_pooling_model"):
             self.left_alone(f"Runner has no {name}", change=lambda worker, name=name: delattr(worker.model_runner, name))
+
+    def test_weights_that_stay_on_the_host(self):
+        def offloaded(worker):
+            sys.modules["vllm.model_executor.offloader.base"].get_offloader = type("PrefetchOffloader", (), {})
+
+        self.left_alone("no support yet for weights on the host", change=offloaded)
+
+    def test_adapters_on_two_streams(self):
+        self.left_alone("no support yet for LoRA on two streams", lora_config=standin.Config(max_loras=2, specialize_active_lora=False),
+                        change=lambda worker: setattr(sys.modules["vllm.envs"], "VLLM_LORA_ENABLE_DUAL_STREAM", True))
+
+    def test_what_a_runner_and_its_manager_must_have(self):
+        def runner_of(names, but="", **others):
+            group = types.SimpleNamespace(kv_cache_spec=standin.FullAttentionSpec())
+            found = {**dict.fromkeys(names), "kv_cache_config": types.SimpleNamespace(kv_cache_groups=[group]), **others}
+            return types.SimpleNamespace(**{name: value for name, value in found.items() if name != but})
+
+        plain, breakable = types.SimpleNamespace(use_breakable_cg=False), types.SimpleNamespace(use_breakable_cg=True)
+        self.assertEqual(fit.unfit_second(runner_of(fit.SECOND_HAS), plain), "")
+        self.assertIn("breakable graphs", fit.unfit_second(runner_of(fit.SECOND_HAS), breakable))
+        for name in fit.SECOND_HAS:
+            self.assertEqual(fit.unfit_second(runner_of(fit.SECOND_HAS, name), plain), f"the model runner has no {name}")
+        wrapped = type("CUDAGraphWrapper", (), {})()
+        self.assertEqual(fit.unfit_first(runner_of(fit.FIRST_HAS, model=wrapped)), "")
+        self.assertEqual(fit.unfit_first(runner_of(fit.FIRST_HAS, model=object())), "the model is in a object, not in a CUDAGraphWrapper")
+        for name in fit.FIRST_HAS:
+            self.assertEqual(fit.unfit_first(runner_of(fit.FIRST_HAS, name, model=wrapped)), f"the model runner has no {name}")
 
     def test_another_class_of_worker(self):
         def other(worker):
