@@ -365,11 +365,12 @@ class Own(base_b.Base):
 """
     HELPERS = {"helper_a": "import helper_d\ndef act(x): return helper_d.deep(x)\n", "helper_c": "def part(x): return x\n", "helper_d": "def deep(x): return x\n",
                "base_b": "import torch, part_e\nclass Base(torch.nn.Module): pass\nclass Part(part_e.Inherited): pass\n",
-               "part_e": "import method_f\nclass Inherited:\n    @staticmethod\n    def use(x): return method_f.use(x)\n", "method_f": "def use(x): return x\n"}
+               "given_g": "class Given: pass\n", "part_e": "import method_f\nclass Inherited:\n    @staticmethod\n    def use(x): return method_f.use(x)\n", "method_f": "def use(x): return x\n"}
 
     def code_of(self, write, packages=(), **other):
-        model = write(model_of_a_user=self.MODEL, **{**self.HELPERS, **other})
-        return facts.engine_facts(Bindings({"model": model.Own()}, "", 0), {}, None, packages)["code"]
+        model = write(model_of_a_user=self.MODEL, **{**self.HELPERS, **other}).Own()
+        model.given = importlib.import_module("given_g").Given()  # whose class no code names
+        return facts.engine_facts(Bindings({"model": model}, "", 0), {}, None, packages)["code"]
 
     def test_own_files_that_a_model_calls_and_inherits_from(self):
         """A helper in another file than the model's class changes what graphs compute, and no tensor shows it."""
@@ -378,8 +379,8 @@ class Own(base_b.Base):
             self.assertEqual(first, self.code_of(write))
             for name, text in self.HELPERS.items():
                 self.assertNotEqual(first, self.code_of(write, **{name: text + "# another\n"}), name)
-            self.assertEqual(self.code_of(write, ["method_f"]), self.code_of(write, ["method_f"], method_f=self.HELPERS["method_f"] + "# another\n"),
-                             "its version is a fact")
+            for name in ("method_f", "helper_c"):  # by its module, and by its name
+                self.assertEqual(self.code_of(write, [name]), self.code_of(write, [name], **{name: self.HELPERS[name] + "# another\n"}), "its version is a fact")
 
     def test_own_files_are_looked_for_in_the_same_order_in_each_process(self):
         """Beyond the limit it matters which functions come first; the order of a set of names differs in each process."""
@@ -405,6 +406,9 @@ class Own(base_b.Base):
         one, other = (of({"TRITON_OVERRIDE_ARCH": end * 5000}) for end in "ab")
         self.assertNotEqual(one, other)
         self.assertLess(len(one), 100)
+        many = {f"TRITON_{number}": "x" * 60 for number in range(100)}  # an artifact takes 4,096 bytes
+        self.assertLess(len(of(many)), 4000)
+        self.assertNotEqual(of(many), of({**many, "TRITON_99": "y"}))
         with mock.patch.dict(os.environ, TRITON_DEFAULT_FP_FUSION="0"):
             self.assertIn("TRITON_DEFAULT_FP_FUSION=0", facts.engine_facts(Bindings({}, "", 0), {})["compilers"])
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Dict, Iterator, List
 
-from medusa.torch.facts import hash_file, shown
+from medusa.torch.facts import bounded, hash_file, shown
 
 # Attributes of vLLM's modules that say how far compiling has come, or where a cache lies, and not what is computed.
 PROGRESS = frozenset((
@@ -68,7 +68,7 @@ def environment() -> str:
 
     factors = {name: value for name, value in envs.compile_factors().items() if name not in ELSEWHERE}
     digest = hashlib.sha256(json.dumps(factors, sort_keys=True, default=str).encode()).hexdigest()
-    return " ".join([digest[:16], *(f"{name}={shown(os.environ[name])}" for name in sorted(factors) if name in os.environ)])
+    return bounded(" ".join([digest[:16], *(f"{name}={shown(os.environ[name])}" for name in sorted(factors) if name in os.environ)]))
 
 
 def _files(folder: str) -> Iterator[str]:

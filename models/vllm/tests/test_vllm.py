@@ -239,6 +239,11 @@ class Plugin(starts.Starts):
         for name in fit.FIRST_HAS:
             self.assertEqual(fit.unfit_first(runner_of(fit.FIRST_HAS, name, model=wrapped)), f"the model runner has no {name}")
 
+    def test_vllms_own_worker_by_either_name(self):
+        for name in ("auto", "vllm.v1.worker.gpu_worker.Worker"):
+            worker, _ = self.record(change=self.with_settings("parallel_config", worker_cls=name))
+            self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 0)
+
     def test_another_class_of_worker(self):
         def other(worker):
             worker.__class__ = type("Mine", (type(worker),), {})

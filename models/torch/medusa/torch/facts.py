@@ -22,6 +22,7 @@ _said = False
 MAX_FUNCTIONS = 256
 MAX_OWN = 4096  # functions and classes of the user's own
 MAX_CLASSES = 64
+MAX_FACT = 2000  # characters; the C side takes 4,096 bytes
 MAX_SHOWN = 64  # characters of a variable's value
 FILE_START = 1 << 14
 
@@ -137,10 +138,15 @@ def shown(value: str) -> str:
     return value if len(value) <= MAX_SHOWN and value.isascii() and value.isprintable() and " " not in value else _digest([value])
 
 
+def bounded(text: str) -> str:
+    """A fact's text; of a long one, which no artifact takes, the beginning and a hash."""
+    return text if len(text) <= MAX_FACT else f"{text[:MAX_FACT]} ... {_digest([text])}"
+
+
 def compilers(environment: Mapping[str, str]) -> str:
     """The variables of an environment that change what compilers make of the same source, and which kernels libraries take."""
     chosen = [name for name in sorted(environment) if name.startswith(CHOOSING) and not NOT_CHOOSING & set(name.split("_"))]
-    return " ".join(f"{name}={shown(environment[name])}" for name in chosen) or "none"
+    return bounded(" ".join(f"{name}={shown(environment[name])}" for name in chosen)) or "none"
 
 
 # ---- the engine ----
