@@ -75,7 +75,7 @@ if [ -z "${SAN:-}${TSAN:-}" ] && [ "$(id -u)" = 0 ] && command -v setpriv >/dev/
 	chmod 755 "$work" && mkdir -m 777 "$work/open" && as_nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups) &&
 	[ "$("${as_nobody[@]}" "$work/as_root" --reuid 0 id -ru)" = 0 ] && "${as_nobody[@]}" "$bin/medusa-capture" --version >/dev/null; then
 	unkillable=$work/open/unkillable.medusa
-	TMPDIR=$work/open run_beside unkillable "${as_nobody[@]}" "$bin/medusa-capture" -o "$unkillable" --timeout 1 -- "$work/as_root" --reuid 0 sleep 86371
+	TMPDIR=$work/open run_beside unkillable "${as_nobody[@]}" "$bin/medusa-capture" -o "$unkillable" --timeout 1 -- "$work/as_root" --reuid 0 sleep "86371.$$"
 fi
 start gone --timeout 4 -- bash "$work/gone.sh" "${subject[@]}"
 start mark --timeout 6 -- "${subject[@]}"
@@ -148,7 +148,7 @@ if [ -n "$unkillable" ]; then
 	await_beside unkillable
 	assert_exit unkillable 4
 	assert_contains "$work/unkillable.err" "does not end, although it was told to and killed"
-	kill -KILL $(pgrep -f "^sleep 86371")
+	kill -KILL $(pgrep -f "^sleep 86371.$$\$")
 else
 	echo "skipped: a process that cannot be killed (needs root, setpriv, set-user-ID files, and no sanitizers)"
 fi
