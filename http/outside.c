@@ -51,19 +51,51 @@ static const char *tls_reason(unsigned long code)
 	return reason ? reason : "for a reason that OpenSSL does not name";
 }
 
-enum md_status md_http_trust_create(struct md_http_trust **made, struct md_error *err)
+static bool is_given(const char *path)
 {
+	return path && *path;
+}
+
+static enum md_status refuse_file(const char *what, const char *path, struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_IO, "TLS: %s %.200s: %s", what, path, tls_reason(ERR_get_error()));
+}
+
+static enum md_status load_files(SSL_CTX *tls, const struct md_http_trust_files *files, struct md_error *err)
+{
+	const char *key = is_given(files->key) ? files->key : files->certificate;
+	if (is_given(files->ca) && !SSL_CTX_load_verify_locations(tls, files->ca, NULL))
+		return refuse_file("the certificates that are trusted,", files->ca, err);
+	if (!is_given(files->certificate))
+		return MD_OK;
+	if (SSL_CTX_use_certificate_chain_file(tls, files->certificate) != 1)
+		return refuse_file("the certificate", files->certificate, err);
+	if (SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1 || !SSL_CTX_check_private_key(tls))
+		return refuse_file("the key", key, err);
+	return MD_OK;
+}
+
+enum md_status md_http_trust_create(const struct md_http_trust_files *files, struct md_http_trust **made,
+				    struct md_error *err)
+{
+	static const struct md_http_trust_files none;
 	SSL_CTX *tls = SSL_CTX_new(TLS_client_method());
+	enum md_status status = MD_OK;
+	files = files ? files : &none;
 	if (!tls)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for TLS");
 	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-	if (!SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) || !SSL_CTX_set_default_verify_paths(tls)) {
+	if (!SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) ||
+	    (!is_given(files->ca) && !SSL_CTX_set_default_verify_paths(tls)))
+		status = md_error_set(err, MD_ERR_IO, "TLS: the certificates that are trusted: %s",
+				      tls_reason(ERR_get_error()));
+	if (status == MD_OK)
+		status = load_files(tls, files, err);
+	if (status == MD_OK)
+		*made = (struct md_http_trust *)tls;
+	else
 		SSL_CTX_free(tls);
-		return md_error_set(err, MD_ERR_IO, "TLS: the certificates that are trusted: %s",
-				    tls_reason(ERR_get_error()));
-	}
-	*made = (struct md_http_trust *)tls;
-	return MD_OK;
+	return status;
 }
 
 void md_http_trust_destroy(struct md_http_trust *trust)

@@ -6,12 +6,18 @@
 #include "base/status.h"
 #include "http/call.h"
 
-/*
- * The certificates that are trusted: OpenSSL's own places; SSL_CERT_FILE and SSL_CERT_DIR name others. Reads files, so it is
- * made outside of the loop. MD_ERR_NO_MEMORY, MD_ERR_IO.
- */
+/* Paths of PEM files; NULL or "": see each. */
+struct md_http_trust_files {
+	const char
+	    *ca; /* who is trusted; else OpenSSL's own places, or those that SSL_CERT_FILE and SSL_CERT_DIR name */
+	const char *certificate; /* of this side, with those between it and the CA; else none is shown */
+	const char *key;         /* of that certificate; else it is in the same file */
+};
+
+/* What TLS needs. Reads files (NULL: none of those), so it is made outside of the loop. MD_ERR_NO_MEMORY, MD_ERR_IO. */
 struct md_http_trust;
-enum md_status md_http_trust_create(struct md_http_trust **made, struct md_error *err);
+enum md_status md_http_trust_create(const struct md_http_trust_files *files, struct md_http_trust **made,
+				    struct md_error *err);
 void md_http_trust_destroy(struct md_http_trust *trust); /* NULL is fine */
 
 /* What all such calls of a loop have in common: trust, and name servers and /etc/hosts as they were when it was made. */

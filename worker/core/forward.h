@@ -6,12 +6,19 @@
 #include "http/call.h"
 #include "http/front.h"
 
+/* Between the nodes of a cluster. Clients may send them, too; nobody else gets them. */
+#define MD_FORWARD_NODE "X-Medusa-Node"
+#define MD_FORWARD_NODE_KEY "X-Medusa-Node-Key"
+
 struct md_forward {
 	const char *host;    /* of whoever is asked: sent if the client has sent none, or in any case: */
 	bool host_is_theirs; /* what the client calls us means nothing there */
 	bool keys;           /* the client's keys go on, unless there is another one: */
 	const char *key;     /* sent as Authorization: Bearer, and as X-Api-Key; NULL or "": none */
-	const char *via;     /* put behind what Via says; NULL: none is sent by us */
+	const char
+	    *node; /* of the cluster, by which the request comes; NULL: the daemon is in none, or asks somebody else */
+	const char *node_key; /* what proves that; NULL: nothing does */
+	const char *via;      /* put behind what Via says; NULL: none is sent by us */
 };
 
 void md_forward_headers(struct md_http_call *call, const struct md_http_exchange *exchange,

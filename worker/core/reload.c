@@ -58,7 +58,7 @@ static bool is_used(const struct md_worker *worker, const struct md_worker_confi
 	for (const struct md_model *model = NULL; (model = md_models_each(worker, model));)
 		if (model->from == config || model->made_from == config)
 			return true;
-	return worker->config == config || md_peers_use(worker, config);
+	return worker->config == config || md_passed_use(worker, config);
 }
 
 static void free_old(void *context)

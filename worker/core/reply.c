@@ -45,7 +45,8 @@ void md_reply_text(struct md_http_exchange *exchange, unsigned status, const cha
 	send_whole(exchange, type, text, size);
 }
 
-static void send_json(struct md_http_exchange *exchange, unsigned status, json_t *value, const char *retry_s)
+static void send_json(struct md_http_exchange *exchange, unsigned status, json_t *value, const char *retry_s,
+		      const char *code)
 {
 	char *text = value ? md_jansson_print(value, JSON_COMPACT) : NULL;
 	const char *sent =
@@ -53,6 +54,8 @@ static void send_json(struct md_http_exchange *exchange, unsigned status, json_t
 	md_http_answer_begin(exchange, text ? status : 500, (int64_t)strlen(sent));
 	if (retry_s)
 		md_http_answer_header(exchange, "Retry-After", retry_s);
+	if (code)
+		md_http_answer_header(exchange, MD_REPLY_CODE_HEADER, code);
 	if (status == 401)
 		md_http_answer_header(exchange, "WWW-Authenticate", "Basic realm=\"medusa-worker\"");
 	send_whole(exchange, "application/json", sent, strlen(sent));
@@ -62,7 +65,7 @@ static void send_json(struct md_http_exchange *exchange, unsigned status, json_t
 
 void md_reply_json(struct md_http_exchange *exchange, unsigned status, json_t *value)
 {
-	send_json(exchange, status, value, NULL);
+	send_json(exchange, status, value, NULL, NULL);
 }
 
 static void send_error(struct md_http_exchange *exchange, const struct kind *kind, const char *code,
@@ -71,7 +74,7 @@ static void send_error(struct md_http_exchange *exchange, const struct kind *kin
 	/* what a request names in it may be no UTF-8, or was cut */
 	json_t *value = json_pack("{s:s, s:{s:o, s:s, s:n, s:s}}", "src", "medusa-worker", "error", "message",
 				  md_jansson_text(message), "type", kind->type, "param", "code", code);
-	send_json(exchange, kind->status, value, kind->retry_s);
+	send_json(exchange, kind->status, value, kind->retry_s, code);
 }
 
 void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error, const char *code, const char *format,

@@ -27,6 +27,8 @@ enum md_reply_error {
 	MD_REPLY_LOOP,        /* the request has come from here: 508 */
 };
 
+#define MD_REPLY_CODE_HEADER "X-Medusa-Code" /* the code once more, for nodes that pass requests on */
+
 /* {"src": "medusa-worker", "error": {"message", "type", "param": null, "code"}} */
 void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error, const char *code, const char *format,
 		    ...) __attribute__((format(printf, 4, 5)));

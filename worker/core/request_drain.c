@@ -52,9 +52,14 @@ bool md_drain_is_on(const struct md_drain *drain)
 	return drain->on;
 }
 
+bool md_drain_ends(const struct md_drain *drain)
+{
+	return drain->ends;
+}
+
 bool md_drain_is_empty(const struct md_drain *drain)
 {
-	return !drain->worker->jobs.used && !md_peers_open(drain->worker);
+	return !drain->worker->jobs.used && !md_passed_open(drain->worker);
 }
 
 static void for_each_job(const struct md_worker *worker, void (*end)(struct md_worker_job *job))
@@ -70,7 +75,7 @@ bool md_drain_cut(struct md_drain *drain)
 {
 	bool any = !md_drain_is_empty(drain);
 	for_each_job(drain->worker, md_job_cut);
-	md_peers_cut(drain->worker);
+	md_passed_cut(drain->worker);
 	return any;
 }
 

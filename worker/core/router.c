@@ -146,7 +146,7 @@ static void pass(struct md_worker *worker, const struct md_named *named, struct 
 		give(named->model, exchange, target, body, size, stream);
 	else
 		md_peer_take(worker, exchange,
-			     (struct md_peer_request){.peer = named->peer,
+			     &(struct md_peer_request){.peer = named->peer,
 						      .model = named->peer_model,
 						      .target = strdup(target),
 						      .body = body,

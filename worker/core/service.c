@@ -298,7 +298,7 @@ static void end(struct service *service)
 	md_performance_destroy(worker->performance);
 	md_verbs_destroy(service->verbs);
 	md_job_end_all(worker);
-	md_peers_end_all(worker);
+	md_passed_end_all(worker);
 	md_peers_retire(worker->peers);
 	md_adopt_end(worker);
 	md_gpu_memory_end(worker->gpu_memory);

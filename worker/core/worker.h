@@ -341,6 +341,7 @@ void md_drain_destroy(struct md_drain *drain);
 void md_drain_begin(struct md_drain *drain, uint64_t deadline_ms, bool ends, bool cut);
 void md_drain_undo(struct md_drain *drain); /* requests are taken again, unless the daemon is to end */
 bool md_drain_is_on(const struct md_drain *drain);
+bool md_drain_ends(const struct md_drain *drain);     /* so does the daemon */
 bool md_drain_is_empty(const struct md_drain *drain); /* no request is left */
 bool md_drain_closes(const struct md_drain *drain);   /* the daemon ends, and none is left: streams end, too */
 /* Clients whose requests have not ended are told so. False: there are none. */
