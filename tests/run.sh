@@ -81,7 +81,7 @@ declare -A places=([work]=$jobs [wait]=4 [install]=1)
 declare -A suites=(
 	[work]="test_torture test_vllm_plugin test_probe_kernel test_faults test_swap_share test_deps test_groups test_order test_pieces test_wide
 		test_lora_serve test_worker_soak test_swap test_alone test_swap_offers"
-	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_ranks_stopped test_worker_accounting test_commands test_worker_peers
+	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_ranks_stopped test_worker_accounting test_commands test_worker_peers test_worker_cluster
 		test_worker_gpus test_cache test_hostile test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
 		test_bundle test_swap_neighbours test_timeout test_worker_injected test_worker_cgroups test_host_commands test_worker_groups
 		test_torch_table test_given test_constants test_worker_neighbours test_worker_page test_worker_http test_worker_hostile test_rounds

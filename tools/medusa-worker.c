@@ -12,6 +12,7 @@
 #include "worker/core/service.h"
 
 static const char *config_path, *config_folder, *listen_text, *state_path, *control_path;
+static const char *cluster, *node, *advertise;
 static bool check;
 
 static const struct md_option options[] = {
@@ -29,6 +30,15 @@ static const struct md_option options[] = {
      .argument = "PATH",
      .help = "Unix socket for medusa-workerctl ($XDG_RUNTIME_DIR/medusa/worker.sock).",
      .value = &control_path},
+    {.name = "cluster",
+     .argument = "URL[,URL...]",
+     .help = "Endpoints of etcd: the node is one of a cluster.",
+     .value = &cluster},
+    {.name = "node", .argument = "NAME", .help = "Its name there (the machine's).", .value = &node},
+    {.name = "advertise",
+     .argument = "URL",
+     .help = "Where other nodes reach it (where it listens).",
+     .value = &advertise},
     {.name = "check", .help = "Only read the configuration, and say what has no effect.", .flag = &check},
 };
 
@@ -91,6 +101,9 @@ static int serve(const struct md_worker_config *config)
 						       : *config->node.listen ? config->node.listen
 									      : "127.0.0.1:8080",
 					     .state = state,
+					     .cluster = cluster,
+					     .node = node,
+					     .advertise = advertise,
 					     .control = control_path};
 	if (find_state(state, &err) != MD_OK || md_service_run(config, &service, &err) != MD_OK)
 		return md_options_report(&command, &err);

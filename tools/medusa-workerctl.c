@@ -52,12 +52,12 @@ static const struct md_option options[] = {
 static const struct md_command command = {
     .name = "medusa-workerctl",
     .usage =
-	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill | trace "
-	"[OPTION...]",
+	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill | trace | "
+	"cluster WORD [NODE] [OPTION...]",
     .summary = "Asks a medusa-worker that runs, and tells it what to do.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .words = "status models load unload drain resume reload top bill trace",
+    .words = "status models load unload drain resume reload top bill trace cluster",
     .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model, or "
 		  "that the configuration is bad.\n",
 };
@@ -79,6 +79,7 @@ static const struct verb {
     {"top", false, "interval count"},
     {"bill", false, "since csv"},
     {"trace", false, "since to"},
+    {"cluster", false, ""},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -152,6 +153,8 @@ static int ask(json_t *question)
 		md_worker_print_reload(result);
 	else if (!strcmp(known->name, "bill"))
 		md_worker_print_bill(result, csv);
+	else if (!strcmp(known->name, "cluster"))
+		md_worker_print_cluster(result);
 	json_decref(result);
 	return md_options_flush(&command);
 }
@@ -283,6 +286,32 @@ static int trace(void)
 	return err.status != MD_OK ? report(&err) : md_options_flush(&command);
 }
 
+/* cluster WORD [NODE] */
+static int ask_cluster(const struct md_arguments *arguments)
+{
+	static const char *const words[] = {"status", "nodes", "models", "drain", "cordon", "uncordon"};
+	const char *word = arguments->file_count > 1 ? arguments->files[1] : "";
+	size_t at = 0;
+	while (at < sizeof(words) / sizeof(words[0]) && strcmp(words[at], word) != 0)
+		at++;
+	bool node = at >= 3;
+	if (at == sizeof(words) / sizeof(words[0]))
+		return md_options_usage_error(
+		    &command, "cluster: \"%s\" is not status, nodes, models, drain, cordon or uncordon", word);
+	if (arguments->file_count != (node ? 3u : 2u))
+		return md_options_usage_error(&command, "cluster %s: %s", word,
+					      node ? "give the name of one node" : "there are no arguments");
+	json_t *question = json_pack("{s:s, s:s}", "verb", "cluster", "do", word);
+	json_t *name = node ? json_string(arguments->files[2]) : NULL;
+	if (node && !name) {
+		json_decref(question);
+		return md_options_usage_error(&command, "cluster %s: the name of a node is UTF-8", word);
+	}
+	if (name)
+		json_object_set_new(question, "node", name);
+	return ask(question);
+}
+
 static int ask_about(const struct verb *verb, const char *model)
 {
 	json_t *question = json_pack("{s:s}", "verb", verb->name);
@@ -306,11 +335,15 @@ int main(int argc, char *argv[])
 	const struct verb *verb = find_verb(name);
 	if (!verb || arguments.command)
 		return md_options_usage_error(
-		    &command, "\"%s\" is not status, models, load, unload, drain, resume, reload, top, bill or trace",
+		    &command,
+		    "\"%s\" is not status, models, load, unload, drain, resume, reload, top, bill, trace "
+		    "or cluster",
 		    name);
 	code = check_options(verb);
 	if (code >= 0)
 		return code;
+	if (!strcmp(verb->name, "cluster"))
+		return ask_cluster(&arguments);
 	if (arguments.file_count != (verb->model && !all ? 2u : 1u))
 		return md_options_usage_error(&command, "%s: %s", verb->name,
 					      verb->model ? "give the name of one model" : "there are no arguments");

@@ -53,6 +53,63 @@ static const char *seconds_of(const json_t *object, const char *key, char text[3
 	return text;
 }
 
+/* ---- the cluster ---- */
+
+static void print_member(const json_t *member)
+{
+	const char *lack = json_string_value(json_object_get(member, "lack"));
+	const char *wish = json_string_value(json_object_get(member, "wish"));
+	md_plain_line(stdout, "node %s at %s: %s%s%s; %lld nodes", text_of(member, "node"), text_of(member, "url"),
+		      text_of(member, "state"), wish ? ", wanted to " : "", wish ? wish : "", number(member, "nodes"));
+	md_plain_line(stdout, "etcd at %s: %s; %lld writes, %lld leases, %lld changes read", text_of(member, "etcd"),
+		      json_is_true(json_object_get(member, "reached")) ? "reached" : "not reached",
+		      number(member, "writes"), number(member, "leases"), number(member, "changes"));
+	printf("requests passed on: %lld, tried again elsewhere: %lld\n", number(member, "passed"),
+	       number(member, "retries"));
+	if (lack)
+		md_plain_line(stdout, "%s", lack);
+}
+
+static void print_nodes(const json_t *nodes)
+{
+	const json_t *node;
+	size_t i;
+	char memory[32];
+	printf("%-24s %-10s %-8s %-12s %4s %9s %6s %5s %s\n", "NODE", "STATE", "WISH", "VERSION", "GPUS", "MEMORY",
+	       "MODELS", "OPEN", "URL");
+	json_array_foreach(nodes, i, node)
+	    md_plain_line(stdout, "%-24s %-10s %-8s %-12s %4lld %9s %6lld %5lld %s%s", text_of(node, "node"),
+			  text_of(node, "state"), text_of(node, "wish"), text_of(node, "version"), number(node, "gpus"),
+			  number(node, "gpu_bytes") ? size_of(node, "gpu_bytes", memory) : "-", number(node, "models"),
+			  number(node, "open"), text_of(node, "url"),
+			  json_is_true(json_object_get(node, "self")) ? " (this one)" : "");
+	json_array_foreach(nodes, i, node) if (json_is_string(json_object_get(node, "why")))
+	    md_plain_line(stdout, "%s: %s", text_of(node, "node"), text_of(node, "why"));
+}
+
+static void print_places(const json_t *models)
+{
+	const json_t *model, *place;
+	size_t i, j;
+	char expected[32];
+	printf("%-32s %-24s %-8s %10s %5s %5s\n", "MODEL", "NODE", "PLACE", "TTFT (s)", "WAIT", "RUN");
+	json_array_foreach(models, i, model) json_array_foreach(json_object_get(model, "nodes"), j, place)
+	    md_plain_line(stdout, "%-32s %-24s %-8s %10s %5lld %5lld", j ? "" : text_of(model, "model"),
+			  text_of(place, "node"), text_of(place, "place"), seconds_of(place, "expected_s", expected),
+			  number(place, "waiting"), number(place, "running"));
+}
+
+void md_worker_print_cluster(const json_t *answer)
+{
+	const json_t *nodes = json_object_get(answer, "nodes"), *models = json_object_get(answer, "models");
+	if (json_is_array(nodes))
+		print_nodes(nodes);
+	else if (json_is_array(models))
+		print_places(models);
+	else if (json_is_object(answer) && json_object_size(answer))
+		print_member(answer);
+}
+
 /* ---- the daemon ---- */
 
 /* The models of a GPU whose memory is not stated take all of it, whatever that is. */
@@ -82,6 +139,8 @@ void md_worker_print_status(const json_t *status)
 	    "cancelled\n",
 	    number(status, "loaded"), number(status, "models"), number(status, "waiting"), number(status, "running"),
 	    number(status, "served"), number(status, "refused"), number(status, "failed"), number(status, "cancelled"));
+	if (json_is_object(json_object_get(status, "cluster")))
+		print_member(json_object_get(status, "cluster"));
 	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
 	    printf("GPU %lld: %s%s%s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
 		   is_stated(gpu) ? size_of(gpu, "used_bytes", used) : "memory not stated (medusa.gpus)",

@@ -13,4 +13,7 @@ void md_worker_print_models(const json_t *answer);
 void md_worker_print_reload(const json_t *answer);
 void md_worker_print_bill(const json_t *answer, bool csv);
 
+/* What `cluster` answers: of the node, or lists of nodes or models; of a wish nothing. */
+void md_worker_print_cluster(const json_t *answer);
+
 #endif

@@ -244,6 +244,17 @@ struct md_config_policies {
 	const char *queueing, *placement, *eviction, *batching, *preloading;
 };
 
+/* The cluster that the node belongs to. */
+struct md_config_cluster {
+	struct md_config_texts endpoints; /* URLs of etcd; none: the node is alone */
+	const char *node;                 /* its name; "": the machine's */
+	const char *advertise;            /* the URL by which other nodes reach it; "": where it listens */
+	const char *prefix;               /* of all keys in etcd, without "/" at its end */
+	const char *key_file;             /* of the key by which nodes know each other; "": there is none */
+	const char *ca, *certificate,
+	    *certificate_key; /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */
+};
+
 struct md_config_node {
 	const struct md_config_gpu *gpus;
 	uint32_t gpu_count; /* 0: "auto", all that the driver has */
@@ -269,6 +280,7 @@ struct md_config_node {
 	uint64_t body_limit;       /* bytes of a request's body */
 	uint64_t bodies_limit;     /* bytes of the bodies of all requests that are there */
 	uint32_t connection_limit; /* of HTTP */
+	struct md_config_cluster cluster;
 	uint64_t write_ns, write_waiting_ns; /* a client may take nothing of its answer; the same while requests wait */
 };
 
@@ -338,6 +350,9 @@ const struct md_config_profile *md_config_find_profile(const struct md_worker_co
 const struct md_config_pin *md_config_find_pin(const struct md_config_profile *profile, const char *name);
 /* Whether a path behind /upstream/NAME must not start an engine. */
 bool md_config_ignores_path(const struct md_worker_config *config, const char *path);
+
+/* Whether a node of a cluster may be called so. */
+bool md_config_is_node_name(const char *name);
 
 /* The model that has the engine: of an adapter its base, else itself. */
 uint32_t md_config_engine_of(const struct md_worker_config *config, uint32_t model);

@@ -20,7 +20,7 @@
 
 struct node_source {
 	struct md_config_node node;
-	struct md_tree *gpus, *policies, *tenants, *templates, *backbones;
+	struct md_tree *gpus, *policies, *tenants, *templates, *backbones, *cluster;
 };
 
 #define SOURCE(member) offsetof(struct node_source, member)
@@ -33,6 +33,7 @@ static const struct md_config_key node_keys[] = {
     MD_KEY("tenants", MD_KEY_NODE, SOURCE(tenants), NULL),
     MD_KEY("templates", MD_KEY_NODE, SOURCE(templates), NULL),
     MD_KEY("backbones", MD_KEY_NODE, SOURCE(backbones), NULL),
+    MD_KEY("cluster", MD_KEY_NODE, SOURCE(cluster), NULL),
     MD_KEY("retries", MD_KEY_COUNT, NODE(retries), "1", .high = 10),
     MD_KEY("adopt_time", MD_KEY_TIME, NODE(adopt_ns), "30s"),
     MD_KEY("cgroup", MD_KEY_TEXT, NODE(cgroup), "auto"),
@@ -485,6 +486,7 @@ enum md_status md_config_read_node(struct md_config_build *build, struct md_conf
 	MD_FORWARD(read_tenants(build, source.tenants, &source.node));
 	MD_FORWARD(read_templates(build, source.templates, &source.node));
 	MD_FORWARD(read_backbones(build, source.backbones, &source.node));
+	MD_FORWARD(md_config_read_cluster(build, source.cluster, &source.node.cluster));
 	build->config->node = source.node;
 	return MD_OK;
 }

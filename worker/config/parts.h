@@ -7,6 +7,9 @@
 
 /* medusa: GPUs, policies, tenants, templates. */
 enum md_status md_config_read_node(struct md_config_build *build, struct md_config_sections *sections);
+/* medusa.cluster; node may be NULL. */
+enum md_status md_config_read_cluster(struct md_config_build *build, struct md_tree *node,
+				      struct md_config_cluster *cluster);
 /* models.*.medusa; node may be NULL. */
 enum md_status md_config_read_own(struct md_config_build *build, struct md_tree *node, struct md_config_own *own);
 enum md_status md_config_find_tenant(

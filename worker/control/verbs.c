@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker/accounting/ledger.h"
+#include "worker/cluster/cluster_report.h"
 #include "worker/core/long_pages.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
@@ -372,6 +373,68 @@ static void trace(struct md_verbs *verbs, struct md_control_call *call, const js
 		refuse_order(pending);
 }
 
+/* ---- the cluster ---- */
+
+static void on_wish_written(void *context, const struct md_error *err)
+{
+	struct pending *pending = context;
+	if (err)
+		md_control_refuse(pending->call, err->status, "%s", err->message);
+	else
+		md_control_answer(pending->call, json_object());
+	free(pending);
+}
+
+/* "node": for which it is wished. */
+static void wish(struct md_verbs *verbs, struct md_control_call *call, const json_t *question,
+		 enum md_cluster_wish wanted)
+{
+	struct md_cluster *cluster = verbs->worker->cluster;
+	const char *node = json_string_value(json_object_get(question, "node"));
+	struct pending *pending;
+	if (!node || !md_config_is_node_name(node) || !md_cluster_has(cluster, node)) {
+		md_control_refuse(call, node ? MD_ERR_NOT_FOUND : MD_ERR_INVALID, "the cluster has no node \"%.64s\"",
+				  node ? node : "");
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, md_cluster_forget)))
+		return;
+	pending->order = md_cluster_wish(cluster, node, wanted, on_wish_written, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
+/* "do": status, nodes, models, drain, cordon, uncordon. */
+static void cluster(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	static const struct {
+		const char *name;
+		enum md_cluster_wish wish;
+	} wishes[] = {{"drain", MD_CLUSTER_DRAIN}, {"cordon", MD_CLUSTER_CORDON}, {"uncordon", MD_CLUSTER_UNCORDON}};
+	const struct md_cluster *at = verbs->worker->cluster;
+	const char *order = json_string_value(json_object_get(question, "do"));
+	order = order ? order : "";
+	if (!at) {
+		md_control_refuse(call, MD_ERR_UNSUPPORTED,
+				  "this daemon is in no cluster: start it with --cluster URL, or set "
+				  "medusa.cluster.endpoints");
+		return;
+	}
+	for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++)
+		if (!strcmp(order, wishes[i].name)) {
+			wish(verbs, call, question, wishes[i].wish);
+			return;
+		}
+	if (!strcmp(order, "status"))
+		md_control_answer(call, md_cluster_report(at));
+	else if (!strcmp(order, "nodes"))
+		md_control_answer(call, json_pack("{s:o}", "nodes", md_cluster_report_nodes(at)));
+	else if (!strcmp(order, "models"))
+		md_control_answer(call, json_pack("{s:o}", "models", md_cluster_report_models(at)));
+	else
+		md_control_refuse(call, MD_ERR_UNSUPPORTED, "cluster: this daemon does not know \"%.64s\"", order);
+}
+
 /* ---- questions ---- */
 
 static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
@@ -393,7 +456,7 @@ static const struct {
 	void (*take)(struct md_verbs *verbs, struct md_control_call *call, const json_t *question);
 } known[] = {
     {"status", status}, {"models", models}, {"load", load}, {"unload", unload}, {"drain", drain},
-    {"resume", resume}, {"reload", reload}, {"bill", bill}, {"trace", trace},
+    {"resume", resume}, {"reload", reload}, {"bill", bill}, {"trace", trace},   {"cluster", cluster},
 };
 
 void md_verbs_take(void *context, struct md_control_call *call, const char *verb, const json_t *question)

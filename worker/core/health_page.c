@@ -146,6 +146,16 @@ static const char *find_lack(const struct md_worker *worker)
 	return NULL;
 }
 
+/* A node that has lost its cluster serves all the same. */
+static void answer_well(const struct md_worker *worker, struct md_http_exchange *exchange)
+{
+	const char *lack = md_cluster_lack(worker->cluster);
+	char text[480] = "OK";
+	if (lack)
+		snprintf(text, sizeof(text), "OK; %s", lack);
+	answer(exchange, 200, text);
+}
+
 void md_health_page_answer(struct md_worker *worker, struct md_http_exchange *exchange)
 {
 	const char *lack = find_lack(worker);
@@ -156,5 +166,5 @@ void md_health_page_answer(struct md_worker *worker, struct md_http_exchange *ex
 				 sizeof(name)))
 		answer_for(worker, exchange, name);
 	else
-		answer(exchange, 200, "OK");
+		answer_well(worker, exchange);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "worker/accounting/ledger.h"
+#include "worker/cluster/cluster_report.h"
 #include "worker/core/gpu_memory.h"
 #include "worker/core/loop_turn.h"
 #include "worker/core/metrics_text.h"
@@ -307,5 +308,6 @@ void md_metrics_node_print(struct md_worker *worker, FILE *out)
 	put_broker(out, worker);
 	put_lost(out, worker);
 	put_peers(out, worker);
+	md_cluster_print_metrics(worker->cluster, out);
 	put_loop(out);
 }

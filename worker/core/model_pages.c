@@ -102,6 +102,31 @@ static void list_names(const struct md_worker_config *config, int64_t began, jso
 			json_array_append_new(data, describe_selector(&config->selectors[i], began));
 }
 
+/* ---- the cluster ---- */
+
+static json_t *describe_elsewhere(const char *id, const char *node, int64_t began)
+{
+	json_t *made = describe_name(id, began, NULL, "cluster");
+	json_object_set_new(json_object_get(json_object_get(made, "meta"), "llamaswap"), "nodeID", json_string(node));
+	return made;
+}
+
+/* A name that means something here is in the list already, and one that several nodes have is there once. */
+static void list_elsewhere(const struct md_model_rows *rows, int64_t began, json_t *data)
+{
+	const char *end = rows->elsewhere.bytes + rows->elsewhere.size;
+	json_t *seen = json_object();
+	for (const char *id = rows->elsewhere.bytes; id < end;) {
+		const char *node = id + strlen(id) + 1;
+		if (md_config_find(rows->config, id).kind == MD_CONFIG_NOTHING && !json_object_get(seen, id)) {
+			json_object_set_new(seen, id, json_true());
+			json_array_append_new(data, describe_elsewhere(id, node, began));
+		}
+		id = node + strlen(node) + 1;
+	}
+	json_decref(seen);
+}
+
 /* ---- pages ---- */
 
 json_t *md_model_pages_list(const struct md_model_rows *rows, int64_t began)
@@ -118,6 +143,7 @@ json_t *md_model_pages_list(const struct md_model_rows *rows, int64_t began)
 			json_array_append_new(data, describe(row, base, began, config->aliases.items[a]));
 	}
 	list_names(rows->config, began, data);
+	list_elsewhere(rows, began, data);
 	return json_pack("{s:s, s:o}", "object", "list", "data", data);
 }
 
@@ -126,11 +152,14 @@ void md_model_pages_show(struct md_worker *worker, struct md_http_exchange *exch
 	const struct md_worker_config *config = worker->config;
 	const struct md_model *model = md_models_find(worker, name);
 	struct md_config_target target = md_config_find(config, name);
+	const char *node = model ? NULL : md_cluster_node_of(worker->cluster, name);
 	if (target.kind == MD_CONFIG_SELECTOR)
 		md_reply_json(exchange, 200, describe_selector(&config->selectors[target.index], worker->began));
 	else if (target.kind == MD_CONFIG_PEER)
 		md_reply_json(exchange, 200,
 			      describe_peer(&config->peers[target.index], target.name, worker->began, name));
+	else if (node)
+		md_reply_json(exchange, 200, describe_elsewhere(name, node, worker->began));
 	else if (!model)
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found", "no model is called \"%.200s\"", name);
 	if (!model)

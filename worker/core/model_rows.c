@@ -98,6 +98,7 @@ static void forget(struct md_model_rows *rows)
 		free_row(rows->holder, &rows->left[i]);
 	free(rows->rows);
 	free(rows->left);
+	free(rows->elsewhere.bytes);
 	if (rows->config)
 		md_reload_let_go(rows->holder, rows->config);
 	*rows = (struct md_model_rows){0};
@@ -145,7 +146,9 @@ enum md_printer_step md_model_rows_copy(struct md_worker *worker, struct md_mode
 		if (++made->count % LOOK_ROWS == 0 && md_clock_ns() > until)
 			return MD_PRINTER_MORE;
 	}
-	return copy_left(worker, made) ? MD_PRINTER_DONE : MD_PRINTER_NO_MEMORY;
+	bool copied = copy_left(worker, made) &&
+		      md_cluster_list_names(worker->cluster, made->config->include_aliases, &made->elsewhere);
+	return copied ? MD_PRINTER_DONE : MD_PRINTER_NO_MEMORY;
 }
 
 void md_model_rows_free(struct md_model_rows *rows)

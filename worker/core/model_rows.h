@@ -3,6 +3,7 @@
 #ifndef MD_WORKER_CORE_MODEL_ROWS_H
 #define MD_WORKER_CORE_MODEL_ROWS_H
 
+#include "worker/cluster/cluster_report.h"
 #include "worker/core/printer.h"
 #include "worker/core/worker.h"
 
@@ -39,6 +40,7 @@ struct md_model_rows {
 	uint32_t count;            /* that were copied */
 	struct md_model_row *left; /* models that the configuration does not have any more, and whose engine is there */
 	uint32_t left_count, left_room;
+	struct md_cluster_names elsewhere; /* models of other nodes of the cluster */
 };
 
 /* Copies a part; *rows is NULL at first. It begins again where a reload has come in between. */

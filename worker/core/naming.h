@@ -8,7 +8,9 @@
 enum md_naming { MD_NAMING_FOUND, MD_NAMING_UNKNOWN, MD_NAMING_DISABLED };
 
 struct md_named {
-	struct md_model *model; /* NULL: it is a peer's */
+	struct md_model *model; /* NULL: it is a peer's, or the node's: */
+	struct md_view_node
+	    *node; /* of the cluster; NULL: none. The naming does not set it, but worker/cluster/route.h */
 	uint32_t peer;
 	const char *peer_model; /* as the configuration lists it; NULL: it is none */
 	const char *name;       /* whoever answers is asked for this one; NULL: for what the client has said */

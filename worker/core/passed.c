@@ -84,13 +84,13 @@ bool md_passed_use(const struct md_worker *worker, const struct md_worker_config
 }
 
 /* Nothing of an answer has come. False: nobody else takes it, and the request is still there. */
-static bool try_elsewhere(struct md_passed *passed)
+static bool try_elsewhere(struct md_passed *passed, const char *why)
 {
 	struct md_worker *worker = passed->worker;
 	struct md_pass_target *target = passed->target;
 	struct md_http_exchange *exchange = passed->relay.exchange;
 	bool tried = exchange && !passed->relay.head_sent && !passed->once && target->again &&
-		     target->again(worker, target, exchange);
+		     target->again(worker, target, exchange, why);
 	if (tried)
 		finish(passed);
 	return tried;
@@ -100,7 +100,7 @@ static void end_failed(struct md_passed *passed, const char *why)
 {
 	char message[400];
 	passed->target->counts->failed++;
-	if (try_elsewhere(passed))
+	if (try_elsewhere(passed, why))
 		return;
 	snprintf(message, sizeof(message), "%s %.60s: %.300s", passed->target->kind, passed->target->id, why);
 	if (passed->declined)

@@ -30,9 +30,10 @@ struct md_pass_target {
 	void (*unused)(struct md_pass_target *target); /* the last one has ended */
 	/*
 	 * Nothing of an answer has come, and nothing will: the target could not be asked, said that it is draining, or broke off.
-	 * True: somebody else has the exchange now. NULL: nobody takes it.
+	 * True: somebody else has the exchange now. NULL: nobody takes it. why: a sentence without its end.
 	 */
-	bool (*again)(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange);
+	bool (*again)(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
+		      const char *why);
 };
 
 /* False: see md_http_remote_read. */

@@ -201,6 +201,14 @@ static bool same_templates(const struct md_config_node *a, const struct md_confi
 	return a->template_count == b->template_count;
 }
 
+static bool same_cluster(const struct md_config_cluster *a, const struct md_config_cluster *b)
+{
+	return same_texts(&a->endpoints, &b->endpoints) && same_name(a->node, b->node) &&
+	       same_name(a->advertise, b->advertise) && same_name(a->prefix, b->prefix) &&
+	       same_name(a->key_file, b->key_file) && same_name(a->ca, b->ca) &&
+	       same_name(a->certificate, b->certificate) && same_name(a->certificate_key, b->certificate_key);
+}
+
 /* What a daemon that runs can't take over. */
 static void name_all_later(const struct md_config_node *a, const struct md_config_node *b,
 			   struct md_reload_result *result)
@@ -226,6 +234,7 @@ static void name_all_later(const struct md_config_node *a, const struct md_confi
 	name_later("medusa.body_limit", a->body_limit == b->body_limit, result);
 	name_later("medusa.bodies_limit", a->bodies_limit == b->bodies_limit, result);
 	name_later("medusa.connection_limit", a->connection_limit == b->connection_limit, result);
+	name_later("medusa.cluster", same_cluster(&a->cluster, &b->cluster), result);
 	name_later("medusa.write_timeout", a->write_ns == b->write_ns, result);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "worker/cluster/route.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/multipart.h"
 #include "worker/core/naming.h"
@@ -119,15 +120,33 @@ static bool tell_naming(struct md_worker *worker, struct md_http_exchange *excha
 	else if (!*name)
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, NULL,
 			       "no model id could be identified: \"model\" is missing");
-	else
+	else if (!md_route_refuse(worker, exchange, name))
 		md_reply_error(exchange, MD_REPLY_NOT_FOUND, "model_not_found",
 			       "no model is called \"%.200s\": GET /v1/models lists those that are", name);
 	return false;
 }
 
+/* What is called so here, or nothing is, may be computed by another node of the cluster. */
+static enum md_naming route(const struct md_worker *worker, const struct md_http_exchange *exchange, const char *name,
+			    enum md_naming naming, struct md_named *named)
+{
+	const char *asked = named->name ? named->name : name;
+	if (naming == MD_NAMING_DISABLED || (naming == MD_NAMING_FOUND && !named->model))
+		return naming;
+	named->node = md_route_choose(worker, md_http_exchange_head(exchange), asked, named->model);
+	if (!named->node)
+		return naming;
+	named->model = NULL;
+	return MD_NAMING_FOUND;
+}
+
 static bool find(struct md_worker *worker, struct md_http_exchange *exchange, const char *name, struct md_named *named)
 {
-	return tell_naming(worker, exchange, *name ? md_naming_find(worker, name, named) : MD_NAMING_UNKNOWN, name);
+	enum md_naming naming = MD_NAMING_UNKNOWN;
+	*named = (struct md_named){0};
+	if (*name)
+		naming = route(worker, exchange, name, md_naming_find(worker, name, named), named);
+	return tell_naming(worker, exchange, naming, name);
 }
 
 /* What stands as "model" in the request to whoever answers; NULL: what the client has said. */
@@ -144,14 +163,18 @@ static void pass(struct md_worker *worker, const struct md_named *named, struct 
 {
 	if (named->model)
 		give(named->model, exchange, target, body, size, stream);
+	else if (named->node)
+		md_route_pass(worker, named->node, exchange,
+			      &(struct md_pass_request){
+				  .path = strdup(target), .body = body, .body_size = size, .stream = stream});
 	else
 		md_peer_take(worker, exchange,
 			     &(struct md_peer_request){.peer = named->peer,
-						      .model = named->peer_model,
-						      .target = strdup(target),
-						      .body = body,
-						      .body_size = size,
-						      .stream = stream});
+						       .model = named->peer_model,
+						       .target = strdup(target),
+						       .body = body,
+						       .body_size = size,
+						       .stream = stream});
 }
 
 static void take_get(struct md_worker *worker, struct md_http_exchange *exchange)
@@ -219,6 +242,15 @@ static void take_form(struct md_worker *worker, struct md_http_exchange *exchang
 	pass(worker, &named, exchange, md_target_local(target), changed, changed_size, streamed);
 }
 
+/* A node of the cluster filters what it computes by its own configuration. */
+static const struct md_config_filters *filters_of(const struct md_worker *worker, const struct md_named *named)
+{
+	static const struct md_config_filters none;
+	if (named->node)
+		return &none;
+	return named->model ? &named->model->config->filters : &worker->config->peers[named->peer].filters;
+}
+
 static void refuse_body(struct md_http_exchange *exchange, const struct md_rewrite_body *read)
 {
 	md_reply_error(exchange, read->no_memory ? MD_REPLY_UNAVAILABLE : MD_REPLY_BAD_REQUEST,
@@ -243,8 +275,7 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 	}
 	struct md_named named;
 	if (find(worker, exchange, read.model, &named)) {
-		struct md_rewrite_wish wish = {.filters = named.model ? &named.model->config->filters
-								      : &worker->config->peers[named.peer].filters,
+		struct md_rewrite_wish wish = {.filters = filters_of(worker, &named),
 					       .asked = named.name ? named.name : read.model,
 					       .name = name_there(&named, read.model)};
 		if (md_rewrite_apply(&wish, &read, &changed, &changed_size))
@@ -258,13 +289,18 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 /* ---- /upstream/NAME/rest ---- */
 
 /* The longest beginning of "a/b/c" that is a model's name; *rest is what follows it. */
-static enum md_naming find_prefix(struct md_worker *worker, const char *path, struct md_named *named, const char **rest)
+static enum md_naming find_prefix(struct md_worker *worker, const struct md_http_exchange *exchange, const char *path,
+				  struct md_named *named, const char **rest)
 {
 	char name[MD_TARGET_MAX];
 	size_t size = strlen(path);
+	*named = (struct md_named){0};
+	*rest = path + size;
 	while (size) {
 		snprintf(name, sizeof(name), "%.*s", (int)size, path);
 		enum md_naming naming = md_naming_find_one(worker, name, named);
+		if (naming != MD_NAMING_FOUND)
+			naming = route(worker, exchange, name, naming, named);
 		*rest = path + size;
 		if (naming != MD_NAMING_UNKNOWN)
 			return naming;
@@ -293,7 +329,7 @@ static void take_upstream(struct md_worker *worker, struct md_http_exchange *exc
 {
 	const char *local = md_target_local(md_http_head_target(md_http_exchange_head(exchange))), *rest;
 	struct md_named named;
-	if (!tell_naming(worker, exchange, find_prefix(worker, path, &named, &rest), path))
+	if (!tell_naming(worker, exchange, find_prefix(worker, exchange, path, &named, &rest), path))
 		return;
 	const struct md_model *model = named.model;
 	if (!*rest) {
@@ -311,6 +347,10 @@ static void take_upstream(struct md_worker *worker, struct md_http_exchange *exc
 	    md_config_ignores_path(worker->config, rest)) {
 		md_reply_error(exchange, MD_REPLY_CONFLICT, NULL, "model %s is not loaded, and %s does not load it",
 			       model->id, rest);
+		return;
+	}
+	if (named.node) { /* which has the same names at the same paths */
+		pass(worker, &named, exchange, local, NULL, 0, false);
 		return;
 	}
 	char kept[MD_TARGET_MAX];
@@ -385,6 +425,8 @@ unsigned md_router_admit(void *context, const struct md_http_head *head, const c
 		return head->chunked || head->length > 0 ? 413 : 0;
 	}
 	*why = "a valid API key is wanted";
+	if (md_cluster_vouches(worker->cluster, head))
+		return 0;
 	return md_keys_allow(worker->config, head, &tenant) ? 0 : 401;
 }
 

@@ -262,6 +262,12 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	service->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, service);
 	if (!service->hangup || !service->tick || event_add(service->hangup, NULL) || event_add(service->tick, &tick))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for signals");
+	struct md_cluster_options cluster = {.endpoints = options->cluster,
+					     .node = options->node,
+					     .advertise = options->advertise,
+					     .listen = options->listen,
+					     .state = options->state};
+	MD_FORWARD(md_cluster_create(worker, &cluster, &worker->cluster, err));
 	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
 	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
@@ -269,7 +275,8 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	worker->port = md_http_front_port(worker->front);
 	md_models_say_ours(worker);
 	MD_FORWARD(md_adopt_begin(worker, place, err));
-	return md_pool_make(worker, err);
+	MD_FORWARD(md_pool_make(worker, err));
+	return md_cluster_join(worker->cluster, md_http_front_port(worker->front), err);
 }
 
 /* One after the other, as far as they fit. What fails is said, and starts again with the first request. */
@@ -292,6 +299,7 @@ static void free_event(struct event *event)
 static void end(struct service *service)
 {
 	struct md_worker *worker = &service->worker;
+	md_cluster_leave(worker->cluster);
 	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
 	md_long_pages_destroy(worker->pages);
@@ -300,6 +308,7 @@ static void end(struct service *service)
 	md_job_end_all(worker);
 	md_passed_end_all(worker);
 	md_peers_retire(worker->peers);
+	md_cluster_destroy(worker->cluster);
 	md_adopt_end(worker);
 	md_gpu_memory_end(worker->gpu_memory);
 	md_models_destroy(worker);

@@ -7,9 +7,11 @@
 
 struct md_service_options {
 	const char *config_file,
-	    *config_folder;  /* where the configuration was read, and is read anew; either may be NULL */
-	const char *listen;  /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
-	const char *state;   /* folder for what engines print */
+	    *config_folder; /* where the configuration was read, and is read anew; either may be NULL */
+	const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH */
+	const char *state;  /* folder for what engines print */
+	/* NULL: the configuration's (medusa.cluster). URLs of etcd with commas between them; a name; a URL. */
+	const char *cluster, *node, *advertise;
 	const char *control; /* path of the control socket; NULL: the configuration's, else the default */
 };
 

@@ -9,6 +9,7 @@
 #include "medusa/scheduler.h"
 #include "worker/accounting/usage.h"
 #include "worker/accounting/usage_scan.h"
+#include "worker/cluster/cluster.h"
 #include "worker/config/config.h"
 #include "worker/core/adapter.h"
 #include "worker/core/engine_log.h"
@@ -218,8 +219,9 @@ struct md_worker {
 	struct md_peers *peers;   /* of the configuration */
 	struct md_passed *passed; /* requests that were passed on to peers, of earlier configurations, too */
 	size_t passed_count;
-	const char *profile; /* the one that is active, of the configuration; NULL: none */
-	char node_name[40];  /* by which this daemon finds itself again in Via */
+	struct md_cluster *cluster; /* NULL: the node is alone */
+	const char *profile;        /* the one that is active, of the configuration; NULL: none */
+	char node_name[40];         /* by which this daemon finds itself again in Via */
 	struct md_pages *pages;
 	struct md_performance *performance;
 	struct md_notify *notify; /* the service manager */

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real etcd for tests, of one member or several, and a wire before it that can be cut."""
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from daemon import PATIENCE
+
+
+class Member:
+    def __init__(self, folder, number, first, count):
+        self.url, self.peer = f"http://127.0.0.1:{first + 2 * number}", f"http://127.0.0.1:{first + 2 * number + 1}"
+        cluster = ",".join(f"m{i}=http://127.0.0.1:{first + 2 * i + 1}" for i in range(count))
+        self.command = ["etcd", "--name", f"m{number}", "--data-dir", f"{folder}/etcd{number}", "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+                        "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer, "--initial-cluster", cluster, "--initial-cluster-token", folder]
+        self.log, self.process = f"{folder}/etcd{number}.log", None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+
+    def send(self, what):
+        self.process.send_signal(what)
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+
+class Etcd:
+    """Members on so many ports, two each; `first` is the first of them."""
+
+    def __init__(self, folder, first, count=1):
+        self.members = [Member(folder, i, first, count) for i in range(count)]
+        self.urls = ",".join(member.url for member in self.members)
+        self.start()
+
+    def start(self):
+        for member in self.members:
+            if not member.process or member.process.poll() is not None:
+                member.start()
+        end = time.monotonic() + PATIENCE
+        while self.run("endpoint", "health").returncode and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def run(self, *words):
+        return subprocess.run(["etcdctl", "--endpoints", self.urls, "--command-timeout", "3s", *words], capture_output=True, text=True, timeout=PATIENCE,
+                              env={**os.environ, "ETCDCTL_API": "3"})
+
+    def get(self, key):
+        return self.run("get", "--print-value-only", key).stdout
+
+    def stop(self):
+        for member in self.members:
+            member.kill()
+
+
+class Wire:
+    """A port before another one. `hangs`: what is sent arrives nowhere; `cut`: connections end; `early`: the next watch begins with the first revision."""
+
+    def __init__(self, target):
+        self.target, self.hangs, self.early = int(target.rsplit(":", 1)[1]), False, False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.pairs = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            self.pairs.append((near, far))
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, one, other):
+        try:
+            while got := one.recv(65536):
+                while self.hangs:
+                    time.sleep(0.05)
+                if self.early and b'"start_revision":' in got:
+                    self.early = False
+                    got = re.sub(rb'"start_revision":(\d+)', lambda found: b'"start_revision":' + b"1".rjust(len(found[1])), got)
+                other.sendall(got)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        for near, far in self.pairs:
+            for end in (near, far):
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+        self.pairs = []

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cluster/cluster.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "worker/cluster/cluster_parts.h"
+#include "worker/core/forward.h"
+#include "worker/core/worker.h"
+
+#define MD_LOG_DOMAIN "medusa-worker"
+#include "base/log.h"
+
+#define KEY_LEAST 16u /* bytes */
+#define KEY_MOST 512u
+#define JOIN_MS 15000u
+#define LEAVE_MS 1000u
+#define DRAIN_MS 30000u /* until requests that wait are refused */
+#define IDENTITY_BYTES 16u
+
+/* ---- etcd ---- */
+
+static void on_reached(void *context, const char *why)
+{
+	struct md_cluster *cluster = context;
+	bool again = cluster->known && !why;
+	cluster->known = true;
+	cluster->reached = !why;
+	snprintf(cluster->why, sizeof(cluster->why), "%s", why ? why : "");
+	if (why)
+		md_warn("cluster: etcd cannot be reached, so this node goes on with what it knew last, and changes "
+			"nothing: %s",
+			why);
+	else if (again)
+		md_warn("cluster: etcd is reached again");
+	if (again)
+		md_view_doubt(cluster->view);
+}
+
+static void on_moved(void *context)
+{
+	struct md_cluster *cluster = context;
+	if (cluster->view)
+		md_view_doubt(cluster->view);
+}
+
+static const struct md_etcd_events etcd_events = {.reached = on_reached, .moved = on_moved};
+
+/* ---- the view ---- */
+
+static void on_node_gone(void *context, struct md_view_node *node)
+{
+	struct md_cluster *cluster = context;
+	if (node->target.open > 1) /* whoever tells this holds it, too */
+		md_probe_begin(cluster, node);
+}
+
+static void on_wished(void *context, enum md_wish wish)
+{
+	struct md_cluster *cluster = context;
+	struct md_drain *drain = cluster->worker->drain;
+	if (wish == cluster->wish)
+		return;
+	cluster->wish = wish;
+	md_warn("cluster: %s%s", wish == MD_WISH_NONE ? "no wish for this node is left" : "this node is wanted to ",
+		md_wish_name(wish));
+	md_member_mark(cluster->member, wish != MD_WISH_NONE);
+	if (wish == MD_WISH_DRAIN) {
+		md_drain_begin(drain, DRAIN_MS, false, false);
+		cluster->drained = true;
+	} else if (cluster->drained) {
+		md_drain_undo(drain);
+		cluster->drained = false;
+	}
+}
+
+static void on_missing(void *context)
+{
+	struct md_cluster *cluster = context;
+	md_member_missing(cluster->member);
+}
+
+static const struct md_view_events view_events = {.gone = on_node_gone, .wished = on_wished, .missing = on_missing};
+
+/* ---- settings ---- */
+
+static enum md_status split_endpoints(struct md_cluster *cluster, const char *text, struct md_error *err)
+{
+	uint32_t count = 1;
+	for (const char *at = text; *at; at++)
+		count += *at == ',';
+	cluster->endpoints = strdup(text);
+	cluster->endpoint_list = calloc(count, sizeof(*cluster->endpoint_list));
+	if (!cluster->endpoints || !cluster->endpoint_list)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for etcd's endpoints");
+	char *rest = cluster->endpoints, *one;
+	for (uint32_t i = 0; i < count; i++) {
+		one = strsep(&rest, ",");
+		cluster->endpoint_list[i] = one;
+	}
+	cluster->settings.endpoints = (struct md_config_texts){cluster->endpoint_list, count};
+	return MD_OK;
+}
+
+static enum md_status name_node(struct md_cluster *cluster, const char *given, struct md_error *err)
+{
+	char host[65] = "";
+	if (given && !md_config_is_node_name(given))
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "--node \"%.100s\": up to 63 letters, digits, \".\", \"-\" and \"_\" are wanted, and one "
+		    "letter or digit",
+		    given);
+	gethostname(host, sizeof(host) - 1);
+	const char *name = given ? given : *cluster->settings.node ? cluster->settings.node : host;
+	if (!md_config_is_node_name(name))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "the machine's name \"%.60s\" can't be that of a node: say --node NAME", name);
+	snprintf(cluster->name, sizeof(cluster->name), "%s", name);
+	return MD_OK;
+}
+
+/* "0.0.0.0:1", "[::]:1", ":1" and paths of sockets say nothing to other machines. */
+static bool is_reachable(const char *listen)
+{
+	return strncmp(listen, "unix:", 5) != 0 && *listen != ':' && strncmp(listen, "0.0.0.0:", 8) != 0 &&
+	       strncmp(listen, "[::]:", 5) != 0;
+}
+
+static enum md_status choose_url(struct md_cluster *cluster, const struct md_cluster_options *options,
+				 struct md_error *err)
+{
+	struct md_http_remote remote;
+	char prefix[256], host[272];
+	const char *given = options->advertise ? options->advertise : cluster->settings.advertise;
+	cluster->url_given = *given;
+	if (*given && !md_http_remote_read(given, &remote, prefix, host))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "--advertise \"%.200s\": http://HOST[:PORT][/PATH] is wanted, or with https",
+				    given);
+	if (!*given && !is_reachable(options->listen))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "other nodes can't reach this one at \"%.200s\": say --advertise URL, or "
+				    "medusa.cluster.advertise",
+				    options->listen);
+	snprintf(cluster->url, sizeof(cluster->url), "%s", *given ? given : options->listen);
+	return MD_OK;
+}
+
+/* The port may have been chosen by the system. */
+static void complete_url(struct md_cluster *cluster, unsigned port)
+{
+	char host[280];
+	if (cluster->url_given)
+		return;
+	snprintf(host, sizeof(host), "%.*s", (int)(strrchr(cluster->url, ':') - cluster->url), cluster->url);
+	snprintf(cluster->url, sizeof(cluster->url), "http://%s:%u", host, port);
+}
+
+static enum md_status read_key(struct md_cluster *cluster, struct md_error *err)
+{
+	const char *path = cluster->settings.key_file;
+	struct md_file_bytes file;
+	struct stat status;
+	if (!*path)
+		return MD_OK;
+	if (!stat(path, &status) && status.st_mode & (S_IRWXO | S_IWGRP))
+		return md_error_set(err, MD_ERR_INVALID,
+				    "medusa.cluster.key_file: others may read or change %.200s: chmod 600", path);
+	if (md_file_read(path, KEY_MOST + 2, &file, err) != MD_OK)
+		return md_error_prefix(err, "medusa.cluster.key_file");
+	size_t size = strcspn((const char *)file.data, "\r\n");
+	bool fits = size >= KEY_LEAST && size <= KEY_MOST && size + 2 >= file.size;
+	for (size_t i = 0; i < size; i++)
+		fits = fits && isgraph(file.data[i]);
+	cluster->key = fits ? strndup((const char *)file.data, size) : NULL;
+	md_file_release(&file);
+	if (!fits)
+		return md_error_set(
+		    err, MD_ERR_CORRUPT,
+		    "medusa.cluster.key_file: %.200s: one line of %u to %u letters, digits and marks is "
+		    "wanted, such as `openssl rand -hex 32` makes",
+		    path, KEY_LEAST, KEY_MOST);
+	return cluster->key ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster's key");
+}
+
+/* ---- the identity: by it the node knows a record of its own when it begins anew ---- */
+
+static bool is_identity(const char *text)
+{
+	return strlen(text) == 2 * IDENTITY_BYTES && strspn(text, "0123456789abcdef") == 2 * IDENTITY_BYTES;
+}
+
+static enum md_status write_identity(const char *path, const char *identity, struct md_error *err)
+{
+	char *temporary;
+	int fd;
+	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
+	enum md_status status = md_file_write(fd, identity, strlen(identity), path, err);
+	if (status == MD_OK)
+		status = md_file_publish(fd, temporary, path, err);
+	if (status != MD_OK)
+		unlink(temporary);
+	close(fd);
+	free(temporary);
+	return status;
+}
+
+static enum md_status find_identity(struct md_cluster *cluster, const char *state, struct md_error *err)
+{
+	char path[PATH_MAX];
+	unsigned char random[IDENTITY_BYTES];
+	struct md_file_bytes file;
+	struct md_error missing = {0};
+	if (snprintf(path, sizeof(path), "%s/cluster-identity", state) >= (int)sizeof(path))
+		return md_error_set(err, MD_ERR_INVALID, "--state %.100s...: the path is too long", state);
+	enum md_status status = md_file_read(path, sizeof(cluster->identity) - 1, &file, &missing);
+	if (status == MD_OK) {
+		snprintf(cluster->identity, sizeof(cluster->identity), "%s", (const char *)file.data);
+		md_file_release(&file);
+		return is_identity(cluster->identity)
+			   ? MD_OK
+			   : md_error_set(
+				 err, MD_ERR_CORRUPT,
+				 "%.300s: %u hexadecimal digits are wanted: remove the file, and the node gets "
+				 "another identity",
+				 path, 2 * IDENTITY_BYTES);
+	}
+	if (status != MD_ERR_NOT_FOUND)
+		return md_error_set(err, status, "%s", missing.message);
+	randombytes_buf(random, sizeof(random));
+	sodium_bin2hex(cluster->identity, sizeof(cluster->identity), random, sizeof(random));
+	return write_identity(path, cluster->identity, err);
+}
+
+/* ---- making it ---- */
+
+static enum md_status read_settings(struct md_cluster *cluster, const struct md_cluster_options *options,
+				    struct md_error *err)
+{
+	if (options->endpoints)
+		MD_FORWARD(split_endpoints(cluster, options->endpoints, err));
+	MD_FORWARD(name_node(cluster, options->node, err));
+	MD_FORWARD(choose_url(cluster, options, err));
+	MD_FORWARD(read_key(cluster, err));
+	snprintf(cluster->prefix, sizeof(cluster->prefix), "%s/", cluster->settings.prefix);
+	return find_identity(cluster, options->state, err);
+}
+
+static enum md_status make_parts(struct md_cluster *cluster, struct md_error *err)
+{
+	struct event_base *base = cluster->worker->base;
+	struct md_http_trust *trust;
+	struct md_http_trust_files files = {.ca = cluster->settings.ca,
+					    .certificate = cluster->settings.certificate,
+					    .key = cluster->settings.certificate_key};
+	MD_FORWARD(md_http_trust_create(&files, &trust, err));
+	MD_FORWARD(md_http_outside_create(base, trust, &cluster->outside, err));
+	MD_FORWARD(md_etcd_create(base, cluster->outside, &cluster->settings.endpoints, &etcd_events, cluster,
+				  &cluster->etcd, err));
+	struct md_member_options member = {.worker = cluster->worker,
+					   .etcd = cluster->etcd,
+					   .prefix = cluster->prefix,
+					   .name = cluster->name,
+					   .identity = cluster->identity,
+					   .url = cluster->url};
+	struct md_view_options view = {.base = base,
+				       .etcd = cluster->etcd,
+				       .outside = cluster->outside,
+				       .prefix = cluster->prefix,
+				       .self = cluster->name,
+				       .node_key = cluster->key,
+				       .again = md_route_again};
+	cluster->member = md_member_create(&member);
+	cluster->view = md_view_create(&view, &view_events, cluster);
+	return cluster->member && cluster->view ? MD_OK
+						: md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
+}
+
+enum md_status md_cluster_create(struct md_worker *worker, const struct md_cluster_options *options,
+				 struct md_cluster **made, struct md_error *err)
+{
+	const struct md_config_cluster *settings = &worker->config->node.cluster;
+	*made = NULL;
+	if (!options->endpoints && !settings->endpoints.count)
+		return options->node || options->advertise
+			   ? md_error_set(err, MD_ERR_INVALID,
+					  "--node and --advertise have a meaning with --cluster URL alone, or with "
+					  "medusa.cluster.endpoints")
+			   : MD_OK;
+	struct md_cluster *cluster = calloc(1, sizeof(*cluster));
+	if (!cluster)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
+	cluster->worker = worker;
+	cluster->settings = *settings;
+	enum md_status status = read_settings(cluster, options, err);
+	if (status == MD_OK)
+		status = make_parts(cluster, err);
+	if (status == MD_OK)
+		*made = cluster;
+	else
+		md_cluster_destroy(cluster);
+	return status;
+}
+
+void md_cluster_destroy(struct md_cluster *cluster)
+{
+	if (!cluster)
+		return;
+	md_probe_end_all(cluster);
+	md_member_destroy(cluster->member);
+	md_view_destroy(cluster->view);
+	md_etcd_destroy(cluster->etcd);
+	md_http_outside_destroy(cluster->outside);
+	if (cluster->key)
+		sodium_memzero(cluster->key, strlen(cluster->key));
+	free(cluster->key);
+	free(cluster->endpoint_list);
+	free(cluster->endpoints);
+	free(cluster);
+}
+
+/* ---- beginning and leaving ---- */
+
+static bool is_settled(const struct md_cluster *cluster)
+{
+	return md_member_state(cluster->member) != MD_MEMBER_JOINING || (cluster->known && !cluster->reached);
+}
+
+enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct md_error *err)
+{
+	if (!cluster)
+		return MD_OK;
+	struct event_base *base = cluster->worker->base;
+	uint64_t until = md_clock_ns() + JOIN_MS * UINT64_C(1000000);
+	complete_url(cluster, port);
+	md_member_begin(cluster->member);
+	md_view_begin(cluster->view);
+	while (!is_settled(cluster) && md_clock_ns() < until && !event_base_got_break(base))
+		event_base_loop(base, EVLOOP_ONCE);
+	if (md_member_state(cluster->member) == MD_MEMBER_CLASHES)
+		return md_error_set(
+		    err, MD_ERR_BUSY,
+		    "another node, at %.200s, has the name %s in the cluster: say --node NAME with another "
+		    "one, or end that node",
+		    md_member_rival(cluster->member), cluster->name);
+	return MD_OK;
+}
+
+void md_cluster_leave(struct md_cluster *cluster)
+{
+	if (!cluster)
+		return;
+	uint64_t until = md_clock_ns() + LEAVE_MS * UINT64_C(1000000);
+	md_member_leave(cluster->member);
+	while (!md_member_has_left(cluster->member) && md_clock_ns() < until)
+		event_base_loop(cluster->worker->base, EVLOOP_ONCE);
+}
+
+/* ---- other nodes' requests ---- */
+
+bool md_cluster_vouches(const struct md_cluster *cluster, const struct md_http_head *head)
+{
+	const char *key = cluster && cluster->key ? md_http_head_find(head, MD_FORWARD_NODE_KEY) : NULL;
+	size_t size = key ? strlen(key) : 0;
+	return key && size == strlen(cluster->key) && !sodium_memcmp(key, cluster->key, size);
+}
+
+bool md_cluster_is_node(const struct md_cluster *cluster, const struct md_http_head *head)
+{
+	if (!cluster || !md_http_head_find(head, MD_FORWARD_NODE))
+		return false;
+	return !cluster->key || md_cluster_vouches(cluster, head);
+}
+
+const char *md_cluster_lack(const struct md_cluster *cluster)
+{
+	if (!cluster)
+		return NULL;
+	char *lack = ((struct md_cluster *)cluster)->lack;
+	if (md_member_state(cluster->member) == MD_MEMBER_CLASHES)
+		snprintf(lack, sizeof(cluster->lack), "not in the cluster: another node, at %s, has the name %s",
+			 md_member_rival(cluster->member), cluster->name);
+	else if (!cluster->reached)
+		snprintf(lack, sizeof(cluster->lack), "the cluster is as it was known last: %s",
+			 *cluster->why ? cluster->why : "etcd was not reached yet");
+	else
+		return NULL;
+	return lack;
+}
+
+/* ---- wishes ---- */
+
+bool md_cluster_has(const struct md_cluster *cluster, const char *node)
+{
+	return cluster && md_view_find(cluster->view, node);
+}
+
+struct wish {
+	struct md_etcd_call *call;
+	void (*done)(void *context, const struct md_error *err);
+	void *context;
+};
+
+static void on_wish_written(void *context, const json_t *answer, const struct md_error *err)
+{
+	struct wish *wish = context;
+	if (wish->done)
+		wish->done(wish->context, answer ? NULL : err);
+	free(wish);
+}
+
+void md_cluster_forget(void *context)
+{
+	((struct wish *)context)->done = NULL;
+}
+
+void *md_cluster_wish(struct md_cluster *cluster, const char *node, enum md_cluster_wish wanted,
+		      void (*done)(void *context, const struct md_error *err), void *context)
+{
+	static const enum md_wish wishes[] = {MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN};
+	struct wish *wish = calloc(1, sizeof(*wish));
+	char key[400];
+	char *value = wish ? md_wish_print(wishes[wanted]) : NULL;
+	snprintf(key, sizeof(key), "%swishes/%s", cluster->prefix, node);
+	if (value) {
+		*wish = (struct wish){.done = done, .context = context};
+		wish->call =
+		    wanted == MD_CLUSTER_UNCORDON
+			? md_etcd_delete(cluster->etcd, key, on_wish_written, wish)
+			: md_etcd_put(cluster->etcd, &(struct md_etcd_pair){key, value}, 1, 0, on_wish_written, wish);
+	}
+	free(value);
+	if (wish && wish->call)
+		return wish;
+	free(wish);
+	return NULL;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of a cluster's node share. */
+#ifndef MD_WORKER_CLUSTER_CLUSTER_PARTS_H
+#define MD_WORKER_CLUSTER_CLUSTER_PARTS_H
+
+#include "worker/cluster/cluster.h"
+#include "worker/cluster/member.h"
+#include "worker/cluster/node_view.h"
+
+struct md_probe;
+
+struct md_cluster {
+	struct md_worker *worker;
+	struct md_config_cluster settings; /* as they count; the command line's first */
+	char *endpoints;                   /* of the command line, cut into pieces */
+	const char **endpoint_list;
+	char name[72], url[300], identity[40], prefix[260];
+	char *key; /* NULL: none */
+	bool url_given;
+	struct md_http_outside *outside;
+	struct md_etcd *etcd;
+	struct md_member *member;
+	struct md_view *view;
+	struct md_probe *probes;
+	bool reached, known; /* etcd answers; whether that is known */
+	char why[300];       /* it does not */
+	char lack[400];
+	enum md_wish wish;
+	bool drained; /* by a wish */
+	/* A request is given out anew, because this node has not answered it: */
+	const struct md_view_node *avoided;
+	const char *avoided_why;
+	uint64_t retries, passed;
+};
+
+/* Of struct md_pass_target: gives the request to somebody else, once. */
+bool md_route_again(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
+		    const char *why);
+/* The node's lease has ended: requests at it go elsewhere, or fail, unless it answers. */
+void md_probe_begin(struct md_cluster *cluster, struct md_view_node *node);
+void md_probe_end_all(struct md_cluster *cluster);
+
+#endif

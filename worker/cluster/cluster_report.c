@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cluster/cluster_report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "worker/cluster/cluster_parts.h"
+#include "worker/core/metrics_text.h"
+#include "worker/core/worker.h"
+
+/* ---- this node ---- */
+
+static const char *state_of(const struct md_cluster *cluster)
+{
+	static const char *const names[] = {
+	    [MD_MEMBER_JOINING] = "joining", [MD_MEMBER_JOINED] = "joined", [MD_MEMBER_CLASHES] = "clashes"};
+	return names[md_member_state(cluster->member)];
+}
+
+static uint32_t count_nodes(const struct md_cluster *cluster)
+{
+	uint32_t count, there = 0;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++)
+		there += nodes[i]->record != NULL;
+	return there;
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return text && *text ? json_string(text) : json_null();
+}
+
+json_t *md_cluster_report(const struct md_cluster *cluster)
+{
+	if (!cluster)
+		return json_null();
+	struct md_member_counts counts = md_member_counts_of(cluster->member);
+	const char *lack = md_cluster_lack(cluster);
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "node",
+			 cluster->name, "url", cluster->url, "state", state_of(cluster), "etcd",
+			 md_etcd_endpoint(cluster->etcd), "reached", cluster->reached, "current",
+			 md_view_is_current(cluster->view), "lack", text_or_null(lack), "nodes",
+			 (json_int_t)count_nodes(cluster), "wish", text_or_null(md_wish_name(cluster->wish)), "writes",
+			 (json_int_t)counts.writes, "leases", (json_int_t)counts.leases, "changes",
+			 (json_int_t)md_view_changes(cluster->view), "passed", (json_int_t)cluster->passed, "retries",
+			 (json_int_t)cluster->retries);
+}
+
+/* ---- all nodes ---- */
+
+static const char *describe_state(const struct md_view_node *node)
+{
+	if (*node->why)
+		return "unreadable";
+	if (!node->record)
+		return "gone";
+	return node->draining ? "draining" : node->cordoned ? "cordoned" : "ready";
+}
+
+static json_t *describe_node(const struct md_cluster *cluster, const struct md_view_node *node)
+{
+	const struct md_record *record = node->record;
+	return json_pack("{s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "node", node->name, "self",
+			 !strcmp(node->name, cluster->name), "state", describe_state(node), "wish",
+			 text_or_null(md_wish_name(node->wish)), "url", text_or_null(record ? record->url : NULL),
+			 "version", text_or_null(record ? record->version : NULL), "why", text_or_null(node->why),
+			 "gpus", (json_int_t)(record ? record->gpu_count : 0), "gpu_bytes",
+			 (json_int_t)(record ? record->gpu_bytes : 0), "models",
+			 (json_int_t)(record ? record->count : 0), "open", (json_int_t)node->target.open);
+}
+
+json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
+{
+	json_t *list = json_array();
+	uint32_t count;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++)
+		json_array_append_new(list, describe_node(cluster, nodes[i]));
+	return list;
+}
+
+/* ---- all models ---- */
+
+static json_t *describe_place(const struct md_view_node *node, const struct md_record_model *model)
+{
+	const struct md_standing *standing = &model->standing;
+	double expected_s = md_standing_expected_s(standing);
+	return json_pack("{s:s, s:s, s:o, s:I, s:I}", "node", node->name, "place", md_place_name(standing->place),
+			 "expected_s", expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
+			 (json_int_t)standing->waiting, "running", (json_int_t)standing->running);
+}
+
+static void add_node(json_t *models, const struct md_view_node *node)
+{
+	for (uint32_t i = 0; node->record && i < node->record->count; i++) {
+		const struct md_record_model *model = &node->record->models[i];
+		json_t *nodes = json_object_get(models, model->id);
+		if (!nodes) {
+			nodes = json_array();
+			json_object_set_new(models, model->id, nodes);
+		}
+		json_array_append_new(nodes, describe_place(node, model));
+	}
+}
+
+json_t *md_cluster_report_models(const struct md_cluster *cluster)
+{
+	json_t *models = json_object(), *list = json_array(), *places;
+	const char *id;
+	uint32_t count;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++)
+		add_node(models, nodes[i]);
+	json_object_foreach(models, id, places)
+	    json_array_append_new(list, json_pack("{s:s, s:O}", "model", id, "nodes", places));
+	json_decref(models);
+	return list;
+}
+
+/* ---- names ---- */
+
+static bool is_other(const struct md_cluster *cluster, const struct md_view_node *node)
+{
+	return node->record && strcmp(node->name, cluster->name) != 0;
+}
+
+static void put_text(struct md_buf *buf, const char *text)
+{
+	md_buf_put(buf, text, strlen(text) + 1);
+}
+
+bool md_cluster_list_names(const struct md_cluster *cluster, bool aliases, struct md_cluster_names *names)
+{
+	struct md_buf buf = {0};
+	uint32_t count = 0;
+	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct md_record *record = nodes[i]->record;
+		for (uint32_t n = 0; is_other(cluster, nodes[i]) && n < record->name_count; n++) {
+			const struct md_record_model *model = &record->models[record->names[n].model];
+			bool alias = record->names[n].name != model->id;
+			if (model->unlisted || (alias && !aliases))
+				continue;
+			put_text(&buf, record->names[n].name);
+			put_text(&buf, nodes[i]->name);
+		}
+	}
+	if (buf.failed) {
+		md_buf_finish(&buf);
+		return false;
+	}
+	*names = (struct md_cluster_names){.bytes = (char *)buf.data, .size = buf.size};
+	return true;
+}
+
+const char *md_cluster_node_of(const struct md_cluster *cluster, const char *name)
+{
+	uint32_t count = 0;
+	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
+	for (uint32_t i = 0; i < count; i++)
+		if (is_other(cluster, nodes[i]) && md_record_find(nodes[i]->record, name))
+			return nodes[i]->name;
+	return NULL;
+}
+
+/* ---- metrics ---- */
+
+static void put(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
+{
+	md_metrics_text_begin(out, "medusa_worker_", name, type, help);
+	fprintf(out, "medusa_worker_%s %" PRIu64 "\n", name, value);
+}
+
+static const struct {
+	const char *name, *type, *help;
+	size_t at;
+} node_counters[] = {
+    {"cluster_requests_total", "counter", "Requests that were passed on to the node.",
+     offsetof(struct md_peer_counts, taken)},
+    {"cluster_requests_served_total", "counter", "Of them, those whose answer has ended.",
+     offsetof(struct md_peer_counts, served)},
+    {"cluster_requests_failed_total", "counter",
+     "Of them, those that the node did not answer, or not to the end; they may have been tried elsewhere.",
+     offsetof(struct md_peer_counts, failed)},
+    {"cluster_requests_cancelled_total", "counter", "Of them, those whose client left before.",
+     offsetof(struct md_peer_counts, cancelled)},
+    {"cluster_requests_refused_total", "counter", "Of them, those that were not passed on.",
+     offsetof(struct md_peer_counts, refused)},
+};
+
+static void put_node(FILE *out, const char *name, const struct md_view_node *node, uint64_t value)
+{
+	fprintf(out, "medusa_worker_%s{node=\"", name);
+	md_metrics_text_label(out, node->name);
+	fprintf(out, "\"} %" PRIu64 "\n", value);
+}
+
+static void put_nodes(const struct md_cluster *cluster, FILE *out)
+{
+	uint32_t count;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	md_metrics_text_begin(out, "medusa_worker_", "cluster_requests_open", "gauge",
+			      "Requests that were passed on to the node and have not ended.");
+	for (uint32_t i = 0; i < count; i++)
+		if (is_other(cluster, nodes[i]))
+			put_node(out, "cluster_requests_open", nodes[i], nodes[i]->target.open);
+	for (size_t c = 0; c < sizeof(node_counters) / sizeof(*node_counters); c++) {
+		md_metrics_text_begin(out, "medusa_worker_", node_counters[c].name, node_counters[c].type,
+				      node_counters[c].help);
+		for (uint32_t i = 0; i < count; i++)
+			if (is_other(cluster, nodes[i]))
+				put_node(out, node_counters[c].name, nodes[i],
+					 *(const uint64_t *)((const char *)&nodes[i]->counts + node_counters[c].at));
+	}
+}
+
+void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
+{
+	if (!cluster)
+		return;
+	struct md_member_counts counts = md_member_counts_of(cluster->member);
+	put(out, "cluster_etcd_reached", "gauge", "1: etcd answers; 0: the node goes on with what it knew last.",
+	    cluster->reached);
+	put(out, "cluster_joined", "gauge", "1: this node's record was put into etcd.",
+	    md_member_state(cluster->member) == MD_MEMBER_JOINED);
+	put(out, "cluster_current", "gauge", "1: all of the cluster was read, and its changes are watched.",
+	    md_view_is_current(cluster->view));
+	put(out, "cluster_nodes", "gauge", "Nodes of the cluster, as far as this one knows.", count_nodes(cluster));
+	put(out, "cluster_writes_total", "counter", "Writes of this node's keys.", counts.writes);
+	put(out, "cluster_leases_total", "counter", "Leases that this node was given; more than 1: one has ended.",
+	    counts.leases);
+	put(out, "cluster_changes_total", "counter", "Keys that were read, or that have changed.",
+	    md_view_changes(cluster->view));
+	put(out, "cluster_passed_total", "counter", "Requests of this node's clients that went to other nodes.",
+	    cluster->passed);
+	put(out, "cluster_retries_total", "counter",
+	    "Requests that another node did not answer, and that were given to somebody else.", cluster->retries);
+	put_nodes(cluster, out);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cluster as this node knows it: all keys are read page by page, then their changes are watched. While etcd cannot be
+ * reached, what was last known stays.
+ */
+#ifndef MD_WORKER_CLUSTER_NODE_VIEW_H
+#define MD_WORKER_CLUSTER_NODE_VIEW_H
+
+#include "worker/cluster/etcd.h"
+#include "worker/cluster/record.h"
+#include "worker/core/passed.h"
+
+struct md_view;
+
+enum md_wish { MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN };
+const char *md_wish_name(enum md_wish wish); /* "" of none, "cordon", "drain" */
+/* {"format": 1, "wish": "cordon"}, for free(); NULL: out of memory. */
+char *md_wish_print(enum md_wish wish);
+
+/* A node, or what is left of it while requests at it have not ended. */
+struct md_view_node {
+	struct md_pass_target target; /* first: of requests; its URL is that of the record, and never another one */
+	struct md_peer_counts counts;
+	struct md_view *view;
+	char *name;
+	struct md_record *record; /* NULL: it is not there (its lease has ended), or its record can't be used */
+	json_t *state;            /* as it was read last; NULL: none */
+	bool cordoned, draining;
+	bool listed;       /* it is in the list; else it goes with its last request */
+	enum md_wish wish; /* what a user wants of it */
+	uint64_t doubted;  /* md_clock_ns(): until then others are asked rather, because it was not reached */
+	uint64_t seen[3];  /* the readings of all keys that have found its record, state and wish last */
+	char why[160];     /* its record can't be used; "": it can, or there is none */
+	struct md_view_node *next_left; /* of those that are not listed */
+};
+
+struct md_view_events {
+	/* A node's lease has ended, or it has begun anew elsewhere: its old target, at which requests may still run. */
+	void (*gone)(void *context, struct md_view_node *node);
+	/* What this node itself is wanted to do has changed, or may have. */
+	void (*wished)(void *context, enum md_wish wish);
+	void (*missing)(void *context); /* this node's own record is not there */
+};
+
+struct md_view_options {
+	struct event_base *base;
+	struct md_etcd *etcd;
+	struct md_http_outside *outside;
+	const char *prefix;   /* with "/" at its end */
+	const char *self;     /* this node's name */
+	const char *node_key; /* NULL: nodes prove nothing to each other */
+	bool (*again)(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
+		      const char *why); /* of struct md_pass_target */
+};
+
+/* What options point to is borrowed. NULL: out of memory. Nothing is read before md_view_begin. */
+struct md_view *md_view_create(const struct md_view_options *options, const struct md_view_events *events,
+			       void *context);
+void md_view_destroy(struct md_view *view); /* no request is open at any node; NULL is fine */
+void md_view_begin(struct md_view *view);
+/* What is watched may have been cut off without a sign: all keys are read anew, in the loop's next turn. */
+void md_view_doubt(struct md_view *view);
+bool md_view_is_current(const struct md_view *view); /* all was read, and changes are watched */
+
+/* All that are listed, by their names; valid until the loop goes on. */
+struct md_view_node *const *md_view_nodes(const struct md_view *view, uint32_t *count);
+struct md_view_node *md_view_find(const struct md_view *view, const char *name); /* NULL: none */
+uint64_t md_view_changes(const struct md_view *view); /* keys that have changed, and were told */
+
+#endif

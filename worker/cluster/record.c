@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cluster/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "json/tree_text.h"
+#include "worker/core/worker.h"
+
+#define MODELS_MAX 20000u
+#define NAMES_MAX 200000u
+
+/* ---- writing ---- */
+
+static json_t *list_texts(const struct md_config_texts *texts)
+{
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < texts->count; i++)
+		json_array_append_new(list, json_string(texts->items[i]));
+	return list;
+}
+
+static json_t *list_starts(const double first_s[MD_STARTS])
+{
+	json_t *list = json_array();
+	for (unsigned i = 0; i < MD_STARTS; i++)
+		json_array_append_new(list, json_real(first_s[i]));
+	return list;
+}
+
+static json_t *describe_model(const struct md_model *model)
+{
+	const struct md_config_model *config = model->config;
+	struct md_standing unused;
+	md_standing_unused(model, &unused);
+	json_t *made = json_pack("{s:s, s:o}", "id", config->id, "first_token_s", list_starts(unused.first_s));
+	if (config->aliases.count)
+		json_object_set_new(made, "aliases", list_texts(&config->aliases));
+	if (model->base)
+		json_object_set_new(made, "base", json_string(model->base->id));
+	if (config->unlisted)
+		json_object_set_new(made, "unlisted", json_true());
+	return made;
+}
+
+static json_t *list_gpus(const struct md_worker *worker)
+{
+	json_t *list = json_array();
+	uint32_t count;
+	const struct medusa_sched_gpu *gpus = md_gpus_list(worker->gpus, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		json_t *gpu = json_object();
+		const char *uuid = md_gpus_visible(worker->gpus, i);
+		if (gpus[i].memory_bytes != MD_WORKER_GPU_BYTES)
+			json_object_set_new(gpu, "bytes", json_integer((json_int_t)gpus[i].memory_bytes));
+		if (uuid)
+			json_object_set_new(gpu, "device", json_string(uuid));
+		json_array_append_new(list, gpu);
+	}
+	return list;
+}
+
+static char *print(json_t *value)
+{
+	char *text = value ? md_jansson_print(value, JSON_COMPACT | JSON_REAL_PRECISION(4)) : NULL;
+	json_decref(value);
+	return text;
+}
+
+char *md_record_print(const struct md_worker *worker, const struct md_record_self *self)
+{
+	json_t *models = json_array();
+	for (uint32_t i = 0; i < worker->config->model_count; i++)
+		json_array_append_new(models, describe_model(worker->current[i]));
+	return print(json_pack("{s:i, s:s, s:s, s:s, s:o, s:I, s:o}", "format", MD_RECORD_FORMAT, "identity",
+			       self->identity, "url", self->url, "version", MD_VERSION, "gpus", list_gpus(worker),
+			       "host_pool_bytes", (json_int_t)worker->config->node.pool_bytes, "models", models));
+}
+
+static json_t *describe_standing(const struct md_standing *standing)
+{
+	json_t *made = json_pack("{s:s, s:o}", "place", md_place_name(standing->place), "first_token_s",
+				 list_starts(standing->first_s));
+	if (standing->waiting)
+		json_object_set_new(made, "waiting", json_integer(standing->waiting));
+	if (standing->running)
+		json_object_set_new(made, "running", json_integer(standing->running));
+	return made;
+}
+
+/* Models that stand as the record says have no entry. */
+char *md_record_print_state(const struct md_worker *worker, const char *identity, const struct md_record_state *state)
+{
+	json_t *models = json_object();
+	for (uint32_t i = 0; i < worker->config->model_count; i++) {
+		struct md_standing unused;
+		md_standing_unused(worker->current[i], &unused);
+		md_standing_round(&unused);
+		if (!md_standing_equal(&state->standings[i], &unused))
+			json_object_set_new(models, worker->current[i]->id, describe_standing(&state->standings[i]));
+	}
+	return print(json_pack("{s:i, s:s, s:b, s:b, s:o}", "format", MD_RECORD_FORMAT, "identity", identity,
+			       "cordoned", state->cordoned, "draining", state->draining, "models", models));
+}
+
+/* ---- reading ---- */
+
+static json_t *parse(const char *text, size_t size, struct md_error *err)
+{
+	json_error_t error;
+	json_t *root = md_jansson_parse(text, size, 0, &error);
+	json_int_t format = json_integer_value(json_object_get(root, "format"));
+	if (!root && json_error_code(&error) == json_error_out_of_memory)
+		md_error_set(err, MD_ERR_NO_MEMORY, "%s", error.text);
+	else if (!json_is_object(root))
+		md_error_set(err, MD_ERR_CORRUPT, "it is no JSON object: %.100s", root ? "another value" : error.text);
+	else if (format != MD_RECORD_FORMAT)
+		md_error_set(err, MD_ERR_VERSION, "format: %lld, and this version reads %d", (long long)format,
+			     MD_RECORD_FORMAT);
+	else
+		return root;
+	json_decref(root);
+	return NULL;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+/* False: there are no three numbers from 0 on. */
+static bool read_starts(const json_t *list, double first_s[MD_STARTS])
+{
+	double read[MD_STARTS];
+	for (unsigned i = 0; i < MD_STARTS; i++) {
+		const json_t *value = json_array_get(list, i);
+		read[i] = json_number_value(value);
+		if (!json_is_number(value) || !(read[i] >= 0 && read[i] < MD_STANDING_NEVER))
+			return false;
+	}
+	memcpy(first_s, read, sizeof(read));
+	return true;
+}
+
+static bool read_model(const json_t *from, struct md_record_model *model)
+{
+	*model = (struct md_record_model){.id = text_of(from, "id"),
+					  .base = text_of(from, "base"),
+					  .aliases = json_object_get(from, "aliases"),
+					  .unlisted = json_is_true(json_object_get(from, "unlisted"))};
+	return model->id && read_starts(json_object_get(from, "first_token_s"), model->first_s);
+}
+
+static uint32_t rank(const struct md_record *record, const struct md_record_name *name)
+{
+	return record->models[name->model].id != name->name;
+}
+
+static int compare_names(const void *a, const void *b, void *context)
+{
+	const struct md_record_name *one = a, *other = b;
+	int order = strcmp(one->name, other->name);
+	return order ? order : (int)rank(context, one) - (int)rank(context, other);
+}
+
+/* False: out of memory, or there are too many. */
+static bool index_names(struct md_record *record)
+{
+	size_t count = record->count, used = 0, left = 0;
+	for (uint32_t i = 0; i < record->count; i++)
+		count += json_array_size(record->models[i].aliases);
+	if (count > NAMES_MAX || !(record->names = calloc(count + 1, sizeof(*record->names))))
+		return false;
+	for (uint32_t i = 0; i < record->count; i++) {
+		const json_t *alias;
+		size_t at;
+		record->names[used++] = (struct md_record_name){.name = record->models[i].id, .model = i};
+		json_array_foreach(record->models[i].aliases, at, alias) if (json_is_string(alias))
+		    record->names[used++] = (struct md_record_name){.name = json_string_value(alias), .model = i};
+	}
+	qsort_r(record->names, used, sizeof(*record->names), compare_names, record);
+	for (size_t i = 0; i < used; i++)
+		if (!left || strcmp(record->names[left - 1].name, record->names[i].name) != 0)
+			record->names[left++] = record->names[i];
+	record->name_count = (uint32_t)left;
+	return true;
+}
+
+static enum md_status read_models(struct md_record *record, struct md_error *err)
+{
+	const json_t *list = json_object_get(record->root, "models"), *from;
+	size_t i;
+	if (!json_is_array(list) || json_array_size(list) > MODELS_MAX)
+		return md_error_set(err, MD_ERR_CORRUPT, "models: a list of at most %u is wanted", MODELS_MAX);
+	record->models = calloc(json_array_size(list) + 1, sizeof(*record->models));
+	if (!record->models)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node's models");
+	json_array_foreach(list, i, from) if (!read_model(from, &record->models[record->count++])) return md_error_set(
+	    err, MD_ERR_CORRUPT, "models[%zu]: an id and three numbers of seconds in first_token_s are wanted", i);
+	if (!index_names(record))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for names of a node's models");
+	return MD_OK;
+}
+
+static void read_gpus(struct md_record *record)
+{
+	const json_t *list = json_object_get(record->root, "gpus"), *gpu;
+	size_t i;
+	record->gpu_count = (uint32_t)json_array_size(list);
+	json_array_foreach(list, i, gpu)
+	{
+		json_int_t bytes = json_integer_value(json_object_get(gpu, "bytes"));
+		record->gpu_bytes += bytes > 0 ? (uint64_t)bytes : 0;
+	}
+}
+
+enum md_status md_record_read(const char *text, size_t size, struct md_record **read, struct md_error *err)
+{
+	struct md_record *record = calloc(1, sizeof(*record));
+	if (!record)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node");
+	record->root = parse(text, size, err);
+	enum md_status status = record->root ? MD_OK : err->status;
+	record->identity = text_of(record->root, "identity");
+	record->url = text_of(record->root, "url");
+	record->version = text_of(record->root, "version");
+	if (status == MD_OK && (!record->identity || !record->url))
+		status = md_error_set(err, MD_ERR_CORRUPT, "identity or url is missing");
+	if (status == MD_OK)
+		status = read_models(record, err);
+	if (status != MD_OK) {
+		md_record_free(record);
+		return status;
+	}
+	read_gpus(record);
+	md_record_apply(record, NULL, &(bool){false}, &(bool){false});
+	*read = record;
+	return MD_OK;
+}
+
+void md_record_free(struct md_record *record)
+{
+	if (!record)
+		return;
+	free(record->models);
+	free(record->names);
+	json_decref(record->root);
+	free(record);
+}
+
+static int compare_name(const void *name, const void *entry)
+{
+	return strcmp(name, ((const struct md_record_name *)entry)->name);
+}
+
+struct md_record_model *md_record_find(const struct md_record *record, const char *name)
+{
+	const struct md_record_name *found =
+	    bsearch(name, record->names, record->name_count, sizeof(*record->names), compare_name);
+	return found ? &record->models[found->model] : NULL;
+}
+
+json_t *md_record_read_state(const char *text, size_t size, struct md_error *err)
+{
+	return parse(text, size, err);
+}
+
+static uint32_t count_of(const json_t *object, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(object, key));
+	return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (uint32_t)value;
+}
+
+static void apply_standing(struct md_record *record, const char *id, const json_t *from)
+{
+	struct md_record_model *model = md_record_find(record, id);
+	if (!model || strcmp(model->id, id) != 0)
+		return;
+	md_place_find(text_of(from, "place"), &model->standing.place);
+	read_starts(json_object_get(from, "first_token_s"), model->standing.first_s);
+	model->standing.waiting = count_of(from, "waiting");
+	model->standing.running = count_of(from, "running");
+}
+
+void md_record_apply(struct md_record *record, const json_t *root, bool *cordoned, bool *draining)
+{
+	const char *id;
+	json_t *from;
+	for (uint32_t i = 0; i < record->count; i++) {
+		record->models[i].standing = (struct md_standing){.place = MD_PLACE_DISK};
+		memcpy(record->models[i].standing.first_s, record->models[i].first_s,
+		       sizeof(record->models[i].first_s));
+	}
+	*cordoned = json_is_true(json_object_get(root, "cordoned"));
+	*draining = json_is_true(json_object_get(root, "draining"));
+	json_object_foreach(json_object_get(root, "models"), id, from) apply_standing(record, id, from);
+}

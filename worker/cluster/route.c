@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cluster/route.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "worker/cluster/cluster_parts.h"
+#include "worker/core/reply.h"
+#include "worker/core/worker.h"
+
+#define HOP_S 0.005    /* what a node must be better by: what is known of it is a little old */
+#define HOP_PART 1.1   /* and by this part */
+#define RATHER_NOT 1e6 /* seconds: only if nobody else has it */
+#define DOUBT_NS UINT64_C(3000000000)
+
+/* Seconds to a first token there. Below 0: the node takes no requests, or does not have it. */
+static double expect(const struct md_cluster *cluster, const struct md_view_node *node, const char *name, uint64_t now)
+{
+	const struct md_record_model *model = node->record ? md_record_find(node->record, name) : NULL;
+	if (!model || node->draining || node == cluster->avoided || !strcmp(node->name, cluster->name))
+		return -1;
+	return md_standing_expected_s(&model->standing) + (node->cordoned ? RATHER_NOT : 0) +
+	       (node->doubted > now ? RATHER_NOT / 2 : 0);
+}
+
+static double expect_here(const struct md_cluster *cluster, const struct md_model *local)
+{
+	struct md_standing standing;
+	if (!local || md_drain_is_on(cluster->worker->drain))
+		return 2 * MD_STANDING_NEVER;
+	md_standing_of(local, &standing);
+	return md_standing_expected_s(&standing) + (cluster->wish != MD_WISH_NONE ? RATHER_NOT : 0);
+}
+
+struct md_view_node *md_route_choose(const struct md_worker *worker, const struct md_http_head *head, const char *name,
+				     const struct md_model *local)
+{
+	const struct md_cluster *cluster = worker->cluster;
+	struct md_view_node *best = NULL;
+	double best_s = 0;
+	uint32_t count;
+	if (!cluster || md_cluster_is_node(cluster, head))
+		return NULL;
+	uint64_t now = md_clock_ns();
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		double there_s = expect(cluster, nodes[i], name, now);
+		bool equal = best && there_s == best_s && nodes[i]->target.open < best->target.open;
+		if (there_s < 0 || (best && there_s >= best_s && !equal))
+			continue;
+		best = nodes[i];
+		best_s = there_s;
+	}
+	return best && best_s * HOP_PART + HOP_S < expect_here(cluster, local) ? best : NULL;
+}
+
+void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct md_http_exchange *exchange,
+		   struct md_pass_request *request)
+{
+	worker->cluster->passed++;
+	request->target = &node->target;
+	request->once = worker->cluster->avoided;
+	md_pass_begin(worker, exchange, request);
+}
+
+bool md_route_again(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
+		    const char *why)
+{
+	struct md_cluster *cluster = worker->cluster;
+	struct md_view_node *node = (struct md_view_node *)target;
+	node->doubted = md_clock_ns() + DOUBT_NS;
+	if (cluster->avoided || md_drain_ends(worker->drain))
+		return false;
+	cluster->retries++;
+	cluster->avoided = node;
+	cluster->avoided_why = why;
+	md_router_take(worker, exchange);
+	cluster->avoided = NULL;
+	return true;
+}
+
+bool md_route_refuse(const struct md_worker *worker, struct md_http_exchange *exchange, const char *name)
+{
+	const struct md_cluster *cluster = worker->cluster;
+	uint32_t count;
+	if (!cluster)
+		return false;
+	if (cluster->avoided) {
+		md_reply_error(exchange, MD_REPLY_UPSTREAM, "peer_failed",
+			       "node %.60s: %.300s, and no other one takes it", cluster->avoided->name,
+			       cluster->avoided_why);
+		return true;
+	}
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!nodes[i]->record || !md_record_find(nodes[i]->record, name))
+			continue;
+		if (nodes[i]->draining && strcmp(nodes[i]->name, cluster->name) != 0) {
+			md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "draining",
+				       "model %.200s is on node %.60s, which takes no more requests", name,
+				       nodes[i]->name);
+			return true;
+		}
+	}
+	return false;
+}
