@@ -162,6 +162,13 @@ Test(worker_config, values_out_of_bounds_are_refused)
 	    {"medusa: {pool_bytes: 1GB, spill: here}", "medusa.spill is \"here\": the absolute path of a folder"},
 	    {"medusa: {spill: /there}", "medusa.spill is \"/there\": medusa.pool_bytes is needed, too"},
 	    {"medusa: {spill_bytes: 1GB}", "medusa.spill_bytes is \"1GB\": medusa.spill is needed, too"},
+	    {"medusa: {cluster: {endpoints: [etcd]}}", "a URL is wanted, such as http://localhost:8080"},
+	    {"medusa: {cluster: {node: a/b}}", "medusa.cluster.node is \"a/b\": up to 63 letters"},
+	    {"medusa: {cluster: {advertise: here}}", "medusa.cluster.advertise is \"here\": a URL is wanted"},
+	    {"medusa: {cluster: {prefix: medusa}}", "medusa.cluster.prefix is \"medusa\": "},
+	    {"medusa: {cluster: {prefix: /medusa/}}", "medusa.cluster.prefix is \"/medusa/\": "},
+	    {"medusa: {cluster: {certificate_key: k.pem}}", "medusa.cluster.certificate is needed, too"},
+	    {"medusa: {cluster: {endpoint: x}}", "medusa.cluster.endpoint"},
 	    {"medusa: {cgroup: ''}", "medusa.cgroup is \"\": auto, off or"},
 	    {"medusa: {control: /" LONG "}", "medusa.control: the path of a socket has at most 107 bytes"},
 	    {"medusa: {gpus: [{memory: 4GB}, {memory: 2GB}]}\nmodels:\n  a:\n    cmd: x ${PORT}\n    medusa:\n"

@@ -13,4 +13,9 @@ mkdir "$work/one"
 run nodes python3 tests/worker/cluster_nodes.py "$work/one"
 assert_exit nodes 0
 grep -A3 FAIL "$work/nodes.out"
+section 'three members of etcd, TLS, and engines that compute'
+mkdir "$work/three"
+run members python3 tests/worker/cluster_members.py "$work/three" "$engine_binary"
+assert_exit members 0
+grep -A3 FAIL "$work/members.out"
 finish

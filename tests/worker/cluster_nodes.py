@@ -75,7 +75,7 @@ def has_node_headers(names):
     return any(name.lower().startswith("x-medusa") for name in names)
 
 
-a, b, c = Node("a"), Node("b"), Node("c", wire.url)
+a, b, c = Node("a", config='peers: {p: {proxy: "http://127.0.0.1:1", models: [far]}}'), Node("b"), Node("c", wire.url)
 ALL = {"a": "ready", "b": "ready", "c": "ready"}
 for node in (a, b, c):
     until(f"{node.name} knows all nodes", lambda n=node: n.nodes() == ALL)
@@ -98,7 +98,7 @@ check("an engine of another node by its path", 200, r.status)
 check("nobody has it", 404, a.chat("nothing").status)
 for node in (a, b, c):
     names = [m["id"] for m in node.get("/v1/models").json["data"]]
-    check(f"{node.name} lists every model once", ["both", "x", "y", "z"], sorted(names))
+    check(f"{node.name} lists every model once", ["both", "x", "y", "z"], sorted(n for n in names if n != "p/far"))
     check(f"{node.name} shows one of another node", 200, node.get("/v1/models/y").status)
 
 # ---- where the first token is expected first ----
@@ -113,6 +113,7 @@ check("without any key", 401, a.bare("x").status)
 check("with the nodes' key", (200, "a-x"), who(a.bare("x", X_Medusa_Node="b", X_Medusa_Node_Key=NODE_KEY)))
 check("with another one", 401, a.bare("x", X_Medusa_Node="b", X_Medusa_Node_Key=NODE_KEY[:-1]).status)
 check("a node's request is not passed on", 404, a.bare("y", X_Medusa_Node="b", X_Medusa_Node_Key=NODE_KEY).status)
+check("nor to a peer", (404, 502), (a.bare("far", X_Medusa_Node="b", X_Medusa_Node_Key=NODE_KEY).status, a.chat("far").status))
 check("who only says that it is a node is a client", (200, "b-y"),
       who(a.ask("POST", "/v1/chat/completions", {"model": "y", "messages": []}, {**KEY, **NODE})))
 

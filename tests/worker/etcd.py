@@ -12,11 +12,15 @@ from daemon import PATIENCE
 
 
 class Member:
-    def __init__(self, folder, number, first, count):
-        self.url, self.peer = f"http://127.0.0.1:{first + 2 * number}", f"http://127.0.0.1:{first + 2 * number + 1}"
+    """tls: paths of the CA, and of a certificate with its key, which clients must have, too; None: there is no TLS."""
+
+    def __init__(self, folder, number, first, count, tls):
+        self.url, self.peer = f"http{'s' if tls else ''}://127.0.0.1:{first + 2 * number}", f"http://127.0.0.1:{first + 2 * number + 1}"
         cluster = ",".join(f"m{i}=http://127.0.0.1:{first + 2 * i + 1}" for i in range(count))
         self.command = ["etcd", "--name", f"m{number}", "--data-dir", f"{folder}/etcd{number}", "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                         "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer, "--initial-cluster", cluster, "--initial-cluster-token", folder]
+        if tls:
+            self.command += ["--trusted-ca-file", tls[0], "--cert-file", tls[1], "--key-file", tls[2], "--client-cert-auth"]
         self.log, self.process = f"{folder}/etcd{number}.log", None
 
     def start(self):
@@ -36,8 +40,9 @@ class Member:
 class Etcd:
     """Members on so many ports, two each; `first` is the first of them."""
 
-    def __init__(self, folder, first, count=1):
-        self.members = [Member(folder, i, first, count) for i in range(count)]
+    def __init__(self, folder, first, count=1, tls=None):
+        self.members = [Member(folder, i, first, count, tls) for i in range(count)]
+        self.tls = ["--cacert", tls[0], "--cert", tls[1], "--key", tls[2]] if tls else []
         self.urls = ",".join(member.url for member in self.members)
         self.start()
 
@@ -50,7 +55,7 @@ class Etcd:
             time.sleep(0.05)
 
     def run(self, *words):
-        return subprocess.run(["etcdctl", "--endpoints", self.urls, "--command-timeout", "3s", *words], capture_output=True, text=True, timeout=PATIENCE,
+        return subprocess.run(["etcdctl", "--endpoints", self.urls, "--command-timeout", "3s", *self.tls, *words], capture_output=True, text=True, timeout=PATIENCE,
                               env={**os.environ, "ETCDCTL_API": "3"})
 
     def get(self, key):

@@ -2,8 +2,10 @@
 #include "worker/cluster/cluster_report.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "worker/cluster/cluster_parts.h"
 #include "worker/core/metrics_text.h"
@@ -83,36 +85,87 @@ json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
 
 /* ---- all models ---- */
 
-static json_t *describe_place(const struct md_view_node *node, const struct md_record_model *model)
+/* A model on a node. */
+struct place {
+	uint32_t model, node; /* offsets in the texts */
+	struct md_standing standing;
+};
+
+struct md_cluster_models {
+	struct md_buf texts;
+	struct place *places;
+	size_t count, room;
+};
+
+static uint32_t put_text(struct md_buf *buf, const char *text)
 {
-	const struct md_standing *standing = &model->standing;
-	double expected_s = md_standing_expected_s(standing);
-	return json_pack("{s:s, s:s, s:o, s:I, s:I}", "node", node->name, "place", md_place_name(standing->place),
-			 "expected_s", expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
-			 (json_int_t)standing->waiting, "running", (json_int_t)standing->running);
+	size_t at = buf->size;
+	md_buf_put(buf, text, strlen(text) + 1);
+	return (uint32_t)at;
 }
 
-static void add_node(json_t *models, const struct md_view_node *node)
+static bool copy_node(struct md_cluster_models *copy, const struct md_view_node *node)
 {
+	uint32_t name = put_text(&copy->texts, node->name);
 	for (uint32_t i = 0; node->record && i < node->record->count; i++) {
 		const struct md_record_model *model = &node->record->models[i];
-		json_t *nodes = json_object_get(models, model->id);
-		if (!nodes) {
-			nodes = json_array();
-			json_object_set_new(models, model->id, nodes);
-		}
-		json_array_append_new(nodes, describe_place(node, model));
+		if (!MD_ARRAY_GROW(copy->places, copy->count, copy->room))
+			return false;
+		copy->places[copy->count++] = (struct place){
+		    .model = put_text(&copy->texts, model->id), .node = name, .standing = model->standing};
 	}
+	return !copy->texts.failed;
 }
 
-json_t *md_cluster_report_models(const struct md_cluster *cluster)
+struct md_cluster_models *md_cluster_copy_models(const struct md_cluster *cluster)
+{
+	struct md_cluster_models *copy = calloc(1, sizeof(*copy));
+	uint32_t count = 0;
+	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
+	for (uint32_t i = 0; copy && i < count; i++)
+		if (!copy_node(copy, nodes[i])) {
+			md_cluster_free_models(copy);
+			return NULL;
+		}
+	return copy;
+}
+
+void md_cluster_free_models(struct md_cluster_models *copy)
+{
+	if (!copy)
+		return;
+	md_buf_finish(&copy->texts);
+	free(copy->places);
+	free(copy);
+}
+
+static const char *text_at(const struct md_cluster_models *copy, uint32_t at)
+{
+	return (const char *)copy->texts.data + at;
+}
+
+static json_t *describe_place(const struct md_cluster_models *copy, const struct place *place)
+{
+	double expected_s = md_standing_expected_s(&place->standing);
+	return json_pack("{s:s, s:s, s:o, s:I, s:I}", "node", text_at(copy, place->node), "place",
+			 md_place_name(place->standing.place), "expected_s",
+			 expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
+			 (json_int_t)place->standing.waiting, "running", (json_int_t)place->standing.running);
+}
+
+json_t *md_cluster_report_models(const struct md_cluster_models *copy)
 {
 	json_t *models = json_object(), *list = json_array(), *places;
 	const char *id;
-	uint32_t count;
-	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
-	for (uint32_t i = 0; i < count; i++)
-		add_node(models, nodes[i]);
+	for (size_t i = 0; i < copy->count; i++) {
+		id = text_at(copy, copy->places[i].model);
+		places = json_object_get(models, id);
+		if (!places) {
+			places = json_array();
+			json_object_set_new(models, id, places);
+		}
+		json_array_append_new(places, describe_place(copy, &copy->places[i]));
+	}
 	json_object_foreach(models, id, places)
 	    json_array_append_new(list, json_pack("{s:s, s:O}", "model", id, "nodes", places));
 	json_decref(models);
@@ -124,11 +177,6 @@ json_t *md_cluster_report_models(const struct md_cluster *cluster)
 static bool is_other(const struct md_cluster *cluster, const struct md_view_node *node)
 {
 	return node->record && strcmp(node->name, cluster->name) != 0;
-}
-
-static void put_text(struct md_buf *buf, const char *text)
-{
-	md_buf_put(buf, text, strlen(text) + 1);
 }
 
 bool md_cluster_list_names(const struct md_cluster *cluster, bool aliases, struct md_cluster_names *names)

@@ -9,9 +9,15 @@
 
 struct md_cluster; /* NULL below: the node is alone */
 
-json_t *md_cluster_report(const struct md_cluster *cluster);        /* of this node in it; null */
-json_t *md_cluster_report_nodes(const struct md_cluster *cluster);  /* a list */
-json_t *md_cluster_report_models(const struct md_cluster *cluster); /* a list of models, each with its nodes */
+json_t *md_cluster_report(const struct md_cluster *cluster);       /* of this node in it; null */
+json_t *md_cluster_report_nodes(const struct md_cluster *cluster); /* a list */
+
+/* All models with their nodes: copied in the loop, and described by whoever has the time. */
+struct md_cluster_models;
+struct md_cluster_models *md_cluster_copy_models(const struct md_cluster *cluster); /* NULL: out of memory */
+void md_cluster_free_models(struct md_cluster_models *copy);                        /* NULL is fine */
+json_t *md_cluster_report_models(const struct md_cluster_models *copy);             /* a list */
+
 void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out);
 
 /* Names of models that other nodes have: of each its node's name behind it, both with a NUL. A model may be there more than once. */

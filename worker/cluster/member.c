@@ -35,7 +35,8 @@ struct md_member {
 	/* what is written: */
 	const struct md_worker_config *config; /* of the record */
 	bool told;                             /* the record is in etcd, or on its way */
-	struct md_standing *standings;         /* rounded; by models of that configuration */
+	/* By models of that configuration, in one piece of memory: as it was looked at last, and as md_record_state has it. */
+	struct md_standing *seen, *standings, *unused;
 	bool told_cordoned, told_draining;
 	bool written;   /* it is in etcd */
 	uint64_t rests; /* ns: until then nothing is written, because the last time has failed */
@@ -49,6 +50,26 @@ static bool is_draining(const struct md_member *member)
 	return md_drain_is_on(member->options.worker->drain);
 }
 
+/* Rounding takes its time, so it is done for what has changed. False: out of memory. */
+static bool begin_models(struct md_member *member, const struct md_worker *worker)
+{
+	uint32_t count = worker->config->model_count;
+	struct md_standing *room = md_array_resize(member->seen, 3 * (uint64_t)count, sizeof(*room));
+	if (!room)
+		return false;
+	memset(room, 0, 3 * (size_t)count * sizeof(*room));
+	member->seen = room;
+	member->standings = room + count;
+	member->unused = room + 2 * (size_t)count;
+	for (uint32_t i = 0; i < count; i++) {
+		md_standing_unused(worker->current[i], &member->unused[i]);
+		md_standing_round(&member->unused[i]);
+	}
+	member->config = worker->config;
+	member->told = false;
+	return true;
+}
+
 /* True: something has changed, or it was never looked at. */
 static bool look(struct md_member *member)
 {
@@ -56,18 +77,14 @@ static bool look(struct md_member *member)
 	uint32_t count = worker->config->model_count;
 	bool changed = !member->written || member->config != worker->config ||
 		       member->told_cordoned != member->cordoned || member->told_draining != is_draining(member);
-	if (member->config != worker->config) {
-		struct md_standing *room = md_array_resize(member->standings, count + 1, sizeof(*room));
-		if (!room)
-			return false;
-		memset(room, 0, count * sizeof(*room));
-		member->standings = room;
-		member->config = worker->config;
-		member->told = false;
-	}
+	if (member->config != worker->config && !begin_models(member, worker))
+		return false;
 	for (uint32_t i = 0; i < count; i++) {
 		struct md_standing now;
 		md_standing_of(worker->current[i], &now);
+		if (md_standing_equal(&member->seen[i], &now))
+			continue;
+		member->seen[i] = now;
 		md_standing_round(&now);
 		if (md_standing_equal(&member->standings[i], &now))
 			continue;
@@ -83,8 +100,10 @@ static bool look(struct md_member *member)
 static bool print(struct md_member *member, char **record, char **state)
 {
 	const struct md_worker *worker = member->options.worker;
-	struct md_record_state now = {
-	    .cordoned = member->told_cordoned, .draining = member->told_draining, .standings = member->standings};
+	struct md_record_state now = {.cordoned = member->told_cordoned,
+				      .draining = member->told_draining,
+				      .standings = member->standings,
+				      .unused = member->unused};
 	struct md_record_self self = {.identity = member->options.identity, .url = member->options.url};
 	*state = md_record_print_state(worker, member->options.identity, &now);
 	*record = member->told ? NULL : md_record_print(worker, &self);
@@ -179,7 +198,7 @@ static void put(struct md_member *member, int64_t revision)
 	char *record = NULL, *state = NULL;
 	look(member);
 	member->told = false;
-	if (member->standings && print(member, &record, &state)) {
+	if (member->seen && print(member, &record, &state)) {
 		struct md_etcd_pair pairs[] = {{member->record_key, record}, {member->state_key, state}};
 		member->call = md_etcd_put_if(member->options.etcd, revision, pairs, 2, member->lease, on_put, member);
 	}
@@ -338,7 +357,7 @@ void md_member_destroy(struct md_member *member)
 		event_free(member->look);
 	free(member->record_key);
 	free(member->state_key);
-	free(member->standings);
+	free(member->seen);
 	free(member);
 }
 

@@ -12,7 +12,7 @@
 #define MD_LOG_DOMAIN "medusa-worker"
 #include "base/log.h"
 
-#define PAGE 32u /* keys that are read at once */
+#define PAGE 16u /* keys that are read at once */
 #define AGAIN_MS 500
 #define CONNECT_S 2u
 #define NODES_MAX 100000u

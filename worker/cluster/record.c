@@ -92,13 +92,9 @@ static json_t *describe_standing(const struct md_standing *standing)
 char *md_record_print_state(const struct md_worker *worker, const char *identity, const struct md_record_state *state)
 {
 	json_t *models = json_object();
-	for (uint32_t i = 0; i < worker->config->model_count; i++) {
-		struct md_standing unused;
-		md_standing_unused(worker->current[i], &unused);
-		md_standing_round(&unused);
-		if (!md_standing_equal(&state->standings[i], &unused))
+	for (uint32_t i = 0; i < worker->config->model_count; i++)
+		if (!md_standing_equal(&state->standings[i], &state->unused[i]))
 			json_object_set_new(models, worker->current[i]->id, describe_standing(&state->standings[i]));
-	}
 	return print(json_pack("{s:i, s:s, s:b, s:b, s:o}", "format", MD_RECORD_FORMAT, "identity", identity,
 			       "cordoned", state->cordoned, "draining", state->draining, "models", models));
 }

@@ -26,7 +26,8 @@ char *md_record_print(const struct md_worker *worker, const struct md_record_sel
 
 struct md_record_state {
 	bool cordoned, draining;
-	const struct md_standing *standings; /* rounded; of all models of the configuration, by their indexes */
+	/* Rounded, of all models of the configuration, by their indexes: as they are, and as md_standing_unused has them. */
+	const struct md_standing *standings, *unused;
 };
 char *md_record_print_state(const struct md_worker *worker, const char *identity, const struct md_record_state *state);
 

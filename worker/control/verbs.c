@@ -373,6 +373,20 @@ static void trace(struct md_verbs *verbs, struct md_control_call *call, const js
 		refuse_order(pending);
 }
 
+/* ---- questions ---- */
+
+static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	(void)question;
+	answer_page(verbs, call, MD_PAGE_CONTROL_STATUS);
+}
+
+static void models(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
+{
+	(void)question;
+	answer_page(verbs, call, MD_PAGE_CONTROL_MODELS);
+}
+
 /* ---- the cluster ---- */
 
 static void on_wish_written(void *context, const struct md_error *err)
@@ -430,23 +444,9 @@ static void cluster(struct md_verbs *verbs, struct md_control_call *call, const 
 	else if (!strcmp(order, "nodes"))
 		md_control_answer(call, json_pack("{s:o}", "nodes", md_cluster_report_nodes(at)));
 	else if (!strcmp(order, "models"))
-		md_control_answer(call, json_pack("{s:o}", "models", md_cluster_report_models(at)));
+		answer_page(verbs, call, MD_PAGE_CLUSTER_MODELS);
 	else
 		md_control_refuse(call, MD_ERR_UNSUPPORTED, "cluster: this daemon does not know \"%.64s\"", order);
-}
-
-/* ---- questions ---- */
-
-static void status(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
-{
-	(void)question;
-	answer_page(verbs, call, MD_PAGE_CONTROL_STATUS);
-}
-
-static void models(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
-{
-	(void)question;
-	answer_page(verbs, call, MD_PAGE_CONTROL_MODELS);
 }
 
 /* ---- all ---- */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "json/tree_text.h"
+#include "worker/cluster/cluster_report.h"
 #include "worker/control/state_report.h"
 #include "worker/control/trace_report.h"
 #include "worker/core/metrics_models.h"
@@ -164,6 +165,24 @@ static bool print_control_models(const void *copy, FILE *out)
 	return print_json(json_pack("{s:o}", "models", md_report_models(((const struct copy *)copy)->rows)), out);
 }
 
+/* ---- the cluster ---- */
+
+static enum md_printer_step copy_cluster(struct md_worker *worker, void **copy)
+{
+	*copy = md_cluster_copy_models(worker->cluster);
+	return *copy ? MD_PRINTER_DONE : MD_PRINTER_NO_MEMORY;
+}
+
+static bool print_cluster(const void *copy, FILE *out)
+{
+	return print_json(json_pack("{s:o}", "models", md_cluster_report_models(copy)), out);
+}
+
+static void free_cluster(void *copy)
+{
+	md_cluster_free_models(copy);
+}
+
 static const struct md_printer_kind kinds[MD_PAGES] = {
     [MD_PAGE_METRICS] = {"the metrics", MD_METRICS_TEXT_TYPE, copy_metrics, print_metrics, free_copy},
     [MD_PAGE_MODEL_LIST] = {"the list of models", JSON_TYPE, copy_rows, print_list, free_copy},
@@ -176,6 +195,7 @@ static const struct md_printer_kind kinds[MD_PAGES] = {
     [MD_PAGE_CONTROL_STATUS] = {"the answer", JSON_TYPE, copy_state, print_control_status, free_copy},
     [MD_PAGE_CONTROL_MODELS] = {"the answer", JSON_TYPE, copy_rows, print_control_models, free_copy},
     [MD_PAGE_CONTROL_TRACE] = {"the answer", JSON_TYPE, md_trace_copy, md_trace_print, md_trace_free},
+    [MD_PAGE_CLUSTER_MODELS] = {"the answer", JSON_TYPE, copy_cluster, print_cluster, free_cluster},
 };
 
 /* ---- all of them ---- */

@@ -17,6 +17,7 @@ enum md_page {
 	MD_PAGE_CONTROL_STATUS, /* results for the control socket */
 	MD_PAGE_CONTROL_MODELS,
 	MD_PAGE_CONTROL_TRACE,
+	MD_PAGE_CLUSTER_MODELS,
 	MD_PAGES,
 };
 

@@ -131,7 +131,10 @@ static enum md_naming route(const struct md_worker *worker, const struct md_http
 			    enum md_naming naming, struct md_named *named)
 {
 	const char *asked = named->name ? named->name : name;
-	if (naming == MD_NAMING_DISABLED || (naming == MD_NAMING_FOUND && !named->model))
+	bool peer = naming == MD_NAMING_FOUND && !named->model;
+	if (peer && md_cluster_is_node(worker->cluster, md_http_exchange_head(exchange)))
+		return MD_NAMING_UNKNOWN; /* what another node has passed on goes no further */
+	if (peer || naming == MD_NAMING_DISABLED)
 		return naming;
 	named->node = md_route_choose(worker, md_http_exchange_head(exchange), asked, named->model);
 	if (!named->node)

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nodes of a cluster say of themselves: what is read of it, whatever it is, and what is expected of a node by it. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/cluster/etcd.h"
+#include "worker/cluster/node_view.h"
+#include "worker/cluster/record.h"
+
+#define RECORD                                                                                                         \
+	"{\"format\":1,\"identity\":\"i\",\"url\":\"http://h:1\",\"version\":\"v\",\"gpus\":[{\"bytes\":5},{}],"       \
+	"\"later\":[1],\"models\":[{\"id\":\"m\",\"aliases\":[\"k\",\"n\",7],\"first_token_s\":[1,2,3]},"              \
+	"{\"id\":\"n\",\"base\":\"m\",\"unlisted\":true,\"first_token_s\":[0.5,1,4]}]}"
+
+static struct md_record *read_record(const char *text)
+{
+	struct md_record *record = NULL;
+	struct md_error err = {0};
+	cr_assert_eq(md_record_read(text, strlen(text), &record, &err), MD_OK, "%s", err.message);
+	return record;
+}
+
+static void assert_refused(const char *text, enum md_status status, const char *why)
+{
+	struct md_record *record = NULL;
+	struct md_error err = {0};
+	cr_assert_eq(md_record_read(text, strlen(text), &record, &err), status, "%s", text);
+	cr_assert(strstr(err.message, why), "%s: \"%s\" is not in \"%s\"", text, why, err.message);
+}
+
+Test(worker_record, a_record_is_read)
+{
+	struct md_record *record = read_record(RECORD);
+	cr_assert(record->count == 2 && record->gpu_count == 2 && record->gpu_bytes == 5);
+	cr_assert_str_eq(md_record_find(record, "m")->id, "m");
+	cr_assert_str_eq(md_record_find(record, "k")->id, "m", "by an alias");
+	cr_assert_str_eq(md_record_find(record, "n")->id, "n", "an ID comes before an alias");
+	cr_assert_str_eq(md_record_find(record, "n")->base, "m");
+	cr_assert_null(md_record_find(record, "none"));
+	cr_assert_null(md_record_find(record, ""));
+	cr_assert(md_record_find(record, "n")->unlisted && !md_record_find(record, "m")->unlisted);
+	cr_assert_eq(md_record_find(record, "m")->standing.place, MD_PLACE_DISK, "nothing else was said");
+	md_record_free(record);
+	md_record_free(NULL);
+}
+
+Test(worker_record, other_records_are_refused)
+{
+	assert_refused("", MD_ERR_CORRUPT, "no JSON object");
+	assert_refused("[]", MD_ERR_CORRUPT, "no JSON object");
+	assert_refused("{}", MD_ERR_VERSION, "format: 0");
+	assert_refused("{\"format\":2}", MD_ERR_VERSION, "format: 2, and this version reads 1");
+	assert_refused("{\"format\":1}", MD_ERR_CORRUPT, "identity or url");
+	assert_refused("{\"format\":1,\"identity\":\"i\",\"url\":\"u\"}", MD_ERR_CORRUPT, "models: a list");
+	assert_refused("{\"format\":1,\"identity\":\"i\",\"url\":\"u\",\"models\":[{\"id\":\"m\"}]}", MD_ERR_CORRUPT,
+		       "models[0]: an id and three numbers");
+	assert_refused("{\"format\":1,\"identity\":\"i\",\"url\":\"u\",\"models\":[{\"first_token_s\":[1,1,1]}]}",
+		       MD_ERR_CORRUPT, "models[0]");
+	assert_refused(
+	    "{\"format\":1,\"identity\":\"i\",\"url\":\"u\",\"models\":[{\"id\":\"m\",\"first_token_s\":[-1,1,1]}]}",
+	    MD_ERR_CORRUPT, "models[0]");
+}
+
+static void apply(struct md_record *record, const char *text, bool *cordoned, bool *draining)
+{
+	struct md_error err = {0};
+	json_t *state = md_record_read_state(text, strlen(text), &err);
+	cr_assert(state, "%s: %s", text, err.message);
+	md_record_apply(record, state, cordoned, draining);
+	json_decref(state);
+}
+
+Test(worker_record, a_state_changes_what_it_names_and_nothing_else)
+{
+	struct md_record *record = read_record(RECORD);
+	const struct md_standing *m = &record->models[0].standing, *n = &record->models[1].standing;
+	bool cordoned, draining;
+	apply(record,
+	      "{\"format\":1,\"cordoned\":true,\"draining\":false,\"models\":{\"m\":{\"place\":\"gpu\","
+	      "\"first_token_s\":[0.1,0.2,0.3],\"waiting\":4,\"running\":8},\"k\":{\"place\":\"gpu\"},\"gone\":{}}}",
+	      &cordoned, &draining);
+	cr_assert(cordoned && !draining);
+	cr_assert(m->place == MD_PLACE_GPU && m->waiting == 4 && m->running == 8 && m->first_s[2] == 0.3);
+	cr_assert(n->place == MD_PLACE_DISK && n->first_s[2] == 4);
+	apply(record,
+	      "{\"format\":1,\"models\":{\"n\":{\"place\":\"moon\",\"first_token_s\":[1,1e300,1],\"waiting\":-5,"
+	      "\"running\":1e99},\"m\":7}}",
+	      &cordoned, &draining);
+	cr_assert(!cordoned && !draining);
+	cr_assert(m->place == MD_PLACE_DISK && m->waiting == 0, "what is said no more is no more");
+	cr_assert(n->place == MD_PLACE_DISK && n->first_s[1] == 1 && n->waiting == 0 && n->running == 0,
+		  "nonsense is left out");
+	md_record_apply(record, NULL, &cordoned, &draining);
+	md_record_free(record);
+}
+
+Test(worker_record, what_is_expected)
+{
+	static const struct {
+		struct md_standing standing;
+		double expected_s;
+	} cases[] = {
+	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3}, 1},   {{MD_PLACE_GPU, {1, 5, 20}, 4, 0}, 5},
+	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0}, 5},  {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0}, 12},
+	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0}, 21}, {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0}, MD_STANDING_NEVER},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		cr_expect_float_eq(md_standing_expected_s(&cases[i].standing), cases[i].expected_s, 1e-9, "case %zu",
+				   i);
+}
+
+Test(worker_record, small_changes_are_not_told)
+{
+	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9}, b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15};
+	md_standing_round(&a);
+	md_standing_round(&b);
+	cr_assert(md_standing_equal(&a, &b));
+	cr_assert(a.waiting == 4 && a.running == 8);
+	cr_assert(a.first_s[0] > 0.085 && a.first_s[0] < 0.115, "a step is a quarter: %g", a.first_s[0]);
+	b.waiting = 8;
+	cr_assert(!md_standing_equal(&a, &b));
+	struct md_standing none = {0};
+	md_standing_round(&none);
+	cr_assert(none.waiting == 0 && none.running == 0 && none.first_s[0] == 0);
+}
+
+Test(worker_record, names_of_places_are_read_as_they_are_written)
+{
+	enum md_place found;
+	for (unsigned i = 0; i < MD_PLACES; i++)
+		cr_assert(md_place_find(md_place_name((enum md_place)i), &found) && found == (enum md_place)i);
+	cr_assert(!md_place_find("moon", &found) && !md_place_find(NULL, &found));
+}
+
+Test(worker_record, what_etcds_gateway_says)
+{
+	json_t *pair = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "key", "L21lZHVzYS8=", "odd", "L21", "none", "",
+				 "text", "9223372036854775807", "word", "12x", "number", (json_int_t)7);
+	struct md_buf bytes = {0};
+	cr_assert(md_etcd_bytes(pair, "key", &bytes));
+	cr_assert_str_eq((char *)bytes.data, "/medusa/");
+	cr_assert_eq(bytes.size, 8);
+	md_buf_finish(&bytes);
+	cr_assert(md_etcd_bytes(pair, "none", &bytes) && bytes.size == 0);
+	md_buf_finish(&bytes);
+	cr_assert(!md_etcd_bytes(pair, "odd", &bytes));
+	md_buf_finish(&bytes);
+	cr_assert(!md_etcd_bytes(pair, "missing", &bytes) && !md_etcd_bytes(NULL, "key", &bytes));
+	cr_assert_eq(md_etcd_number(pair, "text"), INT64_MAX);
+	cr_assert(md_etcd_number(pair, "number") == 7 && !md_etcd_number(pair, "word") && !md_etcd_number(NULL, "x"));
+	json_decref(pair);
+}
+
+Test(worker_record, names_of_nodes)
+{
+	char longest[65];
+	memset(longest, 'n', 64);
+	longest[64] = '\0';
+	cr_assert(md_config_is_node_name("gpu-7.example_b") && md_config_is_node_name("7"));
+	cr_assert(!md_config_is_node_name("") && !md_config_is_node_name("a/b") && !md_config_is_node_name("-a") &&
+		  !md_config_is_node_name("a b") && !md_config_is_node_name(longest));
+	longest[63] = '\0';
+	cr_assert(md_config_is_node_name(longest));
+}
