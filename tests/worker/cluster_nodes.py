@@ -145,6 +145,7 @@ connection.request("POST", "/v1/chat/completions", json.dumps({"model": "y", "st
     {"Content-Type": "application/json", **KEY})
 stream = connection.getresponse()
 check("a stream begins", b'data: {"a": 1}\n', stream.readline())
+record = etcd.get("/medusa/nodes/b")
 b.process.kill()
 b.process.wait(PATIENCE)
 check("each request is answered meanwhile", {(200, "a-both")}, set(asks(c, "both")))
@@ -153,8 +154,16 @@ check("a stream that had begun ends with an error", True, b'"code":"peer_failed"
 check("it was tried again", True, c.metric("retries_total") >= 1)
 r = c.chat("y")
 check("a model that it alone had", lambda got: got in ((502, "peer_failed"), (404, "model_not_found")), (r.status, r.json.get("error", {}).get("code")))
+etcd.run("put", "/medusa/nodes/b", record.strip())  # without a lease, so that it does not go by itself
+
+
+def created():
+    return json.loads(etcd.run("get", "-w", "json", "/medusa/nodes/b").stdout)["kvs"][0]["create_revision"]
+
+
+before = created()
 b = Node("b")
-check("it begins anew with its name at once, by its identity", True, b.port != 0)
+check("it begins anew in the place of its own record", (True, before), (b.port != 0, created()))
 for node in (a, b, c):
     until(f"{node.name} knows that", lambda n=node: n.nodes() == ALL and n.chat("y").status == 200)
 b.process.kill()
@@ -253,6 +262,9 @@ wire.hangs = False
 until("c is back", lambda: all(n.nodes() == ALL for n in (a, b, c)) and c.get("/health").body == b"OK")
 
 # ---- etcd is stopped ----
+a.ask("POST", "/api/models/unload/both")
+b.ask("POST", "/api/models/load/both")
+until("c knows that b has both loaded", lambda: c.places()["both"] == {"a": "disk", "b": "gpu"})
 etcd.stop()
 for node in (a, b, c):
     until(f"{node.name} knows", lambda n=node: n.metric("etcd_reached") == 0)
@@ -260,6 +272,11 @@ for node in (a, b, c):
     for owner, model in (("a", "x"), ("b", "y"), ("c", "z")):
         check(f"{model}, asked at {node.name}", (200, f"{owner}-{model}"), who(node.chat(model)))
     check(f"{node.name} changes nothing", ALL, node.nodes())
+retries = c.metric("retries_total")
+check("b takes no requests, which c can't know", 0, b.ctl("drain").returncode)
+check("b says so, and a computes it", (200, "a-both"), who(c.chat("both")))
+check("it was tried again", retries + 1, c.metric("retries_total"))
+check("resume", 0, b.ctl("resume").returncode)
 r = a.ctl("cluster", "drain", "b")
 check("a wish can't be written", (True, True), (r.returncode != 0, "etcd at" in r.stderr))
 check("it was said once", 1, a.stderr().count("etcd cannot be reached"))
