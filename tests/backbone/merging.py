@@ -95,7 +95,7 @@ class Engine:
         self.has(what, SIZE)
 
     def has(self, what, shared):
-        check(f"{self.name} {what}: bytes it shares", shared, self.status()["shared"])
+        until(f"{self.name} {what}: bytes it shares", shared, lambda: self.status()["shared"])  # the engine tells it a moment later
         check(f"{self.name} {what}: what it holds", self.sum, self.ask("sum"))
 
     def kill(self):

@@ -233,6 +233,7 @@ static void store(void)
 {
 	CUresult copied = md_cuda.cuMemcpyHtoD_v2(extra[extra_count - 1], values, 4);
 	CUresult set = md_cuda.cuMemsetD32Async(extra[extra_count - 1], 1, 1, stream);
+	TRY(cuStreamSynchronize, stream);
 	printf("store %d %d\n", copied, set);
 }
 
