@@ -88,7 +88,7 @@ struct carrier_calls {
 	enum md_status (*come)(int n, struct md_swap_report *report, struct md_error *err);
 	void (*write_late)(void);
 	void (*assert_right)(void);
-	int step; /* 1: each call fails; 3: each third one, where there are many */
+	int step; /* 1: each call fails; 7: each seventh one, where there are many */
 };
 
 static bool survives(const struct carrier_calls *calls, int n)

@@ -390,7 +390,7 @@ static enum md_status come_failing(int n, struct md_swap_report *report, struct 
 
 Test(swap_offers, each_call_fails_once)
 {
-	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 3};
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 7};
 	set_up_lending();
 	calls_fail = true;
 	let_each_call_fail(&calls);

@@ -118,7 +118,7 @@ run alone env PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 python3 -m pip --python "
 assert_exit alone 0
 run unregistered env -C "$work" "$work/alone/bin/python" -c 'import medusa_vllm; medusa_vllm.register()'
 assert_equal "nothing is said without a Medusa library" "" "$(cat "$work/unregistered.err")"
-run registered env -C "$work" LD_PRELOAD=libmedusa-restore.so "$work/alone/bin/python" -c 'import medusa_vllm; medusa_vllm.register()'
+run registered env -C "$work" "$(preload restore)" MEDUSA_ARTIFACT="$work/none.medusa" "$work/alone/bin/python" -c 'import medusa_vllm; medusa_vllm.register()'
 assert_exit registered 0
 assert_contains "$work/registered.err" "medusa: vLLM is left as it is: the package medusa-torch is not installed: pip install ./models/torch ./models/vllm"
 

@@ -7,7 +7,7 @@ import threading
 from daemon import ENGINE, Daemon, Held, check, finish, free_ports, until
 
 folder = sys.argv[1]
-journal = f"{folder}/journal"
+journal = f"{folder}/ways-journal"
 ROOM = "medusa: {memory: 6GB, swap: off"
 d = Daemon(f"{folder}/ways", f"""
 startPort: {free_ports(8)}

@@ -13,6 +13,7 @@ from unittest import mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
 
+import medusa  # noqa: E402
 import medusa_vllm  # noqa: E402
 from medusa import _api, _imports  # noqa: E402
 from medusa_vllm import _start, tuning  # noqa: E402
@@ -61,7 +62,7 @@ class Register(unittest.TestCase):
 
     def alone(self, script="", **environment):
         """register() in a process of its own: exit code, and all that it says."""
-        folders = [environment.pop("before", ""), os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
+        folders = [environment.pop("before", ""), *(os.path.dirname(os.path.dirname(package.__file__)) for package in (medusa_vllm, medusa))]
         script = f"{script}import medusa_vllm, sys\nmedusa_vllm.register()\nprint(sorted(name for name in sys.modules if name.split('.')[0] == 'medusa'))"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEDUSA_", "LD_PRELOAD", "PYTHON"))}
         done = subprocess.run([sys.executable, "-S", "-B", "-c", script], capture_output=True, text=True, check=False,
