@@ -349,7 +349,7 @@ static void run_graphs(struct md_restore *r)
 		pthread_mutex_unlock(&md_restore_lock);
 		work_in_turn(r, &work, &turn);
 		if (work.kind == MD_WORK_SETTLE)
-			md_outcome_settled(r);
+			md_outcome_changed();
 		settled = work.kind == MD_WORK_SETTLE;
 		pthread_mutex_unlock(&md_restore_work);
 	}

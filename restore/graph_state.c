@@ -26,6 +26,7 @@ void md_restore_graph_ready(struct md_restore *r, struct md_restore_graph *graph
 	r->stats.pointers += graph->stored->pointer_count;
 	md_graph_queue_drop(r, graph);
 	note_first_ready(r);
+	md_outcome_ready(r);
 }
 
 void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph)

@@ -138,15 +138,10 @@ static bool is_settled(const struct md_restore *r) MD_RESTORE_HELD
 	return true;
 }
 
-void md_outcome_settled(struct md_restore *r)
+void md_outcome_ready(const struct md_restore *r)
 {
-	if (!is_wanted())
-		return;
-	pthread_mutex_lock(&md_restore_lock);
-	if (is_settled(r) && r->stats.graphs_total && r->stats.graphs_restored == r->stats.graphs_total)
+	if (is_wanted() && r->stats.graphs_restored == r->stats.graphs_total)
 		atomic_store(&whole, true);
-	pthread_mutex_unlock(&md_restore_lock);
-	md_outcome_changed();
 }
 
 static const char *reason_of(const struct md_restore *r) MD_RESTORE_HELD

@@ -21,8 +21,11 @@ void md_outcome_asked(struct md_restore *r, const char *label, unsigned batch, c
 		      bool expected) MD_REQUIRES(md_restore_lock);
 /* The engine has said that it has all that it wants. */
 void md_outcome_complete(void);
-/* Every graph is restored or refused. */
-void md_outcome_settled(struct md_restore *r);
+/*
+ * A graph has become ready. Whether all of them are is noted here: before the background comes to its next step, the engine may be at
+ * its end, and free what graphs need.
+ */
+void md_outcome_ready(const struct md_restore *r) MD_REQUIRES(md_restore_lock);
 /* Graphs, or all of them, have got another state. */
 void md_outcome_changed(void);
 

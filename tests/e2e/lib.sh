@@ -138,6 +138,7 @@ excerpt() { # of a file, for a message
 	[ -e "$1" ] || { echo "no file $1"; return; }
 	[ -s "$1" ] || { echo "(nothing in ${1##*/})"; return; }
 	head -c 600 "$1" | head -n 8 | sed '2,$s/^/         /'
+	[ "$(wc -l <"$1")" -le 8 ] || tail -n 4 "$1" | tail -c 1200 | sed 's/^/         /; 1s/^/         ...\n/' # commands say at the end why they fail
 }
 
 # ---- assertions ------------------------------------------------------------------------------------------------------

@@ -47,6 +47,17 @@ assert_equal "graphs in the report of an engine that medusa-restore has become" 
 restore code --require all -- bash -c '"$@"; exit 7' - "${subject[@]}"
 assert_exit code 7
 
+section "an engine that ends before the restore has come to its next step"
+late() { # which of the restore's unlocks is followed by a pause
+	LD_PRELOAD=$MEDUSA_BUILD/tests/faults/inject.so INJECT=late:$1 INJECT_THREAD=medusa-restore INJECT_FROM=libmedusa-restore.so \
+		INJECT_PROGRAM=outputs_subject restore "late.$1" --require all -- "${subject[@]}"
+	assert_exit "late.$1" 0
+}
+late 0
+steps=$(sed -n 's/^inject: \([0-9]*\) calls$/\1/p' "$work/late.0.err")
+assert_at_least "steps of the restore" 10 "$steps"
+for step in $(seq 1 2 "${steps:-0}"); do late "$step"; done
+
 section "the artifact is refused: another fact, damage, another set of graphs"
 SUBJECT_ENGINE=2 restore fact --require all -- "${subject[@]}"
 assert_exit fact 1
