@@ -2,6 +2,7 @@
 /* Looks at the traces of a run while it is under way: what was recorded, what is waited for, and what has gone wrong. */
 #include "tools/capture_watch.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,6 @@
 #define TEXT_BYTES 700
 #define EMPTY_TIMES 5
 #define LOOK_NS 200000000u
-#define NOTES_NS 1000000000u
 
 /* ---- until when the run is waited for; user: the watch ---- */
 
@@ -29,12 +29,14 @@ static enum md_run_left trace_left(const char *path, pid_t *pid)
 	char part[PATH_MAX + 8];
 	struct stat info;
 	snprintf(part, sizeof(part), "%s.part", path);
-	bool over = !access(path, F_OK) || stat(part, &info);
-	if (md_trace_part_is_held(over ? path : part, pid)) /* until the process ends */
-		return over ? MD_RUN_OVER : MD_RUN_AT_WORK;
-	if (over)
+	/* The lock lasts until the process ends, and goes with the file when that gets its name, which may be between these lines. */
+	bool writes = md_trace_part_is_held(part, pid);
+	bool named = !access(path, F_OK);
+	if (writes && !named)
+		return MD_RUN_AT_WORK;
+	if (md_trace_part_is_held(path, pid) || named || stat(part, &info) || info.st_size)
 		return MD_RUN_OVER;
-	return info.st_size ? MD_RUN_OVER : MD_RUN_UNKNOWN;
+	return MD_RUN_UNKNOWN;
 }
 
 static enum md_run_left recording_left(void *user, pid_t *pid)
@@ -45,9 +47,12 @@ static enum md_run_left recording_left(void *user, pid_t *pid)
 	char path[PATH_MAX];
 	if (md_rank_traces_find(trace, &found, NULL) != MD_OK || !found.ranks)
 		return trace_left(trace, pid);
+	*pid = 0;
 	for (uint32_t i = 0; i < found.ranks; i++) {
+		pid_t holder = 0;
 		md_rank_trace(trace, i, found.ranks, path);
-		enum md_run_left left = trace_left(path, pid);
+		enum md_run_left left = trace_left(path, &holder);
+		*pid = holder > 0 ? holder : *pid;
 		if (left == MD_RUN_AT_WORK)
 			return left;
 		unknown |= left == MD_RUN_UNKNOWN;
@@ -117,7 +122,8 @@ static bool has_stopped(const struct md_job *job)
 	if (md_note_list(job->repeat.notes, &notes, &count, NULL) != MD_OK)
 		return false;
 	for (size_t i = 0; i < count && !stopped; i++) {
-		stopped = notes[i].event == MD_NOTE_STOPPED && notes[i].pid > 1 && !kill((pid_t)notes[i].pid, 0);
+		stopped = notes[i].event == MD_NOTE_STOPPED && notes[i].pid > 1 &&
+			  (!kill((pid_t)notes[i].pid, 0) || errno == EPERM);
 		if (stopped)
 			md_job_say(job, "recording has stopped in process %ld, and cannot be completed any more: %s",
 				   notes[i].pid, notes[i].why);
@@ -312,11 +318,8 @@ static void look(void *user)
 		return;
 	watch->last = now;
 	uint64_t quiet = md_quiet_for(&watch->quiet, now, bytes_recorded(watch));
-	watch->asked_notes &= quiet >= NOTES_NS;
-	if (quiet >= NOTES_NS && !watch->asked_notes) {
-		watch->asked_notes = true;
+	if (!watch->stopped) /* the write that failed may come long after the last one that did not */
 		watch->stopped = has_stopped(watch->job);
-	}
 	if (quiet < most || watch->said_quiet)
 		return;
 	if (watch->looked != watch->quiet.since) {

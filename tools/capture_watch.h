@@ -17,8 +17,8 @@ struct md_job_watch {
 	uint64_t looked; /* since when it had been quiet as the traces were read for that */
 	uint32_t graphs; /* that were recorded then */
 	bool said_quiet, said_empty;
-	bool asked_notes, stopped; /* whether the recording has stopped: looked for since it became quiet; it has */
-	bool over; /* everything was recorded when the time for the run had passed, and the command went on */
+	bool stopped; /* the recording has stopped */
+	bool over;    /* everything was recorded when the time for the run had passed, and the command went on */
 };
 
 /* Sets what `run` asks and tells this watch; job->repeat.late says afterwards that the time has passed. */

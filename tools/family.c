@@ -16,10 +16,13 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define LOOK_MS 20
 #define GRACE_MS 3000
-#define END_TURNS 5
+#define END_MOST_NS 15000000000u
+#define EMPTY_LOOKS 3
+#define EMPTY_MS 5
 #define ANY_SESSION ((pid_t)-1) /* 0 is a session, too: one whose leader is outside the process's namespace */
 
 struct process {
@@ -161,64 +164,159 @@ void md_family_wait_ms(long ms)
 
 /* ---- ending them ---- */
 
-static bool any_alive(const struct process *list, size_t count)
+/*
+ * Processes start others while they are ended, and one that is read from /proc just as its parent ends seems to belong to nobody.
+ * So it is looked again until all have ended, and all that are found then are ended, too.
+ */
+struct ending {
+	struct processes found; /* in all looks, the ended ones among them */
+	struct processes first; /* all processes as it began; nothing is left out of them for `all` */
+	pid_t session;          /* of those that are ended; ANY_SESSION */
+	bool all;               /* whatever this program has started; otherwise what those in `found` have started */
+	int number;             /* the signal that each one gets as it is found; 0: none */
+};
+
+static bool holds(const struct processes *all, const struct process *process)
 {
-	for (size_t i = 0; i < count; i++)
-		if (is_alive(&list[i]))
+	const struct process *found = find_process(all, process->pid);
+	return found && found->started == process->started;
+}
+
+static bool has_session(const struct processes *all, pid_t session)
+{
+	for (size_t i = 0; i < all->count; i++)
+		if (all->list[i].session == session)
 			return true;
 	return false;
 }
 
-static void wait_for_all(const struct process *list, size_t count)
+/* Orphans become this program's children, and are known by their session. */
+static bool is_of_found(const struct ending *ending, const struct processes *now, const struct process *process)
 {
-	for (int passed = 0; passed < GRACE_MS && any_alive(list, count); passed += LOOK_MS)
+	const struct process *parent = find_process(now, process->parent);
+	if (parent && parent->pid != getpid() && holds(&ending->found, parent))
+		return true;
+	return process->parent == getpid() && !holds(&ending->first, process) &&
+	       has_session(&ending->found, process->session);
+}
+
+/* False: there is nothing new. */
+static bool take_new(struct ending *ending, const struct process *process)
+{
+	if (process->pid == getpid() || process->state == 'Z' || holds(&ending->found, process) ||
+	    (ending->session != ANY_SESSION && process->session != ending->session) ||
+	    !add_process(&ending->found, process))
+		return false;
+	if (ending->number)
+		kill(process->pid, ending->number);
+	return true;
+}
+
+/* Returns how many new ones there are. */
+static size_t look_again(struct ending *ending)
+{
+	struct processes now = {0};
+	size_t added = 0, before;
+	list_processes(&now);
+	size_t count = ending->all ? keep_family(now.list, now.count, getpid(), getpid()) : now.count;
+	do {
+		before = added;
+		for (size_t i = 0; i < count; i++)
+			if (ending->all || is_of_found(ending, &now, &now.list[i]))
+				added += take_new(ending, &now.list[i]);
+	} while (added > before);
+	free(now.list);
+	return added;
+}
+
+static bool any_alive(const struct processes *all)
+{
+	for (size_t i = 0; i < all->count; i++)
+		if (is_alive(&all->list[i]))
+			return true;
+	return false;
+}
+
+static void kill_all(const struct processes *all)
+{
+	for (size_t i = 0; i < all->count; i++)
+		if (is_alive(&all->list[i]))
+			kill(all->list[i].pid, SIGKILL);
+}
+
+/* Waits until all have ended, those that are found meanwhile, too. True: they have. */
+static bool wait_for_found(struct ending *ending, bool kills)
+{
+	for (int passed = 0; passed < GRACE_MS; passed += LOOK_MS) {
+		size_t added = look_again(ending);
+		if (!added && !any_alive(&ending->found))
+			return true;
+		if (kills)
+			kill_all(&ending->found);
 		md_family_wait_ms(LOOK_MS);
+	}
+	return false;
 }
 
-static void wait_and_kill(const struct process *list, size_t count)
+/* A device driver may hold one up. True: all have ended. */
+static bool end_found(struct ending *ending)
 {
-	wait_for_all(list, count);
+	return wait_for_found(ending, false) || wait_for_found(ending, true);
+}
+
+bool md_family_end(pid_t command, pid_t other)
+{
+	struct ending ending = {.session = ANY_SESSION};
+	list_processes(&ending.first);
+	struct processes copy = {0};
+	for (size_t i = 0; i < ending.first.count; i++)
+		add_process(&copy, &ending.first.list[i]);
+	size_t count = keep_family(copy.list, copy.count, command, other);
 	for (size_t i = 0; i < count; i++)
-		if (is_alive(&list[i]))
-			kill(list[i].pid, SIGKILL);
-	wait_for_all(list, count); /* a device driver may hold a process up */
-}
-
-void md_family_end(pid_t command, pid_t other)
-{
-	struct processes all = {0};
-	list_processes(&all);
-	size_t count = keep_family(all.list, all.count, command, other);
+		take_new(&ending, &copy.list[i]);
 	kill(command, SIGTERM);
 	if (command != other)
 		kill(other, SIGTERM);
-	wait_and_kill(all.list, count);
-	free(all.list);
+	bool ended = end_found(&ending);
+	free(copy.list);
+	free(ending.first.list);
+	free(ending.found.list);
+	return ended;
 }
 
-/* Keeps processes that run, without this one. */
-static size_t keep_running(struct process *list, size_t count, pid_t session)
+/* Reaps those that have ended. False: there is no child, and so nobody whom this program has started, if it takes in orphans. */
+static bool has_children(void)
 {
-	size_t kept = 0;
-	for (size_t i = 0; i < count; i++)
-		if (list[i].pid != getpid() && (session == ANY_SESSION || list[i].session == session) &&
-		    list[i].state != 'Z')
-			list[kept++] = list[i];
-	return kept;
-}
-
-static size_t end_started(int number, pid_t session)
-{
-	struct processes all = {0};
-	list_processes(&all);
-	size_t count = keep_running(all.list, keep_family(all.list, all.count, getpid(), getpid()), session);
-	for (size_t i = 0; number && i < count; i++)
-		kill(all.list[i].pid, number);
-	wait_and_kill(all.list, count);
-	free(all.list);
-	while (waitpid(-1, NULL, WNOHANG) > 0)
+	pid_t ended;
+	while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
 		;
-	return count;
+	return ended == 0;
+}
+
+static void say_left(const struct processes *all)
+{
+	for (size_t i = 0; i < all->count; i++)
+		if (is_alive(&all->list[i]))
+			fprintf(stderr,
+				"process %d (%s), which the command has started, does not end, although it was told "
+				"to and killed: end it by hand\n",
+				(int)all->list[i].pid, all->list[i].name);
+}
+
+/* A look at /proc that finds nobody is no proof: a parent may have ended during it. */
+static void end_started(int number, pid_t session)
+{
+	struct ending ending = {.session = session, .all = true, .number = number};
+	uint64_t until = md_clock_ns() + END_MOST_NS;
+	for (int empty = 0; empty < EMPTY_LOOKS && has_children() && md_clock_ns() < until;) {
+		empty = look_again(&ending) ? 0 : empty + 1;
+		if (!empty)
+			end_found(&ending);
+		else
+			md_family_wait_ms(EMPTY_MS);
+	}
+	say_left(&ending.found);
+	free(ending.found.list);
 }
 
 void md_family_end_left(int number)
@@ -226,10 +324,7 @@ void md_family_end_left(int number)
 	end_started(number, getsid(0));
 }
 
-/* One that is ended may start another one meanwhile. */
 void md_family_end_all(int number)
 {
-	size_t before = SIZE_MAX, now = 0;
-	for (int turn = 0; turn < END_TURNS && (now = end_started(number, ANY_SESSION)) && now < before; turn++)
-		before = now;
+	end_started(number, ANY_SESSION);
 }

@@ -245,6 +245,21 @@ static bool has_left_any(void)
 	}
 }
 
+/* Daemons, too, if they have done what the run was for; other daemons go on. */
+static void end_workers(const struct md_run *run)
+{
+	pid_t pid = 0, before = 0;
+	for (; run->left; before = pid) {
+		pid = 0;
+		run->left(run->user, &pid);
+		if (pid <= 0 || pid == before)
+			return;
+		if (!md_family_end(pid, pid))
+			fprintf(stderr, "process %d does not end, although it was told to and killed: end it by hand\n",
+				(int)pid);
+	}
+}
+
 static void wait_for_left(struct wait *wait)
 {
 	const struct md_run *run = wait->run;
@@ -254,8 +269,8 @@ static void wait_for_left(struct wait *wait)
 		pid_t pid = 0;
 		enum md_run_left left = run->left(run->user, &pid);
 		bool done = run->done && run->done(run->user);
-		if (done && pid > 0) /* other daemons go on */
-			md_family_end(pid, pid);
+		if (done) /* asked for again: the work may have begun after left() */
+			end_workers(run);
 		if (done || left == MD_RUN_OVER || (left == MD_RUN_UNKNOWN && md_clock_ns() - since >= UNKNOWN_NS))
 			return;
 		md_stop_child(pid > 0 ? pid : -1);
@@ -319,10 +334,12 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	status = wait_for(&wait, &code, err);
 	if (status == MD_OK && !code && !failed && !wait.stopped && run->left)
 		wait_for_left(&wait);
-	if (run->limit_ns && *run->is_late)
+	if (run->limit_ns && *run->is_late) {
 		md_family_end_all(SIGTERM);
-	else if (wait.stopped)
+	} else if (wait.stopped) { /* also a daemon, if the command had not ended when all was done */
 		md_family_end_left(SIGTERM);
+		end_workers(run);
+	}
 	if (md_stop_signal())
 		md_family_end_left(md_stop_came_from_terminal() ? 0 : md_stop_signal());
 	md_stop_hold();

@@ -55,6 +55,7 @@ trap '' XFSZ # then a write fails, as on a full disk
 waits=$0.waits
 env -u SUBJECT_WORKER -u SUBJECT_KILLS SUBJECT_READY=1 SUBJECT_WAITS="$waits" "$@" &
 until [ -e "$waits" ]; do sleep 0.05; done
+sleep 3 # nothing is recorded for a while, and then comes what fails
 prlimit --pid $! --fsize=4096
 rm "$waits"
 wait
@@ -66,7 +67,24 @@ END
 cat >"$work/completes.sh" <<'END'
 env -u SUBJECT_WORKER -u SUBJECT_KILLS SUBJECT_READY=1 setsid --fork "$@" >"$DAEMON_OUT"
 END
+cat >"$work/stays.sh" <<'END'
+env -u SUBJECT_WORKER -u SUBJECT_KILLS SUBJECT_READY=1 setsid --fork "$@" >"$0.out"
+sleep 1000
+END
+cat >"$work/breeds.sh" <<'END'
+hatch() { # as each of them is told to end, it starts another one, in a session of its own
+	trap '[ "$1" = 0 ] || { setsid --fork bash "$0" $(($1 - 1)); sleep 0.5; }; exit' TERM
+	while :; do sleep 0.1; done
+}
+case $1 in
+	[0-9]*) hatch "$1" ;;
+esac
+setsid --fork bash "$0" 6
+sleep 1000
+END
 export DAEMON_OUT=$work/daemon.out
+run_beside stays medusa-capture -o "$work/stays.medusa" --timeout 100 --single --no-verify -- bash "$work/stays.sh" "${subject[@]}"
+start breeds --timeout 2 -- bash "$work/breeds.sh" "${subject[@]}"
 run_beside completes medusa-capture -o "$work/completes.medusa" --timeout 100 --single --no-verify -- bash "$work/completes.sh" "${subject[@]}"
 export SUBJECT_MARK=ready
 start small --timeout 100 -- bash "$work/small.sh" "${subject[@]}"
@@ -136,10 +154,16 @@ section "a daemon that has said that it is complete"
 await_beside completes
 assert_exit completes 0
 assert_file "$work/completes.medusa"
+await_beside stays
+assert_exit stays 0
+assert_file "$work/stays.medusa"
+assert_lacks "$work/stays.err" "has ended and left processes behind"
+assert_lacks "$work/stays.err" "--timeout"
 
 section "an engine that does not heed SIGTERM, and one that is a daemon"
 assert_given_up deaf 'the mark "complete"'
 assert_given_up daemon 'the mark "complete"'
+assert_given_up breeds 'the mark "complete"'
 assert_contains "$work/daemon.err" "has ended and left processes behind; waiting for them"
 assert_equal "processes that are left" "" "$(pgrep -f "^(${subject[0]} |bash $work/)" || true)"
 
@@ -148,6 +172,7 @@ if [ -n "$unkillable" ]; then
 	await_beside unkillable
 	assert_exit unkillable 4
 	assert_contains "$work/unkillable.err" "does not end, although it was told to and killed"
+	assert_contains "$work/unkillable.err" "(sleep), which the command has started, does not end"
 	kill -KILL $(pgrep -f "^sleep 86371.$$\$")
 else
 	echo "skipped: a process that cannot be killed (needs root, setpriv, set-user-ID files, and no sanitizers)"
