@@ -134,7 +134,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint tidy scan bench install uninstall deb wheel check-packages clean FORCE
+.PHONY: all libs hostcuda tools engine tests deps demo demo-cluster check check-gpu torture fuzz fuzz-targets lint tidy scan bench install uninstall deb wheel check-packages clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -387,6 +387,13 @@ demo:
 	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all
 	$(Q)BUILD=$(BUILD) tests/e2e/demo.sh
 
+# Three workers and a real etcd; one of them is killed.
+demo-cluster:
+	$(NEED_DEPS)
+	$(Q)tools/deps.sh --cluster --check build >/dev/null 2>&1 || tools/deps.sh --cluster build
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all
+	$(Q)BUILD=$(BUILD) tests/e2e/demo_cluster.sh
+
 check:
 	$(NEED_DEPS)
 	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN) TSAN=$(TSAN)
@@ -507,6 +514,6 @@ check-packages: all deb
 clean:
 	rm -rf build
 
-ifneq ($(filter-out deps demo check torture fuzz lint tidy scan clean,$(or $(MAKECMDGOALS),all)),) # these compile nothing themselves
+ifneq ($(filter-out deps demo demo-cluster check torture fuzz lint tidy scan clean,$(or $(MAKECMDGOALS),all)),) # these compile nothing themselves
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 endif

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs: deps.sh [--fuzz] [--check] BUILD. With --check only says what is missing (exit 1 if
-# anything is), with --fuzz what `make fuzz` needs too. MEDUSA_DEPS=auto installs, =never only says what to install and
+# Installs what the build needs: deps.sh [--fuzz] [--cluster] [--check] BUILD. With --check only says what is missing
+# (exit 1 if anything is), with --fuzz what `make fuzz` needs too, with --cluster what `make demo-cluster` does. MEDUSA_DEPS=auto installs, =never only says what to install and
 # fails; without it, deps.sh asks on a terminal, and installs where there is none (a container, a pipeline: CI is set).
 set -u
-check=0 fuzz=0
+check=0 fuzz=0 cluster=0
 [ "${1:-}" = --fuzz ] && { fuzz=1; shift; }
+[ "${1:-}" = --cluster ] && { cluster=1; shift; }
 [ "${1:-}" = --check ] && { check=1; shift; }
 build=${1:-build}
 
@@ -45,6 +46,10 @@ if [ $fuzz = 1 ]; then
 	echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
 		"$(command -v clang-14 || echo clang)" -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null ||
 		packages="$packages clang-14 libclang-rt-14-dev"
+fi
+if [ $cluster = 1 ]; then
+	command -v etcd >/dev/null 2>&1 || packages="$packages etcd-server"
+	command -v etcdctl >/dev/null 2>&1 || packages="$packages etcd-client"
 fi
 
 cuda=""

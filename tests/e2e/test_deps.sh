@@ -85,7 +85,7 @@ for setting in MEDUSA_DEPS=auto CI=true; do
 done
 
 section "never"
-for command in deps check demo; do
+for command in deps check demo demo-cluster; do
 	anew
 	run never env MEDUSA_DEPS=never CI=true make --no-print-directory $command ONLY=test_map </dev/null
 	assert_exit never 2
@@ -103,6 +103,26 @@ anew
 run strange env MEDUSA_DEPS=perhaps "${deps[@]}"
 assert_exit strange 2
 assert_contains "$work/strange.err" 'MEDUSA_DEPS is "perhaps"; it may be auto or never'
+
+section "etcd, which the demo of a cluster needs and nothing else does"
+mkdir "$work/without"
+for folder in ${PATH//:/ }; do
+	[ "$folder" = "$work/fake" ] || ln -s "$folder"/* "$work/without" 2>/dev/null
+done
+rm -f "$work/without/etcd" "$work/without/etcdctl"
+anew
+: >"$FAKE/criterion"
+without=(env PATH="$work/fake:$work/without")
+run enough "${without[@]}" "${deps[@]}" </dev/null
+assert_exit enough 0
+assert_equal "words where nothing is missing" "" "$(cat "$work/enough.out")"
+run cluster "${without[@]}" MEDUSA_DEPS=never make --no-print-directory demo-cluster </dev/null
+assert_exit cluster 2
+assert_contains "$work/cluster.err" "deps: to install what is missing: apt-get install etcd-server etcd-client"
+assert_equal "what apt-get was told" "" "$(cat "$FAKE/log")"
+run etcd "${without[@]}" tools/deps.sh --cluster build </dev/null
+assert_exit etcd 0
+assert_count "$FAKE/log" "--no-install-recommends etcd-server etcd-client" 1
 
 section "an apt-get that fails"
 anew

@@ -18,4 +18,13 @@ mkdir "$work/three"
 run members python3 tests/worker/cluster_members.py "$work/three" "$engine_binary"
 assert_exit members 0
 grep -A3 FAIL "$work/members.out"
+section 'the demo of a cluster'
+mkdir "$work/demo"
+# What other suites do meanwhile may make etcd late.
+run demo env DEMO_RECOVERY_S=60 python3 tests/e2e/demo_cluster.py "$work/demo" "$engine_binary"
+assert_exit demo 0
+assert_contains "$work/demo.out" 'was answered once, with the same text'
+assert_contains "$work/demo.out" 'all was as docs/cluster.md promises'
+run left grep -lsxz "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR" /proc/[0-9]*/environ
+assert_equal 'processes that the demo has left' "" "$(for file in $(cat "$work/left.out"); do tr '\0' ' ' <"${file%environ}cmdline" 2>/dev/null | grep -a "$work/demo"; done)"
 finish
