@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
 from etcd import Etcd, Wire
@@ -248,6 +249,25 @@ wire.cut()
 until("c has read everything anew", lambda: "was compacted" in c.stderr() and c.metric("current") == 1)
 a.ask("POST", "/api/models/unload/x")
 until("and sees what changes", lambda: c.places().get("x") == {"a": "disk"})
+
+# ---- what c has sent long ago comes late, as by a member of etcd that hung ----
+def late(write):
+    with urllib.request.urlopen(f"{etcd.urls}/v3/kv/txn", write, PATIENCE) as answer:
+        return json.load(answer).get("succeeded", False)
+
+
+c.ask("POST", "/api/models/unload/z")
+until("z is on the disk", lambda: a.places()["z"] == {"c": "disk"})
+c.ask("POST", "/api/models/load/z")
+until("z is on the GPU", lambda: a.places()["z"] == {"c": "gpu"})
+sent = wire.write
+c.ask("POST", "/api/models/unload/z")
+until("z is on the disk", lambda: a.places()["z"] == {"c": "disk"})
+told = etcd.get("/medusa/states/c")
+check("it does not stand in the place of what came after it", (False, told), (late(sent), etcd.get("/medusa/states/c")))
+etcd.run("put", "/medusa/states/c", "{}")
+c.ask("POST", "/api/models/load/z")
+until("what somebody else has written there goes with the next change", lambda: a.places()["z"] == {"c": "gpu"})
 
 # ---- a node is cut off from etcd, and not from the others ----
 held = Held(a, "z")

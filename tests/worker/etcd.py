@@ -67,10 +67,10 @@ class Etcd:
 
 
 class Wire:
-    """A port before another one. `hangs`: what is sent arrives nowhere; `cut`: connections end; `early`: the next watch begins with the first revision."""
+    """A port before another one. `hangs`: what is sent arrives nowhere; `cut`: connections end; `early`: the next watch begins with the first revision; `write`: the last write that was sent."""
 
     def __init__(self, target):
-        self.target, self.hangs, self.early = int(target.rsplit(":", 1)[1]), False, False
+        self.target, self.hangs, self.early, self.write = int(target.rsplit(":", 1)[1]), False, False, None
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.pairs = []
@@ -93,6 +93,8 @@ class Wire:
             while got := one.recv(65536):
                 while self.hangs:
                     time.sleep(0.05)
+                if b"POST /v3/kv/txn " in got:
+                    self.write = got.split(b"\r\n\r\n", 1)[1]
                 if self.early and b'"start_revision":' in got:
                     self.early = False
                     got = re.sub(rb'"start_revision":(\d+)', lambda found: b'"start_revision":' + b"1".rjust(len(found[1])), got)

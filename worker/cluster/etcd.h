@@ -44,7 +44,8 @@ typedef void md_etcd_done(void *context, const json_t *answer, const struct md_e
 
 /*
  * Each asks one endpoint after the other, for three seconds at most each (md_etcd_keep: one). NULL: out of memory, and done is not called. Texts are
- * copied. Orders that are given twice, because the first answer was lost, do no harm.
+ * copied. An order may be carried out twice, because its first answer was lost, and the second time long after, when others have been given since:
+ * what must not come back then is put with md_etcd_put_if.
  */
 struct md_etcd_call *md_etcd_grant(struct md_etcd *etcd, unsigned ttl_s, md_etcd_done *done, void *context);
 struct md_etcd_call *md_etcd_keep(struct md_etcd *etcd, int64_t lease, md_etcd_done *done, void *context);

@@ -38,7 +38,9 @@ struct md_member {
 	/* By models of that configuration, in one piece of memory: as it was looked at last, and as md_record_state has it. */
 	struct md_standing *seen, *standings, *unused;
 	bool told_cordoned, told_draining;
-	bool written;   /* it is in etcd */
+	bool written; /* it is in etcd */
+	int64_t
+	    stands; /* the revision by which the state's key was changed last, as far as is known; 0: it is not there */
 	uint64_t rests; /* ns: until then nothing is written, because the last time has failed */
 	struct md_member_counts counts;
 };
@@ -126,6 +128,12 @@ static void wait_keep(struct md_member *member, unsigned ms)
 	event_add(member->keep, &wait);
 }
 
+static void count_write(struct md_member *member, const json_t *answer)
+{
+	member->counts.writes++;
+	member->counts.revision = member->stands = md_etcd_revision(answer);
+}
+
 static void on_joined(struct md_member *member, const json_t *answer)
 {
 	if (member->state != MD_MEMBER_JOINED || member->lost)
@@ -134,8 +142,7 @@ static void on_joined(struct md_member *member, const json_t *answer)
 	member->lost = false;
 	member->refused_since = 0;
 	member->written = true;
-	member->counts.writes++;
-	member->counts.revision = md_etcd_revision(answer);
+	count_write(member, answer);
 	wait_keep(member, KEEP_MS);
 }
 
@@ -269,16 +276,23 @@ static void on_written(void *context, const json_t *answer, const struct md_erro
 	struct md_member *member = context;
 	(void)err;
 	member->writing = NULL;
-	member->written = answer; /* else all of it is written again */
-	if (!answer) {
-		member->told = false;
-		member->rests = md_clock_ns() + KEEP_MS * MS;
+	member->written =
+	    answer && json_is_true(json_object_get(answer, "succeeded")); /* else all of it is written again */
+	if (member->written) {
+		count_write(member, answer);
 		return;
 	}
-	member->counts.writes++;
-	member->counts.revision = md_etcd_revision(answer);
+	member->told = false;
+	if (answer)
+		member->stands = md_etcd_number(md_etcd_found(answer), "mod_revision");
+	else
+		member->rests = md_clock_ns() + KEEP_MS * MS;
 }
 
+/*
+ * Only in the place of what this node has written last: a member of etcd that hung, or a wire, may bring what was sent long ago, and that must not stand
+ * in the place of what was sent after it.
+ */
 static void on_look(evutil_socket_t fd, short what, void *context)
 {
 	struct md_member *member = context;
@@ -292,7 +306,8 @@ static void on_look(evutil_socket_t fd, short what, void *context)
 	if (!print(member, &record, &state))
 		return;
 	struct md_etcd_pair pairs[] = {{member->state_key, state}, {member->record_key, record}};
-	member->writing = md_etcd_put(member->options.etcd, pairs, record ? 2 : 1, member->lease, on_written, member);
+	member->writing = md_etcd_put_if(member->options.etcd, member->stands, pairs, record ? 2 : 1, member->lease,
+					 on_written, member);
 	free(record);
 	free(state);
 }
