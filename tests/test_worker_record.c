@@ -2,6 +2,7 @@
 /* What nodes of a cluster say of themselves: what is read of it, whatever it is, and what is expected of a node by it. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/cluster/etcd.h"
@@ -92,6 +93,43 @@ Test(worker_record, a_state_changes_what_it_names_and_nothing_else)
 	cr_assert(n->place == MD_PLACE_DISK && n->first_s[1] == 1 && n->waiting == 0 && n->running == 0,
 		  "nonsense is left out");
 	md_record_apply(record, NULL, &cordoned, &draining);
+	md_record_free(record);
+}
+
+Test(worker_record, wishes_are_read_as_they_are_written)
+{
+	static const struct {
+		const char *text;
+		enum md_status status;
+		const char *why;
+	} refused[] = {
+	    {"{\"wish\":\"drain\"}", MD_ERR_VERSION, "format: 0"},
+	    {"{\"format\":2,\"wish\":\"drain\"}", MD_ERR_VERSION, "format: 2, and this version reads 1"},
+	    {"{\"format\":1,\"wish\":\"dance\"}", MD_ERR_CORRUPT, "\"cordon\" or \"drain\" is wanted"},
+	    {"{\"format\":1,\"wish\":\"\"}", MD_ERR_CORRUPT, "is wanted"},
+	    {"drain", MD_ERR_CORRUPT, "no JSON object"},
+	};
+	struct md_error err = {0};
+	enum md_wish wish;
+	for (unsigned i = MD_WISH_CORDON; i <= MD_WISH_DRAIN; i++) {
+		char *text = md_wish_print((enum md_wish)i);
+		cr_assert_eq(md_wish_read(text, strlen(text), &wish, &err), MD_OK, "%s: %s", text, err.message);
+		cr_assert_eq(wish, (enum md_wish)i);
+		free(text);
+	}
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		cr_assert_eq(md_wish_read(refused[i].text, strlen(refused[i].text), &wish, &err), refused[i].status,
+			     "%s", refused[i].text);
+		cr_assert(strstr(err.message, refused[i].why), "%s: %s", refused[i].text, err.message);
+	}
+}
+
+Test(worker_record, bytes_of_gpus_do_not_wrap_round)
+{
+	struct md_record *record =
+	    read_record("{\"format\":1,\"identity\":\"i\",\"url\":\"u\",\"models\":[],"
+			"\"gpus\":[{\"bytes\":9223372036854775807},{\"bytes\":9223372036854775807},{\"bytes\":2}]}");
+	cr_assert_eq(record->gpu_bytes, INT64_MAX);
 	md_record_free(record);
 }
 

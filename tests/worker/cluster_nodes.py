@@ -204,12 +204,17 @@ etcd.run("put", "/medusa/nodes/odd", "{")
 etcd.run("put", "/medusa/states/odd", "[]")
 etcd.run("put", "/medusa/states/b", '{"format": 1, "models": {"y": {"place": "moon", "first_token_s": [-1, 1e99, "x"], "waiting": -5}, "none": 3}}')
 etcd.run("put", "/medusa/wishes/odd", '{"wish": 3}')
+etcd.run("put", "/medusa/wishes/b", '{"format": 2, "wish": "drain"}')
+for name in ("a b", "-", os.fsdecode(b"\xff"), "\x1b[2J", "b/more"):  # no node can be called so
+    etcd.run("put", f"/medusa/nodes/{name}", '{"format": 2}')
 etcd.run("put", "/medusa/other", "x")
 until("records of another format, or of none, are left out", lambda: a.nodes() == {**ALL, "later": "unreadable", "odd": "unreadable"})
 why = {n["node"]: n["why"] for n in a.tell("cluster", "nodes")["nodes"]}
 check("why", "format: 2, and this version reads 1", why["later"])
+until("so is a wish of another format", lambda: "what node b is wanted to do is left out: format: 2, and this version reads 1" in b.stderr())
+check("it is not obeyed", "ready", b.nodes()["b"])
 check("requests go on", (200, "b-y"), who(a.chat("y")))
-for key in ("nodes/later", "nodes/odd", "states/odd", "wishes/odd", "other"):
+for key in ("nodes/later", "nodes/odd", "states/odd", "wishes/odd", "wishes/b", "other"):
     etcd.run("del", f"/medusa/{key}")
 until("they are gone", lambda: a.nodes() == ALL)
 

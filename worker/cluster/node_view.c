@@ -33,38 +33,6 @@ struct md_view {
 	bool current;
 };
 
-/* ---- wishes ---- */
-
-static const char *const wishes[] = {"", "cordon", "drain"};
-
-const char *md_wish_name(enum md_wish wish)
-{
-	return wishes[wish];
-}
-
-char *md_wish_print(enum md_wish wish)
-{
-	json_t *made = json_pack("{s:i, s:s}", "format", MD_RECORD_FORMAT, "wish", wishes[wish]);
-	char *text = made ? md_jansson_print(made, JSON_COMPACT) : NULL;
-	json_decref(made);
-	return text;
-}
-
-/* What a later version wishes is not known here, and not done. */
-static enum md_wish read_wish(const struct md_buf *text)
-{
-	json_error_t error;
-	json_t *root = md_jansson_parse((const char *)text->data, text->size, 0, &error);
-	const char *said = json_string_value(json_object_get(root, "wish"));
-	enum md_wish wish = MD_WISH_NONE;
-	if (said && !strcmp(said, wishes[MD_WISH_CORDON]))
-		wish = MD_WISH_CORDON;
-	else if (said && !strcmp(said, wishes[MD_WISH_DRAIN]))
-		wish = MD_WISH_DRAIN;
-	json_decref(root);
-	return wish;
-}
-
 /* ---- nodes ---- */
 
 static void free_node(struct md_view_node *node)
@@ -273,7 +241,7 @@ static void lose_record(struct md_view *view, struct md_view_node *node)
 		drop_if_empty(view, next);
 }
 
-/* Which key of a node it is, and the node's name; false: none that this version knows. */
+/* Which key of a node it is, and the node's name; false: none that this version knows, or nothing that a node could be called. */
 static bool read_key(const struct md_view *view, const char *key, enum key *kind, const char **name)
 {
 	static const char *const folders[] = {[RECORD] = "nodes/", [STATE] = "states/", [WISH] = "wishes/"};
@@ -284,9 +252,19 @@ static bool read_key(const struct md_view *view, const char *key, enum key *kind
 			continue;
 		*kind = (enum key)i;
 		*name = rest + size;
-		return **name;
+		return md_config_is_node_name(*name);
 	}
 	return false;
+}
+
+/* What a later version wishes is not known here, and not done. */
+static enum md_wish read_wish(const struct md_view_node *node, const struct md_buf *text)
+{
+	struct md_error err = {0};
+	enum md_wish wish = MD_WISH_NONE;
+	if (md_wish_read((const char *)text->data, text->size, &wish, &err) != MD_OK)
+		md_warn("cluster: what node %s is wanted to do is left out: %s", node->name, err.message);
+	return wish;
 }
 
 static void take_wish(struct md_view *view, struct md_view_node *node, enum md_wish wish)
@@ -329,13 +307,13 @@ static void take_key(struct md_view *view, const char *key, const struct md_buf 
 	else if (kind == STATE)
 		take_state(node, text);
 	else
-		take_wish(view, node, read_wish(text));
+		take_wish(view, node, read_wish(node, text));
 }
 
 static void take_pair(struct md_view *view, const json_t *pair, bool deleted)
 {
 	struct md_buf key = {0}, value = {0};
-	bool read = md_etcd_bytes(pair, "key", &key) &&
+	bool read = md_etcd_bytes(pair, "key", &key) && strlen((char *)key.data) == key.size &&
 		    !strncmp((char *)key.data, view->options.prefix, strlen(view->options.prefix));
 	if (read && deleted)
 		take_key(view, (char *)key.data, NULL);

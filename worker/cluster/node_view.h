@@ -12,11 +12,6 @@
 
 struct md_view;
 
-enum md_wish { MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN };
-const char *md_wish_name(enum md_wish wish); /* "" of none, "cordon", "drain" */
-/* {"format": 1, "wish": "cordon"}, for free(); NULL: out of memory. */
-char *md_wish_print(enum md_wish wish);
-
 /* A node, or what is left of it while requests at it have not ended. */
 struct md_view_node {
 	struct md_pass_target target; /* first: of requests; its URL is that of the record, and never another one */

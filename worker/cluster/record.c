@@ -206,7 +206,9 @@ static void read_gpus(struct md_record *record)
 	json_array_foreach(list, i, gpu)
 	{
 		json_int_t bytes = json_integer_value(json_object_get(gpu, "bytes"));
-		record->gpu_bytes += bytes > 0 ? (uint64_t)bytes : 0;
+		uint64_t room = INT64_MAX - record->gpu_bytes;
+		if (bytes > 0)
+			record->gpu_bytes += (uint64_t)bytes < room ? (uint64_t)bytes : room;
 	}
 }
 
@@ -290,4 +292,37 @@ void md_record_apply(struct md_record *record, const json_t *root, bool *cordone
 	*cordoned = json_is_true(json_object_get(root, "cordoned"));
 	*draining = json_is_true(json_object_get(root, "draining"));
 	json_object_foreach(json_object_get(root, "models"), id, from) apply_standing(record, id, from);
+}
+
+/* ---- wishes ---- */
+
+static const char *const wishes[] = {[MD_WISH_NONE] = "", [MD_WISH_CORDON] = "cordon", [MD_WISH_DRAIN] = "drain"};
+
+const char *md_wish_name(enum md_wish wish)
+{
+	return wishes[wish];
+}
+
+char *md_wish_print(enum md_wish wish)
+{
+	return print(json_pack("{s:i, s:s}", "format", MD_RECORD_FORMAT, "wish", wishes[wish]));
+}
+
+enum md_status md_wish_read(const char *text, size_t size, enum md_wish *wish, struct md_error *err)
+{
+	json_t *root = parse(text, size, err);
+	if (!root)
+		return err->status;
+	const char *said = text_of(root, "wish");
+	enum md_wish found = MD_WISH_NONE;
+	for (unsigned i = MD_WISH_CORDON; said && i < sizeof(wishes) / sizeof(*wishes); i++)
+		if (!strcmp(said, wishes[i]))
+			found = (enum md_wish)i;
+	enum md_status status = MD_OK;
+	if (found == MD_WISH_NONE)
+		status = md_error_set(err, MD_ERR_CORRUPT, "wish: \"cordon\" or \"drain\" is wanted");
+	else
+		*wish = found;
+	json_decref(root);
+	return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a node says of itself in etcd, as JSON: what it has (PREFIX/nodes/NAME), which changes with its configuration, and how it
- * stands (PREFIX/states/NAME), which changes while it works. docs/cluster.md has both formats.
+ * stands (PREFIX/states/NAME), which changes while it works; and what a user wants of it (PREFIX/wishes/NAME). docs/cluster.md has the formats.
  */
 #ifndef MD_WORKER_CLUSTER_RECORD_H
 #define MD_WORKER_CLUSTER_RECORD_H
@@ -51,7 +51,7 @@ struct md_record {
 	json_t *root;
 	const char *identity, *url, *version;
 	uint32_t gpu_count;
-	uint64_t gpu_bytes; /* of all of them; 0: not known */
+	uint64_t gpu_bytes; /* of all of them, at most INT64_MAX; 0: not known */
 	struct md_record_model *models;
 	uint32_t count;
 	struct md_record_name *names; /* IDs and aliases, sorted, each once: an ID comes before an alias */
@@ -71,5 +71,14 @@ struct md_record_model *md_record_find(const struct md_record *record,
 void md_record_apply(struct md_record *record, const json_t *root, bool *cordoned, bool *draining);
 /* NULL: err has MD_ERR_CORRUPT, MD_ERR_VERSION or MD_ERR_NO_MEMORY. The caller has the reference. */
 json_t *md_record_read_state(const char *text, size_t size, struct md_error *err);
+
+/* ---- wishes ---- */
+
+enum md_wish { MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN };
+const char *md_wish_name(enum md_wish wish); /* "" of none, "cordon", "drain" */
+/* {"format": 1, "wish": "cordon"}, for free(); NULL: out of memory. */
+char *md_wish_print(enum md_wish wish);
+/* Errors as of md_record_read; a wish that this version does not know is MD_ERR_CORRUPT. */
+enum md_status md_wish_read(const char *text, size_t size, enum md_wish *wish, struct md_error *err);
 
 #endif
