@@ -86,8 +86,14 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 	if (!access(path, F_OK))
 		return md_trace_read(path, out, err);
 	snprintf(part, sizeof(part), "%s.part", path);
-	if (stat(part, &info) || !info.st_size)
+	if (stat(part, &info))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no CUDA driver call was intercepted");
+	if (!info.st_size)
+		return md_error_set(
+		    err, MD_ERR_TRUNCATED,
+		    "recording was cut short: %s is empty: the process could not write to it, which it says itself "
+		    "(\"nothing is recorded\"), or was killed as it began",
+		    part);
 	MD_FORWARD(md_trace_read(part, out, err));
 	if (out->complete)
 		return MD_OK;

@@ -135,7 +135,7 @@ if mount -t tmpfs -o size=64k none "$small_disk" 2>/dev/null; then
 	assert_same_output live full
 	assert_no_file "$small_disk/full.mtrace"
 	assert_count "$work/full.err" "No space left on device" 1
-	for kib in 0 4 8 12 20 24 28 36 40 48; do
+	for kib in 0 4 8 12 20 24 28 30 32 36 40 48; do
 		section "medusa-capture with $kib KiB taken of a disk of 64 KiB"
 		rm -rf "${small_disk:?}"/*
 		head -c $((kib << 10)) /dev/zero >"$small_disk/ballast"
