@@ -86,14 +86,10 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 	if (!access(path, F_OK))
 		return md_trace_read(path, out, err);
 	snprintf(part, sizeof(part), "%s.part", path);
-	if (stat(part, &info))
+	if (stat(part, &info) || !info.st_size) {
+		MD_FORWARD(md_output_check_report(part, err)); /* the disk was full before recording could begin */
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no CUDA driver call was intercepted");
-	if (!info.st_size)
-		return md_error_set(
-		    err, MD_ERR_TRUNCATED,
-		    "recording was cut short: %s is empty: the process could not write to it, which it says itself "
-		    "(\"nothing is recorded\"), or was killed as it began",
-		    part);
+	}
 	MD_FORWARD(md_trace_read(part, out, err));
 	if (out->complete)
 		return MD_OK;
@@ -186,7 +182,9 @@ static int explain(struct md_job *job, const struct md_error *err)
 	if (err->status == MD_ERR_NOT_FOUND)
 		return md_job_fail(job, err, MD_EXIT_EMPTY);
 	job->traces_needed = true;
-	return md_job_fail(job, err, err->status == MD_ERR_TRUNCATED ? MD_EXIT_COMMAND : MD_EXIT_INPUT);
+	return md_job_fail(job, err,
+			   err->status == MD_ERR_TRUNCATED || err->status == MD_ERR_OUTPUT ? MD_EXIT_COMMAND
+											   : MD_EXIT_INPUT);
 }
 
 /* said: whether all ranks have said that they are complete; why: of the first rank that has no trace. */
