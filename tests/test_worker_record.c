@@ -96,6 +96,25 @@ Test(worker_record, a_state_changes_what_it_names_and_nothing_else)
 	md_record_free(record);
 }
 
+static bool says_left(const char *text)
+{
+	struct md_error err = {0};
+	json_t *state = md_record_read_state(text, strlen(text), &err);
+	bool left = md_record_says_left(state);
+	cr_assert(state, "%s", err.message);
+	json_decref(state);
+	return left;
+}
+
+Test(worker_record, a_node_that_leaves_has_said_so)
+{
+	cr_assert(says_left("{\"format\":1,\"left\":true}"));
+	cr_assert_not(says_left("{\"format\":1,\"left\":false}"));
+	cr_assert_not(says_left("{\"format\":1,\"left\":1}"));
+	cr_assert_not(says_left("{\"format\":1}"));
+	cr_assert_not(md_record_says_left(NULL), "nothing was said");
+}
+
 Test(worker_record, wishes_are_read_as_they_are_written)
 {
 	static const struct {

@@ -59,8 +59,10 @@ static void print_member(const json_t *member)
 {
 	const char *lack = json_string_value(json_object_get(member, "lack"));
 	const char *wish = json_string_value(json_object_get(member, "wish"));
-	md_plain_line(stdout, "node %s at %s: %s%s%s; %lld nodes", text_of(member, "node"), text_of(member, "url"),
-		      text_of(member, "state"), wish ? ", wanted to " : "", wish ? wish : "", number(member, "nodes"));
+	md_plain_line(stdout, "node %s at %s: %s%s%s; %lld nodes, and %zu whose lease has ended",
+		      text_of(member, "node"), text_of(member, "url"), text_of(member, "state"),
+		      wish ? ", wanted to " : "", wish ? wish : "", number(member, "nodes"),
+		      json_array_size(json_object_get(member, "lease_ended")));
 	md_plain_line(stdout, "etcd at %s: %s; %lld writes, %lld leases, %lld changes read", text_of(member, "etcd"),
 		      json_is_true(json_object_get(member, "reached")) ? "reached" : "not reached",
 		      number(member, "writes"), number(member, "leases"), number(member, "changes"));
@@ -75,10 +77,10 @@ static void print_nodes(const json_t *nodes)
 	const json_t *node;
 	size_t i;
 	char memory[32];
-	printf("%-24s %-10s %-8s %-12s %4s %9s %6s %5s %s\n", "NODE", "STATE", "WISH", "VERSION", "GPUS", "MEMORY",
+	printf("%-24s %-11s %-8s %-12s %4s %9s %6s %5s %s\n", "NODE", "STATE", "WISH", "VERSION", "GPUS", "MEMORY",
 	       "MODELS", "OPEN", "URL");
 	json_array_foreach(nodes, i, node)
-	    md_plain_line(stdout, "%-24s %-10s %-8s %-12s %4lld %9s %6lld %5lld %s%s", text_of(node, "node"),
+	    md_plain_line(stdout, "%-24s %-11s %-8s %-12s %4lld %9s %6lld %5lld %s%s", text_of(node, "node"),
 			  text_of(node, "state"), text_of(node, "wish"), text_of(node, "version"), number(node, "gpus"),
 			  number(node, "gpu_bytes") ? size_of(node, "gpu_bytes", memory) : "-", number(node, "models"),
 			  number(node, "open"), text_of(node, "url"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three daemons and a real etcd: cluster_nodes.py FOLDER."""
 import atexit
+import base64
 import json
 import os
 import re
@@ -24,6 +25,7 @@ with open(f"{folder}/key", "w", encoding="utf-8") as file:
 os.chmod(f"{folder}/key", 0o600)
 MODELS = {"a": ["x", "both"], "b": ["y", "both"], "c": ["z"]}
 PORTS = {"a": first + 4, "b": first + 8, "c": first + 12, "d": first + 16}
+GRACE = {"a": "120s", "b": "120s", "c": "1s", "d": "120s"}  # c alone forgets soon
 MORE = {"b": ", aliases: [why], filters: {setParams: {temperature: 0.25}}"}
 
 
@@ -46,7 +48,7 @@ class Node(Daemon):
         models = MODELS[name] if models is None else models
         lines = "".join(f'  {m}: {{cmd: "{ENGINE} --name {name}-{m}"{MORE.get(name, "") if m == "y" else ""}}}\n' for m in models)
         super().__init__(f"{folder}/{where or name}", f"startPort: {PORTS[name]}\napiKeys: [for-all]\nmodels:\n{lines}"
-                         f"groups: {{all: {{swap: false, members: [{', '.join(models)}]}}}}\nmedusa: {{cluster: {{key_file: {folder}/key}}}}\n{config}",
+                         f"groups: {{all: {{swap: false, members: [{', '.join(models)}]}}}}\nmedusa: {{cluster: {{key_file: {folder}/key, lease_grace: {GRACE[name]}}}}}\n{config}",
                          "--cluster", url, "--node", name, env={"MEDUSA_LOG": "debug"})
         started.append(self)
 
@@ -169,8 +171,19 @@ for node in (a, b, c):
     until(f"{node.name} knows that", lambda n=node: n.nodes() == ALL and n.chat("y").status == 200)
 b.process.kill()
 b.process.wait(PATIENCE)
-until("a node that does not come back is gone when its lease ends", lambda: a.nodes() == {"a": "ready", "c": "ready"})
-check("its model is nowhere", 404, a.chat("y").status)
+until("a node that does not come back is known when its lease ends", lambda: a.nodes() == {**ALL, "b": "lease ended"})
+check("all say so", (2, ["b"]), tuple(a.get("/api/status").json["cluster"][key] for key in ("nodes", "lease_ended")))
+check("in words", True, "2 nodes, and 1 whose lease has ended" in a.ctl("cluster", "status").stdout)
+check("in metrics", (2.0, 1.0), (a.metric("nodes"), a.metric("nodes_lease_ended")))
+check("its models are listed", (True, 200), ("y" in [m["id"] for m in a.get("/v1/models").json["data"]], a.get("/v1/models/y").status))
+check("another node is named for what that has, too", "a", next(m["meta"]["llamaswap"]["nodeID"] for m in c.get("/v1/models").json["data"] if m["id"] == "both"))
+check("what others have is asked of them", (200, "a-both"), who(a.chat("both")))
+r = a.chat("y")
+check("its model is not gone, but can't be reached", (503, "node_unreachable", True),
+      (r.status, r.json.get("error", {}).get("code"), r.headers.get("retry-after", "").isdigit()))
+check("which", True, 'model y is on node b alone, whose lease has ended: ' in r.body.decode())
+until("it is forgotten when its grace is over", lambda: c.nodes() == {"a": "ready", "c": "ready"})
+check("its model is nowhere then", (404, "model_not_found"), (lambda r: (r.status, r.json["error"]["code"]))(c.chat("y")))
 b = Node("b")
 until("it is back", lambda: all(n.nodes() == ALL for n in (a, b, c)))
 
@@ -182,7 +195,9 @@ until("and not at a", lambda: c.places()["both"].get("a") == "disk")
 held = Held(c, "both")
 until("b computes it", lambda: "medusa_worker_cluster_requests_open{node=\"b\"} 1" in c.get("/metrics").body.decode())
 b.process.send_signal(signal.SIGSTOP)
-until("its lease ends", lambda: c.nodes() == {"a": "ready", "c": "ready"})
+until("its lease ends", lambda: c.nodes() == {"a": "ready", "c": "ready"} and a.nodes()["b"] == "lease ended")
+r = a.chat("y")
+check("what it alone has can't be reached, which takes a second to know", (503, "node_unreachable"), (r.status, r.json.get("error", {}).get("code")))
 check("requests go on", {(200, "a-both")}, set(asks(c, "both", 5)))
 check("the one that was there is answered elsewhere", [(200, "a-both")], [who(r) for r in held.let_go().wait()])
 b.process.send_signal(signal.SIGCONT)
@@ -218,6 +233,11 @@ for key in ("nodes/later", "nodes/odd", "states/odd", "wishes/odd", "wishes/b", 
     etcd.run("del", f"/medusa/{key}")
 until("they are gone", lambda: a.nodes() == ALL)
 
+def put(key, value):
+    question = {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(value.encode()).decode()}
+    urllib.request.urlopen(f"{etcd.urls}/v3/kv/put", json.dumps(question).encode(), PATIENCE).close()
+
+
 # ---- wishes ----
 check("cordon", 0, a.ctl("cluster", "cordon", "b").returncode)
 until("b obeys", lambda: all(n.nodes() == {**ALL, "b": "cordoned"} for n in (a, b, c)))
@@ -242,6 +262,18 @@ r = a.ctl("cluster", "drain", "nobody")
 check("a node that there isn't", (3, True), (r.returncode, 'the cluster has no node "nobody"' in r.stderr))
 check("a word that means nothing", 2, a.ctl("cluster", "dance").returncode)
 check("a node too few", 2, a.ctl("cluster", "drain").returncode)
+wire.first = ("/medusa/wishes/b", lambda: put("/medusa/wishes/b", '{"format": 1, "wish": "cordon"}'))
+r = c.ctl("cluster", "drain", "b")
+wire.first = None
+check("somebody else wishes something meanwhile", (1, True), (r.returncode, '/medusa/wishes/b has been changed meanwhile by somebody else, to "cordon"' in r.stderr))
+until("that is obeyed", lambda: a.nodes() == {**ALL, "b": "cordoned"})
+wire.first = ("/medusa/wishes/b", lambda: put("/medusa/wishes/b", '{"format": 1, "wish": "drain"}'))
+check("the same wish of two is no contradiction", 0, c.ctl("cluster", "drain", "b").returncode)
+wire.first = ("/medusa/wishes/b", lambda: put("/medusa/wishes/b", '{"format": 1, "wish": "cordon"}'))
+check("nor is one taken back that has been changed meanwhile", 1, c.ctl("cluster", "uncordon", "b").returncode)
+wire.first = None
+check("uncordon", [0, 0], [c.ctl("cluster", "uncordon", "b").returncode for _ in range(2)])
+until("b is ready", lambda: all(n.nodes() == ALL for n in (a, b, c)))
 for word in ("status", "nodes", "models"):
     check(f"cluster {word} in words", (0, True), (lambda r: (r.returncode, "a" in r.stdout.split()))(a.ctl("cluster", word)))
 check("status", ("a", "joined", True, 3), tuple(a.tell("cluster", "status")[k] for k in ("node", "state", "reached", "nodes")))
@@ -278,7 +310,8 @@ until("what somebody else has written there goes with the next change", lambda: 
 held = Held(a, "z")
 until("c computes it", lambda: "medusa_worker_cluster_requests_open{node=\"c\"} 1" in a.get("/metrics").body.decode())
 wire.hangs = True
-until("c's lease ends", lambda: a.nodes() == {"a": "ready", "b": "ready"})
+until("c's lease ends", lambda: a.nodes() == {**ALL, "c": "lease ended"})
+check("it lives, and is asked for what it alone has", (200, "c-z"), who(a.chat("z")))
 until("c says so", lambda: c.get("/health").body.startswith(b"OK; the cluster is as it was known last: etcd at "))
 check("c serves its own clients", (200, "c-z"), who(c.chat("z")))
 check("and goes on asking others", (200, "a-x"), who(c.chat("x")))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real etcd for tests, of one member or several, and a wire before it that can be cut."""
+import base64
 import os
 import re
 import signal
@@ -67,10 +68,11 @@ class Etcd:
 
 
 class Wire:
-    """A port before another one. `hangs`: what is sent arrives nowhere; `cut`: connections end; `early`: the next watch begins with the first revision; `write`: the last write that was sent."""
+    """A port before another one. `hangs`: what is sent arrives nowhere; `cut`: connections end; `early`: the next watch begins with the first revision; `write`: the last write that was sent;
+    `first`: what is done before a transaction of this key is passed on: (key, function)."""
 
     def __init__(self, target):
-        self.target, self.hangs, self.early, self.write = int(target.rsplit(":", 1)[1]), False, False, None
+        self.target, self.hangs, self.early, self.write, self.first = int(target.rsplit(":", 1)[1]), False, False, None, None
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.pairs = []
@@ -95,6 +97,8 @@ class Wire:
                     time.sleep(0.05)
                 if b"POST /v3/kv/txn " in got:
                     self.write = got.split(b"\r\n\r\n", 1)[1]
+                    if self.first and base64.b64encode(self.first[0].encode()) in got:
+                        self.first[1]()
                 if self.early and b'"start_revision":' in got:
                     self.early = False
                     got = re.sub(rb'"start_revision":(\d+)', lambda found: b'"start_revision":' + b"1".rjust(len(found[1])), got)

@@ -280,6 +280,7 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 				       .prefix = cluster->prefix,
 				       .self = cluster->name,
 				       .node_key = cluster->key,
+				       .grace_ns = cluster->settings.lease_grace_ns,
 				       .again = md_route_again};
 	cluster->member = md_member_create(&member);
 	cluster->view = md_view_create(&view, &view_events, cluster);
@@ -407,17 +408,75 @@ bool md_cluster_has(const struct md_cluster *cluster, const char *node)
 }
 
 struct wish {
+	struct md_cluster *cluster;
 	struct md_etcd_call *call;
+	char key[400];
+	enum md_wish wanted;
 	void (*done)(void *context, const struct md_error *err);
 	void *context;
 };
 
+static void end_wish(struct wish *wish, const struct md_error *err)
+{
+	if (wish->done)
+		wish->done(wish->context, err);
+	free(wish);
+}
+
+/* What stands in etcd, or stood there; a key that can't be read stands for no wish that could be meant. */
+static enum md_wish wish_of(const json_t *found)
+{
+	struct md_error ignored = {0};
+	struct md_buf text = {0};
+	enum md_wish wish = MD_WISH_NONE;
+	if (md_etcd_bytes(found, "value", &text))
+		md_wish_read((const char *)text.data, text.size, &wish, &ignored);
+	md_buf_finish(&text);
+	return wish;
+}
+
+/* Somebody else's wish is not overwritten. One that was carried out, and whose answer was lost, stands there already. */
 static void on_wish_written(void *context, const json_t *answer, const struct md_error *err)
 {
 	struct wish *wish = context;
-	if (wish->done)
-		wish->done(wish->context, answer ? NULL : err);
-	free(wish);
+	struct md_error changed = {0};
+	const json_t *found = md_etcd_found(answer);
+	enum md_wish now = wish_of(found);
+	bool stands = found ? now == wish->wanted && now != MD_WISH_NONE : wish->wanted == MD_WISH_NONE;
+	if (!answer || md_etcd_succeeded(answer) || stands) {
+		end_wish(wish, answer ? NULL : err);
+		return;
+	}
+	md_error_set(&changed, MD_ERR_BUSY,
+		     "%.200s has been changed meanwhile by somebody else, to %s%s%s: it was left so; look at cluster "
+		     "nodes, and say it again if it is "
+		     "still wanted",
+		     wish->key, now == MD_WISH_NONE ? "no wish" : "\"", md_wish_name(now),
+		     now == MD_WISH_NONE ? "" : "\"");
+	end_wish(wish, &changed);
+}
+
+static void on_wish_read(void *context, const json_t *answer, const struct md_error *err)
+{
+	struct wish *wish = context;
+	const json_t *found = json_array_get(json_object_get(answer, "kvs"), 0);
+	struct md_error lacks = {0};
+	char *value = wish->wanted == MD_WISH_NONE ? NULL : md_wish_print(wish->wanted);
+	struct md_etcd_pair pair = {wish->key, value};
+	wish->call = NULL;
+	if (!answer || (!found && wish->wanted == MD_WISH_NONE)) {
+		free(value);
+		end_wish(wish, answer ? NULL : err);
+		return;
+	}
+	if (value || wish->wanted == MD_WISH_NONE)
+		wish->call = md_etcd_put_if(wish->cluster->etcd, md_etcd_number(found, "mod_revision"), &pair, 1, 0,
+					    on_wish_written, wish);
+	free(value);
+	if (wish->call)
+		return;
+	md_error_set(&lacks, MD_ERR_NO_MEMORY, "out of memory for a question to etcd");
+	end_wish(wish, &lacks);
 }
 
 void md_cluster_forget(void *context)
@@ -430,18 +489,12 @@ void *md_cluster_wish(struct md_cluster *cluster, const char *node, enum md_clus
 {
 	static const enum md_wish wishes[] = {MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN};
 	struct wish *wish = calloc(1, sizeof(*wish));
-	char key[400];
-	char *value = wish ? md_wish_print(wishes[wanted]) : NULL;
-	snprintf(key, sizeof(key), "%swishes/%s", cluster->prefix, node);
-	if (value) {
-		*wish = (struct wish){.done = done, .context = context};
-		wish->call =
-		    wanted == MD_CLUSTER_UNCORDON
-			? md_etcd_delete(cluster->etcd, key, on_wish_written, wish)
-			: md_etcd_put(cluster->etcd, &(struct md_etcd_pair){key, value}, 1, 0, on_wish_written, wish);
-	}
-	free(value);
-	if (wish && wish->call)
+	if (!wish)
+		return NULL;
+	*wish = (struct wish){.cluster = cluster, .wanted = wishes[wanted], .done = done, .context = context};
+	snprintf(wish->key, sizeof(wish->key), "%swishes/%s", cluster->prefix, node);
+	wish->call = md_etcd_get(cluster->etcd, wish->key, on_wish_read, wish);
+	if (wish->call)
 		return wish;
 	free(wish);
 	return NULL;

@@ -25,8 +25,29 @@ static uint32_t count_nodes(const struct md_cluster *cluster)
 	uint32_t count, there = 0;
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
 	for (uint32_t i = 0; i < count; i++)
-		there += nodes[i]->record != NULL;
+		there += md_view_has_lease(nodes[i]);
 	return there;
+}
+
+/* Names of nodes whose lease has ended. */
+static json_t *list_ended(const struct md_cluster *cluster)
+{
+	json_t *list = json_array();
+	uint32_t count;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++)
+		if (nodes[i]->ended)
+			json_array_append_new(list, json_string(nodes[i]->name));
+	return list;
+}
+
+static uint32_t count_ended(const struct md_cluster *cluster)
+{
+	uint32_t count, ended = 0;
+	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	for (uint32_t i = 0; i < count; i++)
+		ended += nodes[i]->ended != 0;
+	return ended;
 }
 
 static json_t *text_or_null(const char *text)
@@ -40,14 +61,14 @@ json_t *md_cluster_report(const struct md_cluster *cluster)
 		return json_null();
 	struct md_member_counts counts = md_member_counts_of(cluster->member);
 	const char *lack = md_cluster_lack(cluster);
-	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "node",
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "node",
 			 cluster->name, "url", cluster->url, "state", state_of(cluster), "etcd",
 			 md_etcd_endpoint(cluster->etcd), "reached", cluster->reached, "current",
 			 md_view_is_current(cluster->view), "lack", text_or_null(lack), "nodes",
-			 (json_int_t)count_nodes(cluster), "wish", text_or_null(md_wish_name(cluster->wish)), "writes",
-			 (json_int_t)counts.writes, "leases", (json_int_t)counts.leases, "changes",
-			 (json_int_t)md_view_changes(cluster->view), "passed", (json_int_t)cluster->passed, "retries",
-			 (json_int_t)cluster->retries);
+			 (json_int_t)count_nodes(cluster), "lease_ended", list_ended(cluster), "wish",
+			 text_or_null(md_wish_name(cluster->wish)), "writes", (json_int_t)counts.writes, "leases",
+			 (json_int_t)counts.leases, "changes", (json_int_t)md_view_changes(cluster->view), "passed",
+			 (json_int_t)cluster->passed, "retries", (json_int_t)cluster->retries);
 }
 
 /* ---- all nodes ---- */
@@ -58,6 +79,8 @@ static const char *describe_state(const struct md_view_node *node)
 		return "unreadable";
 	if (!node->record)
 		return "gone";
+	if (node->ended)
+		return "lease ended";
 	return node->draining ? "draining" : node->cordoned ? "cordoned" : "ready";
 }
 
@@ -179,22 +202,29 @@ static bool is_other(const struct md_cluster *cluster, const struct md_view_node
 	return node->record && strcmp(node->name, cluster->name) != 0;
 }
 
+static void put_names(const struct md_view_node *node, bool aliases, struct md_buf *buf)
+{
+	const struct md_record *record = node->record;
+	for (uint32_t n = 0; n < record->name_count; n++) {
+		const struct md_record_model *model = &record->models[record->names[n].model];
+		bool alias = record->names[n].name != model->id;
+		if (model->unlisted || (alias && !aliases))
+			continue;
+		put_text(buf, record->names[n].name);
+		put_text(buf, node->name);
+	}
+}
+
+/* Nodes whose lease has ended come last: whoever is asked stands first. */
 bool md_cluster_list_names(const struct md_cluster *cluster, bool aliases, struct md_cluster_names *names)
 {
 	struct md_buf buf = {0};
 	uint32_t count = 0;
 	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct md_record *record = nodes[i]->record;
-		for (uint32_t n = 0; is_other(cluster, nodes[i]) && n < record->name_count; n++) {
-			const struct md_record_model *model = &record->models[record->names[n].model];
-			bool alias = record->names[n].name != model->id;
-			if (model->unlisted || (alias && !aliases))
-				continue;
-			put_text(&buf, record->names[n].name);
-			put_text(&buf, nodes[i]->name);
-		}
-	}
+	for (int ended = 0; ended < 2; ended++)
+		for (uint32_t i = 0; i < count; i++)
+			if (is_other(cluster, nodes[i]) && (nodes[i]->ended != 0) == ended)
+				put_names(nodes[i], aliases, &buf);
 	if (buf.failed) {
 		md_buf_finish(&buf);
 		return false;
@@ -207,9 +237,11 @@ const char *md_cluster_node_of(const struct md_cluster *cluster, const char *nam
 {
 	uint32_t count = 0;
 	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
-	for (uint32_t i = 0; i < count; i++)
-		if (is_other(cluster, nodes[i]) && md_record_find(nodes[i]->record, name))
-			return nodes[i]->name;
+	for (int ended = 0; ended < 2; ended++)
+		for (uint32_t i = 0; i < count; i++)
+			if (is_other(cluster, nodes[i]) && (nodes[i]->ended != 0) == ended &&
+			    md_record_find(nodes[i]->record, name))
+				return nodes[i]->name;
 	return NULL;
 }
 
@@ -276,6 +308,8 @@ void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
 	put(out, "cluster_current", "gauge", "1: all of the cluster was read, and its changes are watched.",
 	    md_view_is_current(cluster->view));
 	put(out, "cluster_nodes", "gauge", "Nodes of the cluster, as far as this one knows.", count_nodes(cluster));
+	put(out, "cluster_nodes_lease_ended", "gauge", "Nodes that are still known, although their lease has ended.",
+	    count_ended(cluster));
 	put(out, "cluster_writes_total", "counter", "Writes of this node's keys.", counts.writes);
 	put(out, "cluster_leases_total", "counter", "Leases that this node was given; more than 1: one has ended.",
 	    counts.leases);

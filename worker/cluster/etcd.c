@@ -362,24 +362,25 @@ struct md_etcd_call *md_etcd_range(struct md_etcd *etcd, const char *prefix, con
 		     done, context);
 }
 
-struct md_etcd_call *md_etcd_delete(struct md_etcd *etcd, const char *key, md_etcd_done *done, void *context)
+struct md_etcd_call *md_etcd_get(struct md_etcd *etcd, const char *key, md_etcd_done *done, void *context)
 {
-	return begin(etcd, "/v3/kv/deleterange", json_pack("{s:o}", "key", base64(key)), done, context);
+	return begin(etcd, "/v3/kv/range", json_pack("{s:o}", "key", base64(key)), done, context);
 }
 
-static json_t *list_puts(const struct md_etcd_pair *pairs, unsigned count, int64_t lease)
+static json_t *describe_pair(const struct md_etcd_pair *pair, int64_t lease)
+{
+	if (!pair->value)
+		return json_pack("{s:{s:o}}", "request_delete_range", "key", base64(pair->key));
+	return json_pack("{s:{s:o, s:o, s:o}}", "request_put", "key", base64(pair->key), "value", base64(pair->value),
+			 "lease", number(lease));
+}
+
+static json_t *list_pairs(const struct md_etcd_pair *pairs, unsigned count, int64_t lease)
 {
 	json_t *list = json_array();
 	for (unsigned i = 0; i < count; i++)
-		json_array_append_new(list, json_pack("{s:{s:o, s:o, s:o}}", "request_put", "key", base64(pairs[i].key),
-						      "value", base64(pairs[i].value), "lease", number(lease)));
+		json_array_append_new(list, describe_pair(&pairs[i], lease));
 	return list;
-}
-
-struct md_etcd_call *md_etcd_put(struct md_etcd *etcd, const struct md_etcd_pair *pairs, unsigned count, int64_t lease,
-				 md_etcd_done *done, void *context)
-{
-	return begin(etcd, "/v3/kv/txn", json_pack("{s:o}", "success", list_puts(pairs, count, lease)), done, context);
 }
 
 struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pairs,
@@ -390,7 +391,7 @@ struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, cons
 				    revision ? "mod_revision" : "create_revision", number(revision));
 	json_t *otherwise = json_pack("[{s:{s:o}}]", "request_range", "key", base64(key));
 	return begin(etcd, "/v3/kv/txn",
-		     json_pack("{s:o, s:o, s:o}", "compare", compare, "success", list_puts(pairs, count, lease),
+		     json_pack("{s:o, s:o, s:o}", "compare", compare, "success", list_pairs(pairs, count, lease),
 			       "failure", otherwise),
 		     done, context);
 }
@@ -399,4 +400,9 @@ const json_t *md_etcd_found(const json_t *answer)
 {
 	const json_t *first = json_array_get(json_object_get(answer, "responses"), 0);
 	return json_array_get(json_object_get(json_object_get(first, "response_range"), "kvs"), 0);
+}
+
+bool md_etcd_succeeded(const json_t *answer)
+{
+	return json_is_true(json_object_get(answer, "succeeded"));
 }

@@ -53,21 +53,19 @@ struct md_etcd_call *md_etcd_revoke(struct md_etcd *etcd, int64_t lease, md_etcd
 /* At most `most` keys from `from` on (itself included) that begin with prefix; revision: as they were then; 0: as they are. */
 struct md_etcd_call *md_etcd_range(struct md_etcd *etcd, const char *prefix, const char *from, unsigned most,
 				   int64_t revision, md_etcd_done *done, void *context);
-struct md_etcd_call *md_etcd_delete(struct md_etcd *etcd, const char *key, md_etcd_done *done, void *context);
+struct md_etcd_call *md_etcd_get(struct md_etcd *etcd, const char *key, md_etcd_done *done, void *context);
 
 struct md_etcd_pair {
-	const char *key, *value;
+	const char *key, *value; /* value: NULL: the key is deleted */
 };
-/* All of them, or none. lease: 0: none. */
-struct md_etcd_call *md_etcd_put(struct md_etcd *etcd, const struct md_etcd_pair *pairs, unsigned count, int64_t lease,
-				 md_etcd_done *done, void *context);
 /*
- * The same if the first key was changed last by this revision, or, 0, is not there. Else the answer's "succeeded" is not true, and
- * md_etcd_found has what stands there.
+ * All of them, or none, and only if the first key was changed last by this revision, or, 0, is not there. Else the answer does not succeed, and
+ * md_etcd_found has what stands there. lease: 0: none.
  */
 struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pairs,
 				    unsigned count, int64_t lease, md_etcd_done *done, void *context);
 const json_t *md_etcd_found(const json_t *answer); /* a key with its value, borrowed; NULL: none */
+bool md_etcd_succeeded(const json_t *answer);      /* of md_etcd_put_if; NULL: no */
 void md_etcd_cancel(struct md_etcd_call *call);    /* done is not called; NULL is fine */
 
 /* ---- watching ---- */

@@ -32,6 +32,7 @@ struct md_member {
 	uint64_t refused_since;       /* ns: the name is taken since then; 0: it is not */
 	char rival[200];
 	bool cordoned, leaving, left;
+	bool told_left; /* that it leaves, or tried to twice */
 	/* what is written: */
 	const struct md_worker_config *config; /* of the record */
 	bool told;                             /* the record is in etcd, or on its way */
@@ -102,7 +103,8 @@ static bool look(struct md_member *member)
 static bool print(struct md_member *member, char **record, char **state)
 {
 	const struct md_worker *worker = member->options.worker;
-	struct md_record_state now = {.cordoned = member->told_cordoned,
+	struct md_record_state now = {.left = member->leaving,
+				      .cordoned = member->told_cordoned,
 				      .draining = member->told_draining,
 				      .standings = member->standings,
 				      .unused = member->unused};
@@ -187,7 +189,7 @@ static void on_put(void *context, const json_t *answer, const struct md_error *e
 {
 	struct md_member *member = context;
 	member->call = NULL;
-	if (answer && json_is_true(json_object_get(answer, "succeeded"))) {
+	if (md_etcd_succeeded(answer)) {
 		on_joined(member, answer);
 	} else if (answer) {
 		judge_found(member, md_etcd_found(answer));
@@ -276,8 +278,7 @@ static void on_written(void *context, const json_t *answer, const struct md_erro
 	struct md_member *member = context;
 	(void)err;
 	member->writing = NULL;
-	member->written =
-	    answer && json_is_true(json_object_get(answer, "succeeded")); /* else all of it is written again */
+	member->written = md_etcd_succeeded(answer); /* else all of it is written again */
 	if (member->written) {
 		count_write(member, answer);
 		return;
@@ -322,16 +323,59 @@ static void on_revoked(void *context, const json_t *answer, const struct md_erro
 	member->left = true;
 }
 
+static void end_lease(struct md_member *member)
+{
+	if (member->lease)
+		member->call = md_etcd_revoke(member->options.etcd, member->lease, on_revoked, member);
+	member->left = !member->call;
+}
+
+static void say_left(struct md_member *member);
+
+/* A state that was on its way may have come since. */
+static void on_said_left(void *context, const json_t *answer, const struct md_error *err)
+{
+	struct md_member *member = context;
+	const json_t *found = md_etcd_found(answer);
+	bool again = !member->told_left && answer && !md_etcd_succeeded(answer) && found;
+	(void)err;
+	member->call = NULL;
+	member->told_left = true;
+	if (again) {
+		member->stands = md_etcd_number(found, "mod_revision");
+		say_left(member);
+	} else {
+		end_lease(member);
+	}
+}
+
+/* One transaction, so that nobody sees the record go without knowing why; and in the place of this node's own state alone. */
+static void say_left(struct md_member *member)
+{
+	char *record = NULL, *state = NULL;
+	member->told = true;
+	if (print(member, &record, &state)) {
+		struct md_etcd_pair pairs[] = {{member->state_key, state}, {member->record_key, NULL}};
+		member->call =
+		    md_etcd_put_if(member->options.etcd, member->stands, pairs, 2, member->lease, on_said_left, member);
+	}
+	free(state);
+	if (!member->call)
+		end_lease(member);
+}
+
 void md_member_leave(struct md_member *member)
 {
+	bool joined = member->state == MD_MEMBER_JOINED && !member->lost && member->lease && member->seen;
 	member->leaving = true;
 	event_del(member->keep);
 	event_del(member->look);
 	md_etcd_cancel(md_steal_ptr(&member->call));
 	md_etcd_cancel(md_steal_ptr(&member->writing));
-	if (member->lease)
-		member->call = md_etcd_revoke(member->options.etcd, member->lease, on_revoked, member);
-	member->left = !member->call;
+	if (joined)
+		say_left(member);
+	else
+		end_lease(member);
 }
 
 bool md_member_has_left(const struct md_member *member)

@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "json/tree_text.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -16,6 +17,7 @@
 #define AGAIN_MS 500
 #define CONNECT_S 2u
 #define NODES_MAX 100000u
+#define GRACE_LOOK_MS 100u
 
 struct md_view {
 	struct md_view_options options;
@@ -25,6 +27,7 @@ struct md_view {
 	uint32_t count, room;
 	struct md_view_node *left; /* not listed any more, with requests that have not ended */
 	struct event *renew;
+	struct event *graces; /* while a node is known whose lease has ended */
 	struct md_etcd_call *reading;
 	struct md_etcd_watch *watch;
 	int64_t revision; /* of the reading; 0: its first page tells */
@@ -179,6 +182,7 @@ static void refuse_record(struct md_view_node *node, const char *why)
 	if (strcmp(node->why, why) != 0)
 		md_warn("cluster: what node %s says of itself is left out: %s", node->name, why);
 	snprintf(node->why, sizeof(node->why), "%.150s", why);
+	node->ended = 0;
 	md_record_free(md_steal_ptr(&node->record));
 }
 
@@ -207,7 +211,7 @@ static void take_record(struct md_view *view, struct md_view_node *node, const s
 	md_record_free(node->record);
 	node->record = record;
 	node->why[0] = '\0';
-	node->doubted = 0;
+	node->doubted = node->ended = 0;
 	md_record_apply(record, node->state, &node->cordoned, &node->draining);
 }
 
@@ -219,26 +223,80 @@ static void take_state(struct md_view_node *node, const struct md_buf *text)
 		md_warn("cluster: how node %s stands is left out: %s", node->name, err.message);
 	json_decref(node->state);
 	node->state = state;
+	node->left = md_record_says_left(state);
+	if (node->left && !node->record)
+		json_decref(md_steal_ptr(&node->state)); /* it has left, and its lease is about to end */
 	if (node->record)
 		md_record_apply(node->record, state, &node->cordoned, &node->draining);
 }
 
-static void lose_record(struct md_view *view, struct md_view_node *node)
+/* What comes under its name later is another one. */
+static void forget(struct md_view *view, struct md_view_node *node)
 {
-	bool had = node->record;
-	md_record_free(md_steal_ptr(&node->record));
-	node->why[0] = '\0';
-	if (is_self(view, node->name))
-		view->events->missing(view->context);
-	if (!had) {
-		drop_if_empty(view, node);
-		return;
-	}
 	md_info("cluster: node %s is gone", node->name);
-	/* what comes under its name later is another one */
+	if (node->ended || node->left)
+		json_decref(md_steal_ptr(&node->state));
+	md_record_free(md_steal_ptr(&node->record));
 	struct md_view_node *next = begin_anew(view, node);
 	if (next)
 		drop_if_empty(view, next);
+}
+
+static void look_at_graces(struct md_view *view)
+{
+	struct timeval wait = {.tv_usec = GRACE_LOOK_MS * 1000};
+	if (!event_pending(view->graces, EV_TIMEOUT, NULL))
+		event_add(view->graces, &wait);
+}
+
+/* etcd tells no difference between a lease that has ended and one that was revoked, so a node that leaves says so before. */
+static void lose_record(struct md_view *view, struct md_view_node *node)
+{
+	node->why[0] = '\0';
+	if (is_self(view, node->name))
+		view->events->missing(view->context);
+	if (!node->record) {
+		drop_if_empty(view, node);
+		return;
+	}
+	if (node->ended)
+		return;
+	if (node->left || !view->options.grace_ns) {
+		forget(view, node);
+		return;
+	}
+	md_info("cluster: the lease of node %s has ended: it is asked for what nobody else has", node->name);
+	node->ended = md_clock_ns() + view->options.grace_ns;
+	look_at_graces(view);
+	node->target.open++; /* as in begin_anew */
+	view->events->gone(view->context, node);
+	node->target.open--;
+}
+
+/* Who cannot come back, because etcd does not answer, is not forgotten meanwhile. */
+static void on_graces(evutil_socket_t fd, short what, void *context)
+{
+	struct md_view *view = context;
+	uint64_t now = md_clock_ns();
+	(void)fd, (void)what;
+	for (uint32_t i = view->count; i-- > 0;) {
+		struct md_view_node *node = view->nodes[i];
+		if (!node->ended)
+			continue;
+		if (node->ended <= now && view->current)
+			forget(view, node);
+		else
+			look_at_graces(view);
+	}
+}
+
+/* Graces that ran out while etcd did not answer begin again: nodes that live need a moment to come back. */
+static void renew_graces(struct md_view *view)
+{
+	uint64_t now = md_clock_ns();
+	for (uint32_t i = 0; i < view->count; i++)
+		if (view->nodes[i]->ended && view->nodes[i]->ended <= now)
+			view->nodes[i]->ended = now + view->options.grace_ns;
 }
 
 /* Which key of a node it is, and the node's name; false: none that this version knows, or nothing that a node could be called. */
@@ -281,10 +339,10 @@ static void lose_key(struct md_view *view, struct md_view_node *node, enum key k
 		lose_record(view, node);
 		return;
 	}
-	if (kind == STATE)
-		take_state(node, NULL);
-	else
+	if (kind == WISH)
 		take_wish(view, node, MD_WISH_NONE);
+	else if (!node->ended) /* else what it said last counts as long as it is known */
+		take_state(node, NULL);
 	drop_if_empty(view, node);
 }
 
@@ -304,10 +362,12 @@ static void take_key(struct md_view *view, const char *key, const struct md_buf 
 		lose_key(view, node, kind);
 	else if (kind == RECORD)
 		take_record(view, node, text);
-	else if (kind == STATE)
-		take_state(node, text);
-	else
+	else if (kind == WISH)
 		take_wish(view, node, read_wish(node, text));
+	else {
+		take_state(node, text);
+		drop_if_empty(view, node);
+	}
 }
 
 static void take_pair(struct md_view *view, const json_t *pair, bool deleted)
@@ -366,12 +426,13 @@ static void on_watch_ended(void *context, const char *why)
 
 static const struct md_etcd_watch_events watching = {.changed = on_changed, .ended = on_watch_ended};
 
-/* A key that no page had is not there. */
+/* A key that no page had is not there. A node without its record keeps its state as long as it is known. */
 static void sweep(struct md_view *view)
 {
 	for (uint32_t i = view->count; i-- > 0;) {
 		struct md_view_node *node = view->nodes[i];
-		if (node->state && node->seen[STATE] != view->readings)
+		if (node->state && node->seen[STATE] != view->readings &&
+		    (!node->record || node->seen[RECORD] == view->readings))
 			take_state(node, NULL);
 		if (node->wish != MD_WISH_NONE && node->seen[WISH] != view->readings)
 			take_wish(view, node, MD_WISH_NONE);
@@ -385,6 +446,7 @@ static void sweep(struct md_view *view)
 static void end_reading(struct md_view *view)
 {
 	sweep(view);
+	renew_graces(view);
 	if (!md_view_find(view, view->options.self))
 		view->events->missing(view->context);
 	view->watch =
@@ -446,9 +508,10 @@ struct md_view *md_view_create(const struct md_view_options *options, const stru
 		return NULL;
 	*view = (struct md_view){.options = *options, .events = events, .context = context};
 	view->renew = evtimer_new(options->base, on_renew, view);
-	if (view->renew)
+	view->graces = evtimer_new(options->base, on_graces, view);
+	if (view->renew && view->graces)
 		return view;
-	free(view);
+	md_view_destroy(view);
 	return NULL;
 }
 
@@ -458,7 +521,10 @@ void md_view_destroy(struct md_view *view)
 		return;
 	md_etcd_cancel(view->reading);
 	md_etcd_watch_end(view->watch);
-	event_free(view->renew);
+	if (view->renew)
+		event_free(view->renew);
+	if (view->graces)
+		event_free(view->graces);
 	for (uint32_t i = 0; i < view->count; i++)
 		free_node(view->nodes[i]);
 	free(view->nodes);
@@ -474,6 +540,11 @@ struct md_view_node *const *md_view_nodes(const struct md_view *view, uint32_t *
 {
 	*count = view->count;
 	return view->nodes;
+}
+
+bool md_view_has_lease(const struct md_view_node *node)
+{
+	return node->record && !node->ended;
 }
 
 uint64_t md_view_changes(const struct md_view *view)

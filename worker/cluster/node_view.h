@@ -18,9 +18,12 @@ struct md_view_node {
 	struct md_peer_counts counts;
 	struct md_view *view;
 	char *name;
-	struct md_record *record; /* NULL: it is not there (its lease has ended), or its record can't be used */
+	struct md_record *record; /* NULL: it is not there, or its record can't be used */
 	json_t *state;            /* as it was read last; NULL: none */
 	bool cordoned, draining;
+	bool left;         /* its state says that it leaves by itself: it is forgotten with its record */
+	bool probed;       /* it is being asked whether it is there: worker/cluster/node_probe.c */
+	uint64_t ended;    /* md_clock_ns(): its lease has ended, and it stays known until then; 0: it has a lease */
 	bool listed;       /* it is in the list; else it goes with its last request */
 	enum md_wish wish; /* what a user wants of it */
 	uint64_t doubted;  /* md_clock_ns(): until then others are asked rather, because it was not reached */
@@ -30,7 +33,7 @@ struct md_view_node {
 };
 
 struct md_view_events {
-	/* A node's lease has ended, or it has begun anew elsewhere: its old target, at which requests may still run. */
+	/* A node's lease has ended, it is forgotten, or it has begun anew elsewhere: its old target, at which requests may still run. */
 	void (*gone)(void *context, struct md_view_node *node);
 	/* What this node itself is wanted to do has changed, or may have. */
 	void (*wished)(void *context, enum md_wish wish);
@@ -44,6 +47,7 @@ struct md_view_options {
 	const char *prefix;   /* with "/" at its end */
 	const char *self;     /* this node's name */
 	const char *node_key; /* NULL: nodes prove nothing to each other */
+	uint64_t grace_ns;    /* a node whose lease has ended stays known for so long */
 	bool (*again)(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
 		      const char *why); /* of struct md_pass_target */
 };
@@ -60,6 +64,7 @@ bool md_view_is_current(const struct md_view *view); /* all was read, and change
 /* All that are listed, by their names; valid until the loop goes on. */
 struct md_view_node *const *md_view_nodes(const struct md_view *view, uint32_t *count);
 struct md_view_node *md_view_find(const struct md_view *view, const char *name); /* NULL: none */
+bool md_view_has_lease(const struct md_view_node *node);                         /* it is there, as far as etcd knows */
 uint64_t md_view_changes(const struct md_view *view); /* keys that have changed, and were told */
 
 #endif

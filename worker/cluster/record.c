@@ -95,8 +95,11 @@ char *md_record_print_state(const struct md_worker *worker, const char *identity
 	for (uint32_t i = 0; i < worker->config->model_count; i++)
 		if (!md_standing_equal(&state->standings[i], &state->unused[i]))
 			json_object_set_new(models, worker->current[i]->id, describe_standing(&state->standings[i]));
-	return print(json_pack("{s:i, s:s, s:b, s:b, s:o}", "format", MD_RECORD_FORMAT, "identity", identity,
-			       "cordoned", state->cordoned, "draining", state->draining, "models", models));
+	json_t *made = json_pack("{s:i, s:s, s:b, s:b, s:o}", "format", MD_RECORD_FORMAT, "identity", identity,
+				 "cordoned", state->cordoned, "draining", state->draining, "models", models);
+	if (state->left)
+		json_object_set_new(made, "left", json_true());
+	return print(made);
 }
 
 /* ---- reading ---- */
@@ -261,6 +264,11 @@ struct md_record_model *md_record_find(const struct md_record *record, const cha
 json_t *md_record_read_state(const char *text, size_t size, struct md_error *err)
 {
 	return parse(text, size, err);
+}
+
+bool md_record_says_left(const json_t *state)
+{
+	return json_is_true(json_object_get(state, "left"));
 }
 
 static uint32_t count_of(const json_t *object, const char *key)

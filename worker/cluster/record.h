@@ -26,6 +26,7 @@ char *md_record_print(const struct md_worker *worker, const struct md_record_sel
 
 struct md_record_state {
 	bool cordoned, draining;
+	bool left; /* the node leaves by itself */
 	/* Rounded, of all models of the configuration, by their indexes: as they are, and as md_standing_unused has them. */
 	const struct md_standing *standings, *unused;
 };
@@ -69,6 +70,7 @@ struct md_record_model *md_record_find(const struct md_record *record,
  * of the text, which md_record_read_state has read; NULL: as if nothing had been said.
  */
 void md_record_apply(struct md_record *record, const json_t *root, bool *cordoned, bool *draining);
+bool md_record_says_left(const json_t *state); /* the node leaves by itself; NULL: it does not */
 /* NULL: err has MD_ERR_CORRUPT, MD_ERR_VERSION or MD_ERR_NO_MEMORY. The caller has the reference. */
 json_t *md_record_read_state(const char *text, size_t size, struct md_error *err);
 

@@ -20,7 +20,7 @@ static double expect(const struct md_cluster *cluster, const struct md_view_node
 	if (!model || node->draining || node == cluster->avoided || !strcmp(node->name, cluster->name))
 		return -1;
 	return md_standing_expected_s(&model->standing) + (node->cordoned ? RATHER_NOT : 0) +
-	       (node->doubted > now ? RATHER_NOT / 2 : 0);
+	       (node->doubted > now ? RATHER_NOT / 2 : 0) + (node->ended ? 2 * RATHER_NOT : 0);
 }
 
 static double expect_here(const struct md_cluster *cluster, const struct md_model *local)
@@ -60,7 +60,13 @@ void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct m
 	worker->cluster->passed++;
 	request->target = &node->target;
 	request->once = worker->cluster->avoided;
+	bool probed = node->ended; /* it may hang */
+	node->target.open++;       /* it may be forgotten within */
 	md_pass_begin(worker, exchange, request);
+	if (probed && node->target.open > 1)
+		md_probe_begin(worker->cluster, node);
+	if (!--node->target.open)
+		node->target.unused(&node->target);
 }
 
 bool md_route_again(struct md_worker *worker, struct md_pass_target *target, struct md_http_exchange *exchange,
@@ -85,6 +91,12 @@ bool md_route_refuse(const struct md_worker *worker, struct md_http_exchange *ex
 	uint32_t count;
 	if (!cluster)
 		return false;
+	if (cluster->avoided && cluster->avoided->ended) {
+		md_reply_error(exchange, MD_REPLY_UNAVAILABLE, "node_unreachable",
+			       "model %.200s is on node %.60s alone, whose lease has ended: %.300s", name,
+			       cluster->avoided->name, cluster->avoided_why);
+		return true;
+	}
 	if (cluster->avoided) {
 		md_reply_error(exchange, MD_REPLY_UPSTREAM, "peer_failed",
 			       "node %.60s: %.300s, and no other one takes it", cluster->avoided->name,

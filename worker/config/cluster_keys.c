@@ -18,6 +18,7 @@ static const struct md_config_key cluster_keys[] = {
     MD_KEY("ca", MD_KEY_TEXT, CLUSTER(ca), NULL),
     MD_KEY("certificate", MD_KEY_TEXT, CLUSTER(certificate), NULL),
     MD_KEY("certificate_key", MD_KEY_TEXT, CLUSTER(certificate_key), NULL),
+    MD_KEY("lease_grace", MD_KEY_TIME, CLUSTER(lease_grace_ns), "10s"),
 };
 const struct md_config_keys md_config_cluster_keys = MD_KEYS("medusa.cluster.", cluster_keys, .strict = true);
 

@@ -252,7 +252,8 @@ struct md_config_cluster {
 	const char *prefix;               /* of all keys in etcd, without "/" at its end */
 	const char *key_file;             /* of the key by which nodes know each other; "": there is none */
 	const char *ca, *certificate,
-	    *certificate_key; /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */
+	    *certificate_key;    /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */
+	uint64_t lease_grace_ns; /* a node whose lease has ended stays known for so long */
 };
 
 struct md_config_node {

@@ -206,7 +206,8 @@ static bool same_cluster(const struct md_config_cluster *a, const struct md_conf
 	return same_texts(&a->endpoints, &b->endpoints) && same_name(a->node, b->node) &&
 	       same_name(a->advertise, b->advertise) && same_name(a->prefix, b->prefix) &&
 	       same_name(a->key_file, b->key_file) && same_name(a->ca, b->ca) &&
-	       same_name(a->certificate, b->certificate) && same_name(a->certificate_key, b->certificate_key);
+	       same_name(a->certificate, b->certificate) && same_name(a->certificate_key, b->certificate_key) &&
+	       a->lease_grace_ns == b->lease_grace_ns;
 }
 
 /* What a daemon that runs can't take over. */
