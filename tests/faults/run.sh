@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up hostcuda and the sanitizers for torture.py; what is given goes to that. "soak" is the soak of medusa-worker alone; after all
-# the rest, too, for SOAK seconds (3600; 0: not at all). SEED=N chooses its plan.
+# Sets up hostcuda and the sanitizers for torture.py; what is given goes to that. "chaos" is that of a cluster alone, and "soak" the soak of
+# medusa-worker alone; after all the rest, too, for CHAOS seconds (600; 0: not at all) and SOAK seconds (3600). SEED=N chooses their plan.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 MEDUSA_DEVICE=host
@@ -15,8 +15,9 @@ fi
 # Each call of medusa-worker, but for many of the same place that write a page; sanitizers' allocators are not counted.
 worker_calls() { POINTS=${POINTS:-700} bash tests/e2e/test_worker_injected.sh; }
 soak() { SECONDS_OF_SOAK=${SOAK:-3600} bash tests/e2e/test_worker_soak.sh; }
-if [ "$*" = soak ]; then
-	soak
+chaos() { SECONDS_OF_CHAOS=${CHAOS:-600} bash tests/e2e/test_cluster_chaos.sh || [ $? = 77 ]; }
+if [ "$*" = soak ] || [ "$*" = chaos ]; then
+	"$1"
 	exit
 fi
 # Every call in turn would take hours there; threads meet in these.
@@ -28,6 +29,8 @@ if [ $# = 0 ]; then
 	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1
 fi
 [ $# -gt 0 ] || [ -n "${SAN:-}${TSAN:-}" ] || worker_calls || exit 1
+[ $# -gt 0 ] || [ "${CHAOS:-}" = 0 ] || then_chaos=1
 [ $# -gt 0 ] || [ "${SOAK:-}" = 0 ] || then_soak=1
 python3 tests/faults/torture.py "$@" || exit 1
+[ -z "${then_chaos:-}" ] || chaos || exit 1
 [ -z "${then_soak:-}" ] || soak

@@ -75,7 +75,7 @@ class Wire:
         self.target, self.hangs, self.early, self.write, self.first = int(target.rsplit(":", 1)[1]), False, False, None, None
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.pairs = []
+        self.pairs, self.lock = [], threading.Lock()
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -86,36 +86,49 @@ class Wire:
             except OSError:
                 near.close()
                 continue
-            self.pairs.append((near, far))
+            pair = [near, far]
+            with self.lock:
+                self.pairs.append(pair)
+            going = [2]  # directions
             for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+                threading.Thread(target=self.direct, args=(pair, going, one, other), daemon=True).start()
 
-    def carry(self, one, other):
+    def direct(self, pair, going, one, other):
+        """One direction; both sockets are closed behind the second."""
         try:
-            while got := one.recv(65536):
-                while self.hangs:
-                    time.sleep(0.05)
-                if b"POST /v3/kv/txn " in got:
-                    self.write = got.split(b"\r\n\r\n", 1)[1]
-                    if self.first and base64.b64encode(self.first[0].encode()) in got:
-                        self.first[1]()
-                if self.early and b'"start_revision":' in got:
-                    self.early = False
-                    got = re.sub(rb'"start_revision":(\d+)', lambda found: b'"start_revision":' + b"1".rjust(len(found[1])), got)
-                other.sendall(got)
+            self.carry(one, other)
         except OSError:
             pass
-        for end in (one, other):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        end(pair)
+        with self.lock:
+            going[0] -= 1
+            if not going[0]:
+                self.pairs.remove(pair)
+                for socket_ in pair:
+                    socket_.close()
+
+    def carry(self, one, other):
+        while got := one.recv(65536):
+            while self.hangs:
+                time.sleep(0.05)
+            if b"POST /v3/kv/txn " in got:
+                self.write = got.split(b"\r\n\r\n", 1)[1]
+                if self.first and base64.b64encode(self.first[0].encode()) in got:
+                    self.first[1]()
+            if self.early and b'"start_revision":' in got:
+                self.early = False
+                got = re.sub(rb'"start_revision":(\d+)', lambda found: b'"start_revision":' + b"1".rjust(len(found[1])), got)
+            other.sendall(got)
 
     def cut(self):
-        for near, far in self.pairs:
-            for end in (near, far):
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-        self.pairs = []
+        with self.lock:
+            for pair in self.pairs:
+                end(pair)
+
+
+def end(pair):
+    for socket_ in pair:
+        try:
+            socket_.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
