@@ -14,6 +14,10 @@
 
 #include "base/cleanup.h"
 
+#define KEEP_IDLE_S 10 /* without a byte in either direction */
+#define KEEP_BETWEEN_S 5
+#define KEEP_TIMES 3
+
 static enum md_status parse_local(const char *path, struct md_http_address *address, struct md_error *err)
 {
 	size_t size = strlen(path);
@@ -106,4 +110,13 @@ void md_http_no_delay(int fd)
 {
 	int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+void md_http_keep_alive(int fd)
+{
+	int one = 1, idle_s = KEEP_IDLE_S, between_s = KEEP_BETWEEN_S, times = KEEP_TIMES;
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof(between_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }

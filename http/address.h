@@ -28,5 +28,6 @@ enum md_status md_http_address_clear(const struct md_http_address *address, stru
 unsigned md_http_address_number(const struct md_http_address *address); /* its port; 0: none */
 unsigned md_http_address_port(int fd);                                  /* that the socket is bound to; 0: none */
 void md_http_no_delay(int fd);                                          /* small pieces are sent at once */
+void md_http_keep_alive(int fd); /* an end that has vanished without a word is noticed within half a minute */
 
 #endif

@@ -224,6 +224,7 @@ static void on_connected(struct md_http_call *call)
 	call->connected = true;
 	event_del(call->late);
 	md_http_no_delay(bufferevent_getfd(call->wire));
+	md_http_keep_alive(bufferevent_getfd(call->wire));
 	if (!await_head(call)) {
 		fail(call, "out of memory for a timer");
 		return;

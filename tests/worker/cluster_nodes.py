@@ -140,8 +140,17 @@ def asks(node, model, count=30):
     return [who(node.chat(model)) for _ in range(count)]
 
 
+
+
+def watched(port):
+    """Whether the system looks after a connection to this port that carries nothing (/proc/net/tcp: timer 2)."""
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        return any(words[2].endswith(f":{port:04X}") and words[3] == "01" and words[5].startswith("02:") for words in map(str.split, file))
+
+
 held = Held(c, "both")
 until("b computes it", lambda: a.places()["both"]["b"] == "gpu" and "medusa_worker_cluster_requests_open{node=\"b\"} 1" in c.get("/metrics").body.decode())
+until("a node that vanished without a word would be noticed", lambda: watched(b.port))
 connection = c.connect()
 connection.request("POST", "/v1/chat/completions", json.dumps({"model": "y", "stream": True, "raw": {
     "status": 200, "headers": {"Content-Type": "text/event-stream"}, "pieces": ['data: {"a": 1}\n\n', "data: 2\n\n"], "after": f"{folder}/never"}}),
