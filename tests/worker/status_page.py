@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status page of medusa-worker in a browser: status_page.py FOLDER [SCREENSHOTS]."""
+import atexit
 import os
+import shutil
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import browser  # noqa: E402
+from etcd import Etcd  # noqa: E402
 from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until  # noqa: E402
 
 folder, shots = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
@@ -56,6 +59,31 @@ def check_widths(view):
                 view.screenshot(f"{shots}/{width}{'-dark' if dark else ''}.png")
 
 
+def show_cluster(view):
+    first = free_ports(10)
+    etcd = Etcd(folder, first)
+    atexit.register(etcd.stop)
+    one, other = (Daemon(f"{folder}/{name}", f'startPort: {first + 2 + 4 * i}\nmodels: {{m{i}: {{cmd: "{ENGINE} --name m{i}"}}}}\nmedusa: {{gpus: [{{memory: 2GB}}], adopt_time: 0s}}\n', "--cluster", etcd.urls,
+                         "--node", name) for i, name in enumerate(("one", "other")))
+    atexit.register(other.process.kill)
+    view.open(f"http://127.0.0.1:{one.port}/ui")
+    until("both nodes are there", lambda: nodes(view) == [["one (this one)", "ready", "-", "1", "2.0 GB", "1", "0", f"http://127.0.0.1:{one.port}"],
+                                                         ["other", "ready", "-", "1", "2.0 GB", "1", "0", f"http://127.0.0.1:{other.port}"]])
+    check("who it is", True, view.evaluate("document.getElementById('member').textContent").startswith("This node is one, joined. It has passed 0 requests on"))
+    one.chat("m1")
+    until("what was passed on is counted", lambda: "It has passed 1 requests on" in view.evaluate("document.getElementById('member').textContent"))
+    check_widths(view)
+    check("drain", 0, one.ctl("cluster", "drain", "other").returncode)
+    until("that is shown", lambda: nodes(view)[1][1:3] == ["draining", "drain"])
+    other.process.kill()
+    until("a node whose lease has ended", lambda: nodes(view)[1][1:3] == ["lease ended", "drain"])
+    check("the exit code", 0, one.stop())
+
+
+def nodes(view):
+    return view.evaluate("Array.from(document.querySelectorAll('#nodes tr'), r => Array.from(r.cells, c => c.textContent))")
+
+
 if not browser.find():
     print("no Chromium here (Debian: chromium-headless-shell)")
     sys.exit(77)
@@ -96,6 +124,14 @@ with browser.Browser() as view:
     click(view, "a", "unload")
     until("it is stopped", lambda: row(view, "a")[1] == "stopped")
     check("what the browser complains of, but for the answer of the engine that dies", [], [c for c in view.complaints() if "502" not in c])
+
+    check("a daemon that is alone shows no cluster", True, view.evaluate("document.getElementById('cluster').hidden"))
+
+    # In a cluster, it shows the nodes.
+    if shutil.which("etcd") and shutil.which("etcdctl"):
+        show_cluster(view)
+    else:
+        print("no etcd here (Debian: etcd-server etcd-client): skipped the page of a cluster")
 
     # With keys, the page asks for one.
     keyed = Daemon(f"{folder}/keyed", config.replace("PORT", str(free_ports(6)), 1).replace("\nmodels:", "\napiKeys: [secret]\nmodels:"))

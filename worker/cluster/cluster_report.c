@@ -99,8 +99,8 @@ static json_t *describe_node(const struct md_cluster *cluster, const struct md_v
 json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
 {
 	json_t *list = json_array();
-	uint32_t count;
-	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	uint32_t count = 0;
+	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
 	for (uint32_t i = 0; i < count; i++)
 		json_array_append_new(list, describe_node(cluster, nodes[i]));
 	return list;

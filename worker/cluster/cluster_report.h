@@ -10,7 +10,7 @@
 struct md_cluster; /* NULL below: the node is alone */
 
 json_t *md_cluster_report(const struct md_cluster *cluster);       /* of this node in it; null */
-json_t *md_cluster_report_nodes(const struct md_cluster *cluster); /* a list */
+json_t *md_cluster_report_nodes(const struct md_cluster *cluster); /* a list, empty where there is no cluster */
 
 /* All models with their nodes: copied in the loop, and described by whoever has the time. */
 struct md_cluster_models;

@@ -148,12 +148,12 @@ static json_t *describe_pool(const struct md_worker *worker)
 
 char *md_report_node(const struct md_worker *worker)
 {
-	json_t *made = json_pack("{s:i, s:s, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "version",
-				 MD_VERSION, "uptime_s", (json_int_t)((md_clock_ns() - worker->began_ns) / 1000000000u),
-				 "port", (int)worker->port, "draining", md_drain_is_on(worker->drain), "models",
-				 (json_int_t)worker->config->model_count, "gpus", describe_gpus(worker), "tenants",
-				 describe_tenants(worker), "pool", describe_pool(worker), "cluster",
-				 md_cluster_report(worker->cluster));
+	json_t *made = json_pack(
+	    "{s:i, s:s, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "version", MD_VERSION,
+	    "uptime_s", (json_int_t)((md_clock_ns() - worker->began_ns) / 1000000000u), "port", (int)worker->port,
+	    "draining", md_drain_is_on(worker->drain), "models", (json_int_t)worker->config->model_count, "gpus",
+	    describe_gpus(worker), "tenants", describe_tenants(worker), "pool", describe_pool(worker), "cluster",
+	    md_cluster_report(worker->cluster), "cluster_nodes", md_cluster_report_nodes(worker->cluster));
 	char *text = made ? md_jansson_print(made, JSON_COMPACT) : NULL;
 	json_decref(made);
 	return text;
