@@ -17,6 +17,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define MANY 64u /* allocations of one size, at most */
 #define STREAMS 4u
+#define TOGETHER 8 /* parts to which one call gives access, as in the carrier (tools/carrier_mapper.h) */
 #define HOST_BYTES (256 * MIB)
 #define SKIPPED 77
 
@@ -160,7 +161,7 @@ struct part {
 	int fd;
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
-	uint64_t bytes;
+	uint64_t bytes, reserved; /* reserved: from the address on; 0: with a part before it */
 };
 
 struct times {
@@ -192,29 +193,44 @@ static void add(uint64_t *time, uint64_t *began)
 	*began = now;
 }
 
-/* For access by the device of the current context. */
-static void take(struct part *part, int reader, bool writes, struct times *times)
+/* For access by the device of the current context: one behind the other in one range, with access by one call. */
+static void take_together(struct part *parts, unsigned count, int reader, bool writes, struct times *times)
 {
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, reader},
 				  writes ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ};
-	uint64_t began = md_clock_ns();
-	need(md_cuda.cuMemImportFromShareableHandle(&part->handle, (void *)(intptr_t)part->fd,
-						    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-	     "cuMemImportFromShareableHandle");
+	uint64_t began = md_clock_ns(), bytes = 0;
+	for (unsigned i = 0; i < count; i++) {
+		need(md_cuda.cuMemImportFromShareableHandle(&parts[i].handle, (void *)(intptr_t)parts[i].fd,
+							    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+		     "cuMemImportFromShareableHandle");
+		bytes += parts[i].bytes;
+	}
 	add(&times->import, &began);
-	need(md_cuda.cuMemAddressReserve(&part->address, part->bytes, 0, 0, 0), "cuMemAddressReserve");
-	need(md_cuda.cuMemMap(part->address, part->bytes, 0, part->handle, 0), "cuMemMap");
+	need(md_cuda.cuMemAddressReserve(&parts[0].address, bytes, 0, 0, 0), "cuMemAddressReserve");
+	for (unsigned i = 0; i < count; i++) {
+		parts[i].reserved = i ? 0 : bytes;
+		parts[i].address = i ? parts[i - 1].address + parts[i - 1].bytes : parts[0].address;
+		need(md_cuda.cuMemMap(parts[i].address, parts[i].bytes, 0, parts[i].handle, 0), "cuMemMap");
+	}
 	add(&times->map, &began);
-	need(md_cuda.cuMemSetAccess(part->address, part->bytes, &access, 1), "cuMemSetAccess");
+	need(md_cuda.cuMemSetAccess(parts[0].address, bytes, &access, 1), "cuMemSetAccess");
 	add(&times->access, &began);
-	close(part->fd);
+	for (unsigned i = 0; i < count; i++)
+		close(parts[i].fd);
 }
 
+static void take(struct part *part, int reader, bool writes, struct times *times)
+{
+	take_together(part, 1, reader, writes, times);
+}
+
+/* The first part of those that were taken together comes last. */
 static void put_back(struct part *part, struct times *times)
 {
 	uint64_t began = md_clock_ns();
 	need(md_cuda.cuMemUnmap(part->address, part->bytes), "cuMemUnmap");
-	need(md_cuda.cuMemAddressFree(part->address, part->bytes), "cuMemAddressFree");
+	if (part->reserved)
+		need(md_cuda.cuMemAddressFree(part->address, part->reserved), "cuMemAddressFree");
 	need(md_cuda.cuMemRelease(part->handle), "cuMemRelease");
 	add(&times->unmap, &began);
 }
@@ -222,7 +238,7 @@ static void put_back(struct part *part, struct times *times)
 struct taker {
 	pthread_t thread;
 	struct part *parts;
-	unsigned count;
+	unsigned count, together;
 	int reader;
 	bool writes;
 	struct times times;
@@ -232,8 +248,9 @@ static void *take_some(void *argument)
 {
 	struct taker *taker = argument;
 	need(md_cuda.cuCtxSetCurrent(contexts[taker->reader]), "cuCtxSetCurrent");
-	for (unsigned i = 0; i < taker->count; i++)
-		take(&taker->parts[i], taker->reader, taker->writes, &taker->times);
+	for (unsigned i = 0; i < taker->count; i += taker->together)
+		take_together(&taker->parts[i], taker->count - i < taker->together ? taker->count - i : taker->together,
+			      taker->reader, taker->writes, &taker->times);
 	return NULL;
 }
 
@@ -251,7 +268,7 @@ static void copy_beside(const struct beside *beside, unsigned count)
 		     "cuMemcpyDtoDAsync");
 }
 
-static void take_over(uint64_t bytes, unsigned count, int device, int reader, unsigned threads,
+static void take_over(uint64_t bytes, unsigned count, int device, int reader, unsigned threads, unsigned together,
 		      const struct beside *beside)
 {
 	static struct part parts[MANY];
@@ -266,6 +283,7 @@ static void take_over(uint64_t bytes, unsigned count, int device, int reader, un
 	for (unsigned i = 0; i < threads; i++) {
 		takers[i] = (struct taker){.parts = parts + i * (count / threads),
 					   .count = count / threads,
+					   .together = together,
 					   .reader = reader,
 					   .writes = device != 1};
 		if (threads > 1 && pthread_create(&takers[i].thread, NULL, take_some, &takers[i]))
@@ -286,17 +304,17 @@ static void take_over(uint64_t bytes, unsigned count, int device, int reader, un
 	if (beside)
 		need(md_cuda.cuStreamSynchronize(beside->stream), "cuStreamSynchronize");
 	unsigned taken = count / threads * threads;
-	for (unsigned i = 0; i < taken; i++)
+	for (unsigned i = taken; i--;)
 		put_back(&parts[i], &sum);
-	printf(
-	    "take over %4llu MiB of GPU %d by GPU %d, %u threads, %s: import %.1f, map %.1f, access %.1f, back %.1f us "
-	    "each; %u in %.2f ms\n",
-	    (unsigned long long)(bytes / MIB), device, reader, threads,
-	    !beside     ? "idle"
-	    : under_way ? "beside copies"
-			: "beside copies that ended before",
-	    sum.import / 1e3 / taken, sum.map / 1e3 / taken, sum.access / 1e3 / taken, sum.unmap / 1e3 / taken, taken,
-	    took / 1e6);
+	printf("take over %4llu MiB of GPU %d by GPU %d, %u threads, %u at once, %s: import %.1f, map %.1f, access "
+	       "%.1f, back %.1f us "
+	       "each; %u in %.2f ms\n",
+	       (unsigned long long)(bytes / MIB), device, reader, threads, together,
+	       !beside     ? "idle"
+	       : under_way ? "beside copies"
+			   : "beside copies that ended before",
+	       sum.import / 1e3 / taken, sum.map / 1e3 / taken, sum.access / 1e3 / taken, sum.unmap / 1e3 / taken,
+	       taken, took / 1e6);
 	fflush(stdout);
 	end_parts();
 }
@@ -373,12 +391,16 @@ static void taking(uint64_t large)
 	struct part from, to;
 	struct times unused = {0};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-		for (int device = 1; device >= 0; device--)
-			for (unsigned threads = 1; threads <= STREAMS && threads <= sizes[i].count; threads *= 2)
-				take_over(sizes[i].bytes < large ? sizes[i].bytes : large, sizes[i].count, device, 1,
-					  threads, NULL);
-	for (size_t i = 0; i < 2; i++)
 		for (int device = 1; device >= 0; device--) {
+			uint64_t part = sizes[i].bytes < large ? sizes[i].bytes : large;
+			for (unsigned threads = 1; threads <= STREAMS && threads <= sizes[i].count; threads *= 2)
+				take_over(part, sizes[i].count, device, 1, threads, 1, NULL);
+			if (sizes[i].count >= TOGETHER)
+				take_over(part, sizes[i].count, device, 1, 1, TOGETHER, NULL);
+		}
+	for (size_t i = 0; i < 4; i++)
+		for (int device = 1; device >= 0; device--) {
+			uint64_t part = sizes[i / 2].bytes < large ? sizes[i / 2].bytes : large;
 			get_parts(&from, 1, 1, large);
 			get_parts(&to, 1, 0, large);
 			open_device(1);
@@ -386,8 +408,7 @@ static void taking(uint64_t large)
 			take(&to, 1, true, &unused);
 			struct beside beside = {.from = &from, .to = &to};
 			need(md_cuda.cuStreamCreate(&beside.stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-			take_over(sizes[i].bytes < large ? sizes[i].bytes : large, sizes[i].count, device, 1, 1,
-				  &beside);
+			take_over(part, sizes[i / 2].count, device, 1, 1, i % 2 ? TOGETHER : 1, &beside);
 			need(md_cuda.cuStreamDestroy_v2(beside.stream), "cuStreamDestroy");
 			put_back(&from, &unused);
 			put_back(&to, &unused);
