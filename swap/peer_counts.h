@@ -24,11 +24,14 @@ enum md_swap_peer_time {
 	MD_PEER_LENT_IMPORT,
 	MD_PEER_LENT_MAP,
 	MD_PEER_LENT_ACCESS,
-	MD_PEER_ANSWER, /* of lenders, from the question on; several at a time */
-	MD_PEER_COPIES, /* number */
-	MD_PEER_ISSUE,  /* calls that begin copies */
-	MD_PEER_IDLE,   /* chunks were asked for, and none was being copied */
-	MD_PEER_BACK,   /* giving the memory back, after the copying */
+	MD_PEER_LENT_GROUPS, /* number: parts get access in groups */
+	MD_PEER_LENT_BESIDE, /* of importing, mapping and access: copies were under way meanwhile */
+	MD_PEER_ANSWER,      /* of lenders, from the question on; several at a time */
+	MD_PEER_COPIES,      /* number */
+	MD_PEER_ISSUE,       /* calls that begin copies */
+	MD_PEER_IDLE,        /* chunks were asked for, and none was being copied */
+	MD_PEER_UNMAPPED,    /* of that: one of them waited for mapping, and for nothing else */
+	MD_PEER_BACK,        /* giving the memory back, after the copying */
 	MD_PEER_TIMES
 };
 

@@ -178,19 +178,16 @@ static void release(struct md_carrier_part *part)
 	*part = (struct md_carrier_part){0};
 }
 
-static unsigned rights(const struct md_lanes *lanes, const struct md_carrier_lane *reader,
-		       CUmemAccessDesc access[MD_CARRY_LINKS])
+static enum md_status give_access(const struct md_lanes *lanes, CUdeviceptr address, uint64_t bytes,
+				  struct md_error *err)
 {
+	CUmemAccessDesc access[MD_CARRY_LINKS];
 	for (unsigned i = 0; i < lanes->count; i++)
 		access[i] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, lanes->list[i].device},
 					      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	if (!reader)
-		return lanes->count;
-	access[0] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, reader->device}, CU_MEM_ACCESS_FLAGS_PROT_READ};
-	return 1;
+	return md_cuda_call(err, cuMemSetAccess, address, bytes, access, lanes->count);
 }
 
-/* times: of importing, of mapping, of access. */
 static void note_time(uint64_t *time, uint64_t *began)
 {
 	uint64_t now = md_clock_ns();
@@ -198,17 +195,16 @@ static void note_time(uint64_t *time, uint64_t *began)
 	*began = now;
 }
 
-static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *access, unsigned count, uint64_t *times,
-			  struct md_error *err)
+static enum md_status map(struct md_lanes *lanes, struct md_carrier_part *part, struct md_error *err)
 {
 	CUdeviceptr address = 0;
 	uint64_t began = md_clock_ns();
 	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &address, part->bytes, 0, 0, 0));
 	enum md_status status = md_cuda_call(err, cuMemMap, address, part->bytes, 0, part->handle, 0);
-	note_time(&times[1], &began);
+	note_time(&lanes->times[MD_PEER_OWN_MAP], &began);
 	if (status == MD_OK) {
-		status = md_cuda_call(err, cuMemSetAccess, address, part->bytes, access, count);
-		note_time(&times[2], &began);
+		status = give_access(lanes, address, part->bytes, err);
+		note_time(&lanes->times[MD_PEER_OWN_ACCESS], &began);
 		if (status != MD_OK)
 			md_cuda.cuMemUnmap(address, part->bytes);
 	}
@@ -219,22 +215,21 @@ static enum md_status map(struct md_carrier_part *part, const CUmemAccessDesc *a
 	return status;
 }
 
-enum md_status md_lanes_import(struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory, uint64_t bytes,
-			       struct md_carrier_part *part, struct md_error *err)
+/* Without effect after a failure. */
+static enum md_status import(struct md_lanes *lanes, int memory, uint64_t bytes, struct md_carrier_part *part,
+			     struct md_error *err)
 {
 	struct md_carrier_part made = {.there = true, .bytes = bytes};
-	CUmemAccessDesc access[MD_CARRY_LINKS];
-	unsigned count = rights(lanes, reader, access);
-	uint64_t *parts = &lanes->times[reader ? MD_PEER_LENT_PARTS : MD_PEER_OWN_PARTS], began = md_clock_ns();
+	uint64_t began = md_clock_ns();
 	if (!lanes->count || !bytes || bytes % MD_SWAP_BLOCK || memory < 0)
 		return md_error_set(err, MD_ERR_CORRUPT, "a part has %llu bytes, or came too early",
 				    (unsigned long long)bytes);
-	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, reader ? reader->context : lanes->list[0].context));
+	MD_FORWARD(md_cuda_call(err, cuCtxSetCurrent, lanes->list[0].context));
 	MD_FORWARD(md_cuda_call(err, cuMemImportFromShareableHandle, &made.handle, (void *)(intptr_t)memory,
 				CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-	note_time(&parts[1], &began);
-	(*parts)++;
-	enum md_status status = map(&made, access, count, parts + 1, err);
+	note_time(&lanes->times[MD_PEER_OWN_IMPORT], &began);
+	lanes->times[MD_PEER_OWN_PARTS]++;
+	enum md_status status = map(lanes, &made, err);
 	if (status == MD_OK)
 		*part = made;
 	else
@@ -242,7 +237,7 @@ enum md_status md_lanes_import(struct md_lanes *lanes, const struct md_carrier_l
 	return status;
 }
 
-enum md_status md_lanes_forget(struct md_carrier_part *part, struct md_error *err)
+static enum md_status forget(struct md_carrier_part *part, struct md_error *err)
 {
 	MD_FORWARD(md_cuda_call(err, cuMemUnmap, part->address, part->bytes));
 	md_cuda.cuMemAddressFree(part->address, part->bytes);
@@ -273,7 +268,7 @@ enum md_status md_lanes_part(struct md_lanes *lanes, uint32_t part, uint64_t byt
 	if (!lanes->count)
 		return md_error_set(err, MD_ERR_CORRUPT, "part %u came too early", part);
 	MD_FORWARD(make_room(lanes, part, err));
-	MD_FORWARD(md_lanes_import(lanes, NULL, memory, bytes, &made, err));
+	MD_FORWARD(import(lanes, memory, bytes, &made, err));
 	lanes->parts[part] = made;
 	return MD_OK;
 }
@@ -413,7 +408,7 @@ enum md_status md_lanes_drop(struct md_lanes *lanes, struct md_error *err)
 	}
 	for (uint32_t i = 0; i < lanes->part_count; i++) {
 		if (lanes->parts[i].there)
-			MD_FORWARD(md_lanes_forget(&lanes->parts[i], err));
+			MD_FORWARD(forget(&lanes->parts[i], err));
 	}
 	free(lanes->parts);
 	lanes->parts = NULL;

@@ -64,13 +64,6 @@ enum md_status md_lanes_open(struct md_lanes *lanes, const char *gpu, struct md_
 bool md_lanes_prepare(struct md_lanes *lanes);
 /* One more neighbour, because an engine on it lends memory; unless there are enough, or it is of no use. */
 void md_lanes_add(struct md_lanes *lanes, const char *gpu);
-/*
- * Maps memory of another process that one neighbour reads, or that all write (reader: NULL). Without effect after a
- * failure.
- */
-enum md_status md_lanes_import(struct md_lanes *lanes, const struct md_carrier_lane *reader, int memory, uint64_t bytes,
-			       struct md_carrier_part *part, struct md_error *err);
-enum md_status md_lanes_forget(struct md_carrier_part *part, struct md_error *err);
 /* Whether a chunk of this many bytes lies within the part of the engine. */
 bool md_lanes_covers(const struct md_lanes *lanes, uint32_t part, uint64_t offset, uint64_t bytes);
 /* Maps memory of the engine for all neighbours. */

@@ -13,9 +13,9 @@
 #define PARTS_MOST (1u << 20)
 #define ANSWER_NS 1000000000ull /* for a part that was asked for */
 
-void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes)
+void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes, struct md_mapper *mapper)
 {
-	*lenders = (struct md_lenders){.lanes = lanes};
+	*lenders = (struct md_lenders){.lanes = lanes, .mapper = mapper};
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		lenders->list[i].fd = lenders->list[i].file = -1;
 }
@@ -32,21 +32,27 @@ void md_lenders_add(struct md_lenders *lenders, int fd)
 	close(fd);
 }
 
-unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_CARRY_LENDERS])
+unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_LENDERS_POLL])
 {
 	unsigned count = 0;
-	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
+	ready[count++] = (struct pollfd){.fd = md_mapper_fd(lenders->mapper), .events = POLLIN};
+	for (size_t i = 0; i < MD_CARRY_LENDERS && lenders->mapping < MD_LENDER_PARTS; i++)
 		if (lenders->list[i].fd >= 0 && !lenders->list[i].gone)
 			ready[count++] = (struct pollfd){.fd = lenders->list[i].fd, .events = POLLIN};
 	return count;
 }
 
-bool md_lenders_copy(const struct md_lenders *lenders)
+static bool copies(const struct md_lenders *lenders)
 {
-	bool any = lenders->queued != 0;
+	bool any = false;
 	for (size_t i = 0; i < MD_LENDER_COPIES; i++)
 		any = any || lenders->copies[i].busy;
 	return any;
+}
+
+bool md_lenders_copy(const struct md_lenders *lenders)
+{
+	return lenders->queued || copies(lenders);
 }
 
 /* ---- hearing lenders ---- */
@@ -70,21 +76,27 @@ static void take_offer(struct md_lenders *lenders, struct md_lender *lender, con
 	*file = -1;
 }
 
-/* Memory that cannot be mapped is refused, as if the lender had done that. */
 static void take_part(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *message,
-		      int memory)
+		      int *memory)
 {
 	struct md_lender_part *part = message->part < lender->part_count ? &lender->parts[message->part] : NULL;
-	struct md_error why = {0};
+	const struct md_carrier_lane *reader = &lenders->lanes->list[lender->lane];
 	if (!part || part->state != MD_LENDER_ASKED) {
 		lender->gone = true;
 		return;
 	}
 	lenders->lanes->times[MD_PEER_ANSWER] += md_clock_ns() - part->asked_at;
-	part->state = md_lanes_import(lenders->lanes, &lenders->lanes->list[lender->lane], memory, message->bytes,
-				      &part->memory, &why) == MD_OK
-			  ? MD_LENDER_THERE
-			  : MD_LENDER_REFUSED;
+	part->state = MD_LENDER_REFUSED;
+	if (!md_mapper_put(lenders->mapper, &(struct md_mapper_part){.lender = (unsigned)(lender - lenders->list),
+								     .part = message->part,
+								     .memory = *memory,
+								     .bytes = message->bytes,
+								     .context = reader->context,
+								     .device = reader->device}))
+		return;
+	*memory = -1;
+	part->state = MD_LENDER_HANDED_OVER;
+	lenders->mapping++;
 }
 
 static void obey(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *message,
@@ -95,7 +107,7 @@ static void obey(struct md_lenders *lenders, struct md_lender *lender, const str
 		take_offer(lenders, lender, message, passed);
 		break;
 	case MD_CARRY_PART:
-		take_part(lenders, lender, message, *passed);
+		take_part(lenders, lender, message, passed);
 		break;
 	case MD_CARRY_NOT:
 		if (message->part < lender->part_count && lender->parts[message->part].state == MD_LENDER_ASKED)
@@ -106,11 +118,10 @@ static void obey(struct md_lenders *lenders, struct md_lender *lender, const str
 	}
 }
 
-/* Taking a part over takes long: what can be copied begins before the next one. */
 static void hear(struct md_lenders *lenders, struct md_lender *lender)
 {
-	bool there = true, part = false;
-	while (there && !part && lender->fd >= 0 && !lender->gone) {
+	bool there = true;
+	while (there && lenders->mapping < MD_LENDER_PARTS && lender->fd >= 0 && !lender->gone) {
 		struct md_carry_message message;
 		struct md_error none = {0};
 		int passed = -1;
@@ -118,7 +129,6 @@ static void hear(struct md_lenders *lenders, struct md_lender *lender)
 			lender->gone = true;
 		else if (there)
 			obey(lenders, lender, &message, &passed);
-		part = there && message.kind == MD_CARRY_PART;
 		if (passed >= 0)
 			close(passed);
 	}
@@ -175,7 +185,7 @@ static void ask(struct md_lender *lender, struct md_lender_part *part, uint32_t 
 	lender->gone = status != MD_OK && status != MD_ERR_BUSY;
 }
 
-enum readiness { READY, WAITS, NEVER };
+enum readiness { READY, MAPPING, WAITS, NEVER };
 
 static enum readiness look_at(struct md_lender *lender, const struct md_carry_take *take)
 {
@@ -184,11 +194,13 @@ static enum readiness look_at(struct md_lender *lender, const struct md_carry_ta
 		return NEVER;
 	if (part->state == MD_LENDER_UNASKED)
 		ask(lender, part, take->part);
-	if (part->state != MD_LENDER_THERE) {
+	if (part->state == MD_LENDER_HANDED_OVER)
+		return MAPPING;
+	if (part->state != MD_LENDER_MAPPED) {
 		lender->gone = lender->gone || md_clock_ns() - part->asked_at > ANSWER_NS;
 		return lender->gone ? NEVER : WAITS;
 	}
-	return (uint64_t)(take->block + 1ull) * MD_SWAP_BLOCK <= part->memory.bytes ? READY : NEVER;
+	return (uint64_t)(take->block + 1ull) * MD_SWAP_BLOCK <= part->bytes ? READY : NEVER;
 }
 
 /* Asks for all that is missing at once. */
@@ -217,7 +229,7 @@ static enum md_status copy(struct md_lenders *lenders, const struct md_carry_mes
 	CUdeviceptr to = lenders->lanes->parts[take->part].address;
 	for (uint32_t i = 0, next; i < take->count; i = next) {
 		const struct md_carry_take *first = &take->takes[i];
-		CUdeviceptr from = lender->parts[first->part].memory.address + first->block * MD_SWAP_BLOCK;
+		CUdeviceptr from = lender->parts[first->part].address + first->block * MD_SWAP_BLOCK;
 		for (next = i + 1; next < take->count && follows(&take->takes[next - 1], &take->takes[next]);)
 			next++;
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, to + first->offset, from, (next - i) * MD_SWAP_BLOCK,
@@ -265,10 +277,12 @@ static enum md_status feed(struct md_lenders *lenders, int session, struct md_er
 {
 	unsigned kept = 0;
 	enum md_status status = MD_OK;
+	lenders->unmapped = false;
 	for (unsigned i = 0; i < lenders->queued; i++) {
 		const struct md_carry_message *take = &lenders->queue[i];
 		struct md_lender_copy *at = free_copy(lenders);
 		enum readiness ready = status == MD_OK ? look_at_all(&lenders->list[take->link], take) : WAITS;
+		lenders->unmapped = lenders->unmapped || ready == MAPPING;
 		if (ready == NEVER)
 			status = say_not(session, take->chunk, err);
 		else if (ready == READY && at)
@@ -303,16 +317,8 @@ static enum md_status reap(struct md_lenders *lenders, int session, struct md_er
 
 /* ---- giving back ---- */
 
-static enum md_status give_back(struct md_lender *lender, struct md_error *err)
+static void drop(struct md_lender *lender)
 {
-	enum md_status status = MD_OK;
-	for (uint32_t i = 0; i < lender->part_count && status == MD_OK; i++)
-		if (lender->parts[i].state == MD_LENDER_THERE) {
-			status = md_lanes_forget(&lender->parts[i].memory, err);
-			lender->parts[i].state = MD_LENDER_REFUSED;
-		}
-	if (status != MD_OK)
-		return status;
 	free(lender->parts);
 	lender->parts = NULL;
 	lender->part_count = 0;
@@ -321,18 +327,47 @@ static enum md_status give_back(struct md_lender *lender, struct md_error *err)
 	if (lender->fd >= 0)
 		close(lender->fd);
 	lender->fd = lender->file = -1;
-	return MD_OK;
+}
+
+/* A lender gets its memory back from the mapper, so that copies from others go on; it sees that by the end of its connection. */
+static void give_back(struct md_lenders *lenders, unsigned number)
+{
+	struct md_lender *lender = &lenders->list[number];
+	if (lender->fd < 0 || lender->returned)
+		return;
+	lender->gone = lender->returned = true;
+	md_mapper_give_back(lenders->mapper, number);
 }
 
 /* The place of one that has offered something stays taken, since the engine knows it by that. */
-static enum md_status give_back_gone(struct md_lenders *lenders, struct md_error *err)
+static void give_back_gone(struct md_lenders *lenders)
 {
-	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
-		struct md_lender *lender = &lenders->list[i];
-		if (lender->gone && lender->fd >= 0 && !lender->under_way)
-			MD_FORWARD(give_back(lender, err));
+	for (unsigned i = 0; i < MD_CARRY_LENDERS; i++)
+		if (lenders->list[i].gone && !lenders->list[i].under_way)
+			give_back(lenders, i);
+}
+
+/* Memory that cannot be mapped is refused, as if the lender had done that. */
+static void note_part(struct md_lender_part *part, const struct md_mapper_done *done)
+{
+	part->state = done->there ? MD_LENDER_MAPPED : MD_LENDER_REFUSED;
+	part->address = done->address;
+	part->bytes = done->bytes;
+}
+
+static enum md_status hear_mapper(struct md_lenders *lenders, struct md_error *err)
+{
+	struct md_mapper_done done;
+	while (md_mapper_next(lenders->mapper, &done)) {
+		struct md_lender *lender = &lenders->list[done.lender];
+		if (!done.gave_back) {
+			lenders->mapping--;
+			note_part(&lender->parts[done.part], &done);
+		} else if (!done.there) {
+			drop(lender);
+		}
 	}
-	return MD_OK;
+	return md_mapper_check(lenders->mapper, err);
 }
 
 static enum md_status pass_on(struct md_lenders *lenders, int session, struct md_error *err)
@@ -350,27 +385,33 @@ static enum md_status pass_on(struct md_lenders *lenders, int session, struct md
 	return MD_OK;
 }
 
-/* Chunks wait for what has not been handed over or mapped. */
-static void note_idle(struct md_lenders *lenders)
+/* Chunks have waited since the last look for what was not handed over or mapped then. */
+static void count_idle(const struct md_lenders *lenders)
 {
-	bool idle = lenders->queued;
-	for (size_t i = 0; i < MD_LENDER_COPIES; i++)
-		idle = idle && !lenders->copies[i].busy;
-	uint64_t now = md_clock_ns();
-	if (lenders->idle_since)
-		lenders->lanes->times[MD_PEER_IDLE] += now - lenders->idle_since;
-	lenders->idle_since = idle ? now : 0;
+	uint64_t took = lenders->idle_since ? md_clock_ns() - lenders->idle_since : 0;
+	lenders->lanes->times[MD_PEER_IDLE] += took;
+	lenders->lanes->times[MD_PEER_UNMAPPED] += lenders->unmapped ? took : 0;
 }
 
 enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err)
 {
+	count_idle(lenders);
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		hear(lenders, &lenders->list[i]);
+	MD_FORWARD(hear_mapper(lenders, err));
 	MD_FORWARD(pass_on(lenders, session, err));
 	MD_FORWARD(reap(lenders, session, err));
 	MD_FORWARD(feed(lenders, session, err));
-	note_idle(lenders);
-	return give_back_gone(lenders, err);
+	md_mapper_note_copying(lenders->mapper, copies(lenders));
+	lenders->idle_since = lenders->queued && !copies(lenders) ? md_clock_ns() : 0;
+	give_back_gone(lenders);
+	return MD_OK;
+}
+
+void md_lenders_take_times(struct md_lenders *lenders, uint64_t times[MD_PEER_TIMES])
+{
+	memcpy(times, lenders->lanes->times, sizeof(lenders->lanes->times));
+	md_mapper_take_times(lenders->mapper, times);
 }
 
 enum md_status md_lenders_settle(struct md_lenders *lenders, struct md_error *err)
@@ -385,18 +426,22 @@ enum md_status md_lenders_settle(struct md_lenders *lenders, struct md_error *er
 			md_cuda.cuEventDestroy_v2(lenders->copies[i].done);
 		lenders->copies[i].busy = false;
 	}
+	md_mapper_note_copying(lenders->mapper, false);
 	return MD_OK;
 }
 
 enum md_status md_lenders_drop(struct md_lenders *lenders, struct md_error *err)
 {
-	struct md_lanes *lanes = lenders->lanes;
 	char missed[MD_CARRY_GPU_BYTES];
+	uint64_t unused[MD_PEER_TIMES];
 	memcpy(missed, lenders->missed, sizeof(missed));
 	MD_FORWARD(md_lenders_settle(lenders, err));
-	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
-		MD_FORWARD(give_back(&lenders->list[i], err));
-	md_lenders_init(lenders, lanes);
+	for (unsigned i = 0; i < MD_CARRY_LENDERS; i++)
+		give_back(lenders, i);
+	md_mapper_await(lenders->mapper);
+	MD_FORWARD(hear_mapper(lenders, err));
+	md_lenders_take_times(lenders, unused);
+	md_lenders_init(lenders, lenders->lanes, lenders->mapper);
 	memcpy(lenders->missed, missed, sizeof(missed));
 	return MD_OK;
 }

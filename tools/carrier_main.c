@@ -26,6 +26,7 @@ struct carrier {
 	struct md_swap_pool *pool;
 	struct md_lanes lanes;
 	struct md_lenders lenders;
+	struct md_mapper *mapper;
 	bool driver; /* it is initialized */
 	bool begun;  /* the engine knows the neighbours of its GPU */
 	struct md_carry_message queue[QUEUE];
@@ -99,6 +100,8 @@ static enum md_status begin(struct carrier *c, const char *gpu, struct md_error 
 {
 	struct md_carry_message message = {.kind = MD_CARRY_READY};
 	struct md_error none;
+	if (c->begun) /* memory is mapped for the neighbours that there are */
+		return md_error_set(err, MD_ERR_CORRUPT, "an engine has begun twice");
 	enum md_status status = open_lanes(c, gpu, err);
 	tell_run(c, status == MD_OK ? "" : err->message, &none);
 	MD_FORWARD(status);
@@ -124,7 +127,7 @@ static enum md_status end(struct carrier *c, struct md_error *err)
 	struct md_carry_message message = {.kind = MD_CARRY_END};
 	uint64_t began = md_clock_ns();
 	MD_FORWARD(md_lenders_settle(&c->lenders, err));
-	memcpy(message.times, c->lanes.times, sizeof(message.times));
+	md_lenders_take_times(&c->lenders, message.times);
 	MD_FORWARD(md_lanes_drop(&c->lanes, err));
 	message.times[MD_PEER_BACK] = md_clock_ns() - began;
 	MD_FORWARD(md_carry_wire_send(c->session, &message, -1, err));
@@ -257,8 +260,8 @@ static enum md_status serve(struct carrier *c, struct md_error *err)
 {
 	bool locking = false;
 	for (;;) {
-		struct pollfd ready[2 + MD_CARRY_LENDERS] = {{.fd = c->wire.fd, .events = POLLIN},
-							     {.fd = c->session, .events = POLLIN}};
+		struct pollfd ready[2 + MD_LENDERS_POLL] = {{.fd = c->wire.fd, .events = POLLIN},
+							    {.fd = c->session, .events = POLLIN}};
 		struct timespec pause = {.tv_sec = IDLE_S};
 		bool copying = c->copying || md_lenders_copy(&c->lenders);
 		if (copying || locking)
@@ -303,9 +306,12 @@ int md_swap_carrier_main(void)
 	close(MD_SWAP_CHILD_BESIDE);
 	if (status == MD_OK)
 		status = md_lanes_init(&carrier.lanes, carrier.pool, &err);
-	md_lenders_init(&carrier.lenders, &carrier.lanes);
+	if (status == MD_OK)
+		status = md_mapper_create(&carrier.mapper, &err);
+	md_lenders_init(&carrier.lenders, &carrier.lanes, carrier.mapper);
 	if (status == MD_OK)
 		status = serve(&carrier, &err);
+	md_mapper_destroy(carrier.mapper);
 	if (status == MD_ERR_TRUNCATED) /* medusa-swap run has ended */
 		return 0;
 	fprintf(stderr, "medusa-swap: the carrier ends: %s\n", err.message);

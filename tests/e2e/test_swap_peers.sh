@@ -107,7 +107,7 @@ assert came and all(times[1] <= times[2] <= times[3] <= times[4] for times in ca
 
 carrier_counts() { # of what came from the lender: parts that were taken over, copies, and times of both
 	local what
-	for what in own_parts lent_parts copies ns_own_import ns_own_map ns_own_access ns_lent_import ns_lent_map ns_lent_access ns_issue ns_came_last; do
+	for what in own_parts lent_parts lent_groups copies ns_own_import ns_own_map ns_own_access ns_lent_import ns_lent_map ns_lent_access ns_issue ns_came_last; do
 		[ "$(number "$1" "peers_$what")" -gt 0 ] || fail "peers_$what" "$(grep peers_ "$work/$1.json")"
 	done
 }
@@ -313,6 +313,19 @@ for call in ${PEER_CALLS:-$(seq 18 38 132)}; do # many are questions whether a c
 	close_engine
 done
 lender_is_right
+
+section 'each call of the driver in the thread that maps fails once'
+for call in ${PEER_MAPS:-$(seq 1 3 16)}; do
+	HOSTCUDA_FAULT="@medusa-swap/swap-mapper:$call:UNKNOWN" comer "map$call" --gpu-peers -- 0
+	until_carrier 2
+	done_swap out out
+	come
+	done_swap out out
+	done_swap in in --gpu-peers
+	assert_sum
+	close_engine
+done
+lender_is_right
 end_lender
 
 section 'each call of the driver for lending fails once'
@@ -328,6 +341,38 @@ for fault in cuMemExportToShareableHandle:1:UNKNOWN cuMemExportToShareableHandle
 	close_engine
 	end_lender
 done
+
+section 'memory of the lender is mapped while other memory of it is copied'
+export HOSTCUDA_NVLINK=0.05
+more() { # each other bytes
+	local i
+	for i in $(seq 6); do "$1" 'alloc 6' && "$1" "write ${i}00"; done
+	"$1" sum
+}
+lend --gpu-peers
+more ask_lender
+of_lender=$lender_said
+turn lender
+HOSTCUDA_FAULT=cuMemSetAccess/swap-mapper:*:SLOW comer slow --gpu-peers -- 0
+more asked
+wanted=$answered
+assert_equal 'both hold' "$of_lender" "$wanted"
+until_carrier 2
+for _ in $(seq 24); do # where there is much to do, little comes
+	come_by_peers --verify
+	mapping=$(($(number in peers_ns_lent_import) + $(number in peers_ns_lent_map) + $(number in peers_ns_lent_access)))
+	beside=$(number in peers_ns_lent_beside) groups=$(number in peers_lent_groups)
+	assert_at_least 'time of a slow driver' $((groups * 20000000)) "$(number in peers_ns_lent_access)"
+	assert_at_most 'time beside copies' "$mapping" "$beside"
+	assert_at_most 'time in which all waited for mapping' "$(number in peers_ns_idle)" "$(number in peers_ns_unmapped)"
+	[ "$groups" -lt 3 ] || [ "$beside" -lt $((mapping / 2)) ] || break
+done
+assert_at_least 'groups of parts' 3 "$groups"
+assert_at_least 'of the time of mapping, what is beside copies' $((mapping / 2)) "$beside"
+lender_is_right
+close_engine
+end_lender
+unset HOSTCUDA_NVLINK
 
 section 'where nothing can come from there, the pool has it'
 none() { # why
