@@ -107,10 +107,14 @@ static bool is_recorded(void *user)
 	return watch->stopped || all_ranks(watch->trace, trace_is_there);
 }
 
-static bool engine_is_complete(void *user)
+static bool may_end(void *user)
 {
 	const struct md_job_watch *watch = user;
-	return watch->stopped || all_ranks(watch->trace, trace_says_complete);
+	if (md_repeat_is_lost(&watch->job->repeat))
+		return true;
+	if (md_job_asks_engine(watch->job))
+		return watch->stopped || all_ranks(watch->trace, trace_says_complete);
+	return watch->job->wish->stop && is_recorded(user);
 }
 
 /* A process whose recording has stopped keeps others from recording until it ends. */
@@ -337,7 +341,7 @@ static void look(void *user)
 void md_job_watch(struct md_job_watch *watch, struct md_run *run)
 {
 	run->left = recording_left;
-	run->done = md_job_asks_engine(watch->job) ? engine_is_complete : watch->job->wish->stop ? is_recorded : NULL;
+	run->done = may_end;
 	run->look = look;
 	run->late = say_late;
 	run->user = watch;

@@ -177,6 +177,11 @@ static enum md_status take_culprit(struct md_repeat *repeat, const struct md_not
 
 /* ---- a run ---- */
 
+bool md_repeat_is_lost(const struct md_repeat *repeat)
+{
+	return access(repeat->notes, F_OK) && errno == ENOENT;
+}
+
 static enum md_status run_watched(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 				  struct md_error *err)
 {
@@ -237,6 +242,11 @@ enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run,
 	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));
 	if (md_stop_signal() || repeat->late) /* command and engine were told to end */
 		return MD_OK;
+	if (md_repeat_is_lost(repeat))
+		return md_error_set(err, MD_ERR_IO,
+				    "%s: was removed while the command ran, with all that was recorded: find out what "
+				    "removes it, and start again",
+				    repeat->workplace->folder);
 	MD_FORWARD(md_note_list(repeat->notes, &list, &count, err));
 	culprit = find_culprit(list, count, *exit_code);
 	status = culprit ? take_culprit(repeat, culprit, *exit_code, outcome, err) : MD_OK;

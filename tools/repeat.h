@@ -42,6 +42,12 @@ void md_repeat_finish(struct md_repeat *repeat);
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err);
 
+/*
+ * Whether the notes have gone, with the rest of the workplace's folder as a rule: what the command does from now on stays unknown,
+ * so it may be ended. md_repeat_run says so then.
+ */
+bool md_repeat_is_lost(const struct md_repeat *repeat);
+
 /* Explains a failure that the command itself caused. */
 #define MD_REPEAT_OWN "no replay of Medusa's was under way, so this is the command's own failure"
 

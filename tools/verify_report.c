@@ -349,6 +349,12 @@ static bool is_compared(void *user)
 	return true;
 }
 
+static bool may_end(void *user)
+{
+	const struct run *run = user;
+	return md_repeat_is_lost(run->repeat) || (run->repeat->stop && is_compared(user));
+}
+
 static void say_told(const struct run *run)
 {
 	static struct md_told told; /* large */
@@ -422,7 +428,7 @@ static enum md_status run_engine(struct run *own, char *const argv[], struct md_
 			     .env_count = sizeof(env) / sizeof(env[0]) - !repeat->stop,
 			     .argv = argv,
 			     .left = comparing_left,
-			     .done = repeat->stop ? is_compared : NULL,
+			     .done = may_end,
 			     .look = look,
 			     .late = say_late,
 			     .user = own};

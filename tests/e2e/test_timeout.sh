@@ -102,6 +102,9 @@ start says --timeout 4 -- bash "$work/says.sh" "${subject[@]}"
 start nothing --timeout 2 -- sleep 1000
 start exits --timeout 4 --until exit -- "${subject[@]}"
 start over --timeout 4 --until mark=ready --single --no-verify -- "${subject[@]}"
+mkdir "$work/lost" "$work/lost_exit"
+run_beside lost medusa-capture -o "$work/lost/m.medusa" --timeout 100 -- "${subject[@]}"
+run_beside lost_exit medusa-capture -o "$work/lost_exit/m.medusa" --timeout 100 --until exit -- "${subject[@]}"
 start deaf --timeout 4 -- bash "$work/deaf.sh" "${subject[@]}"
 start daemon --timeout 4 -- bash "$work/daemon.sh" "${subject[@]}"
 
@@ -146,6 +149,20 @@ assert_count "$work/small.err" "recording has stopped in process " 1
 assert_lacks "$work/small.err" "--timeout"
 assert_no_file "$work/small.medusa"
 
+section "the folder in which a capture works is removed"
+for name in lost lost_exit; do
+	until cat "$work/$name"/m.medusa.tmp-*/1-*.mtrace.part 2>/dev/null | grep -q .; do # the engine has begun
+		[ ! -f "$work/$name.exit" ] || break
+		sleep 0.05
+	done
+	rm -rf "${work:?}/$name"
+	await_beside "$name"
+	assert_exit "$name" 4
+	assert_count "$work/$name.err" ": was removed while the command ran, with all that was recorded" 1
+	assert_lacks "$work/$name.err" "--timeout"
+	assert_no_file "$work/$name/m.medusa"
+done
+
 section "the recorded process is killed, and its parent goes on"
 assert_given_up gone 'the mark "complete"'
 assert_contains "$work/gone.err" 'and has ended without completing the trace'
@@ -188,6 +205,17 @@ assert_exit verify 4
 assert_count "$work/verify.err" "4 s have passed (--timeout), and not everything has been compared" 1
 assert_contains "$work/verify.err" "nothing was compared for 1 s, and the command goes on: Ctrl-C gives up, and --timeout after 4 s"
 assert_contains "$work/verify.xml" "<error"
+mkdir "$work/temporary"
+TMPDIR=$work/temporary run_beside verify_lost medusa-verify "$work/good.medusa" --timeout 100 -- "${subject[@]}"
+until cat "$work/temporary"/medusa-*/report-*.jsonl 2>/dev/null | grep -q .; do
+	[ ! -f "$work/verify_lost.exit" ] || break
+	sleep 0.05
+done
+rm -rf "${work:?}/temporary"
+await_beside verify_lost
+assert_exit verify_lost 4
+assert_contains "$work/verify_lost.err" ": was removed while the command ran"
+assert_lacks "$work/verify_lost.err" "--timeout"
 run verify_over medusa-verify "$work/good.medusa" --timeout 4 --until mark=ready -- "${subject[@]}"
 assert_exit verify_over 0
 assert_contains "$work/verify_over.err" "everything is compared, and the command has not ended after 4 s (--timeout)"
