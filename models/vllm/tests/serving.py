@@ -184,6 +184,7 @@ class Serving(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = os.path.realpath(folder.name)
+        self.addCleanup(self.assert_nothing_is_left)
         for name, text in MODULES.items():
             is_package = any(other.startswith(name + ".") for other in MODULES)
             write(os.path.join(self.folder, "site", *name.split("."), "__init__.py") if is_package else
@@ -201,6 +202,11 @@ class Serving(unittest.TestCase):
                             "PYTHONUNBUFFERED": "1", "IMPORTS": self.imports, "MEDUSA_LOG": "info",
                             "PATH": os.path.dirname(self.vllm) + ":" + os.path.join(BUILD, "bin") + ":" + os.environ["PATH"]}
         self.environment.pop("VLLM_WORKER_MULTIPROC_METHOD", None)
+
+    def assert_nothing_is_left(self):
+        """The processes of a test have this variable from their start, also those that are forked."""
+        mark = f"IMPORTS={self.imports}".encode()
+        wait_until(lambda: not processes_with(mark), lambda: f"without processes: {processes_with(mark)}", 15)
 
     def counted(self, name="vllm.many.m0"):
         """Processes that have imported a module."""
@@ -241,7 +247,7 @@ def wait_until(true, what, seconds=60):
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise AssertionError(f"after {seconds} s: not {what}")
+            raise AssertionError(f"after {seconds} s: not {what if isinstance(what, str) else what()}")
         time.sleep(0.01)
 
 
@@ -251,6 +257,20 @@ def alive(pid):
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def processes_with(variable):
+    """Process ids and command lines."""
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and variable in _read(f"/proc/{name}/environ").split(b"\0")]
+    return {pid: _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")[:120] for pid in found if alive(pid)}
 
 
 def have_ended(*pids):

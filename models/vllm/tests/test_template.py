@@ -171,6 +171,7 @@ class Signals(Templates):
         engine.terminate()
         self.assertEqual(engine.stdout.readline(), "graceful\n")
         self.assertEqual(engine.wait(20), 7)
+        os.kill(engine.core["pid"], signal.SIGKILL)  # this server has ended without its engine core
 
     def test_a_killed_client_takes_its_engine_along(self):
         template = self.template()
