@@ -7,6 +7,8 @@ import fcntl
 import os
 import socket
 import stat
+import sys
+from typing import Container
 
 PATH_MOST = 107  # bytes of a socket's path: the kernel has room for 108 with the final zero
 ANSWER_S = 1.0  # a process that listens takes a connection at once
@@ -15,6 +17,25 @@ OTHER = "end it, or name another path"
 
 class Failed(Exception):
     """Why nothing can listen at a path, and what to do."""
+
+
+def fill_standard() -> None:
+    """Opens /dev/null where a standard descriptor is closed. Else a socket would have its number, and be replaced by what an engine is given."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+
+
+def streams_of(given: Container[int]) -> None:
+    """Python's standard streams as a new process would have them, for the standard descriptors that it is given."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if number not in given:
+            setattr(sys, name, None)
+        elif getattr(sys, name) is None:
+            stream = open(number, "w" if number else "r", errors="backslashreplace" if number == 2 else None, closefd=False)  # pylint: disable=consider-using-with
+            setattr(sys, name, stream)
 
 
 def check(path: str, private: bool) -> None:

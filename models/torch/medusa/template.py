@@ -316,6 +316,7 @@ def main(arguments: List[str]) -> int:
         print((__doc__ or "").strip())
         return 0
     began = time.monotonic()
+    _listen.fill_standard()
     try:
         path, vary, modules = parse(arguments)
         _listen.check(path, private=False)  # imports take long

@@ -14,6 +14,8 @@ import sys
 import types
 from typing import Any, Dict, List, NamedTuple
 
+from . import _listen
+
 # Threads that a fork can do without: libraries start them again (jemalloc), or have one for each process (the driver).
 DISPENSABLE = re.compile(r"jemalloc_bg_thd|cuda[0-9]+")
 
@@ -123,6 +125,7 @@ class Engine:
     def _take_over(self, descriptors: List[int]) -> None:
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
+        _listen.streams_of((0, 1, 2))
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -2,7 +2,9 @@
 """Reads, compares and sets what a process inherits from its parent, apart from memory, environment and descriptors."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import resource
@@ -16,6 +18,7 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_child
 STATUS = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Mems_allowed")
 LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 PR_SET_PDEATHSIG = 1
+STANDARD = (0, 1, 2)
 # Threads that a forked child can do without. jemalloc (inside libarrow) starts its thread again in the child. NVML loads the driver,
 # which starts a thread that waits in poll(2); a child that calls cuInit gets such a thread of its own.
 DISPENSABLE = tuple(re.compile(name).fullmatch for name in ("jemalloc_bg_thd", "cuda[0-9]+"))
@@ -146,10 +149,32 @@ def peer(connection: Any) -> Any:
     return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
 
 
-def is_open(number: int) -> bool:
-    """Whether this process has a descriptor of this number."""
+def standard() -> List[int]:
+    """Standard descriptors that a command gets from this process. Where one was closed, a file that was opened later may have its number."""
+    return [number for number in STANDARD if _is_inheritable(number)]
+
+
+def _is_inheritable(number: int) -> bool:
     try:
-        os.fstat(number)
+        return os.get_inheritable(number)
     except OSError:
         return False
-    return True
+
+
+def above_standard(descriptor: int) -> int:
+    """The descriptor, or a copy in its place, with a number that standard descriptors do not take."""
+    if descriptor not in STANDARD:
+        return descriptor
+    copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, len(STANDARD))
+    os.close(descriptor)
+    return copy
+
+
+def set_standard(given: Dict[int, int]) -> None:
+    """Puts descriptors, whose numbers are above these, into the places of standard ones, and closes the others."""
+    for number in STANDARD:
+        if number in given:
+            os.dup2(given[number], number)
+        else:
+            with contextlib.suppress(OSError):
+                os.close(number)

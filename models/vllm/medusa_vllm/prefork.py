@@ -139,7 +139,7 @@ class Core:
 
     def __init__(self) -> None:
         self._environment, self._fixed, self._place = dict(os.environ), inherited.fixed(), inherited.place()
-        self._socket, theirs = socket.socketpair()
+        self._socket, theirs = (socket.socket(fileno=inherited.above_standard(end.detach())) for end in socket.socketpair())
         util._flush_std_streams()
         gc.freeze()  # imported objects stay; a collection would write to their pages, and so copy them
         with warnings.catch_warnings():
@@ -221,11 +221,11 @@ class Popen(popen_fork.Popen):  # type: ignore[name-defined]
             dump(process_obj, data)
         finally:
             context.set_spawning_popen(None)
-        sentinel, child_w = os.pipe()
-        child_r, parent_w = os.pipe()
+        standard = inherited.standard()
+        sentinel, child_w = map(inherited.above_standard, os.pipe())
+        child_r, parent_w = map(inherited.above_standard, os.pipe())
         self.finalizer = util.Finalize(self, util.close_fds, (sentinel, parent_w))
         try:
-            standard = [number for number in (0, 1, 2) if inherited.is_open(number)]
             request = {"settings": inherited.settings(), "standard": standard, "more": len(self._fds)}
             self._core.ask(request, [child_r, child_w, resource_tracker.getfd(), *standard, *self._fds])
             with open(parent_w, "wb", closefd=False) as file:
@@ -319,6 +319,7 @@ def _receive(server: socket.socket) -> Any:
         if not part:
             return None
         data += part
+    descriptors = [inherited.above_standard(descriptor) for descriptor in descriptors]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     return (json.loads(data), descriptors) if data else None
@@ -330,13 +331,10 @@ def _become(request: Dict[str, Any], descriptors: List[int]) -> int:
     if len(descriptors) != count:
         raise ValueError(f"the request has {len(descriptors)} descriptors instead of {count}")
     reader, _sentinel, tracker, *others = descriptors  # the sentinel stays open until this process ends
-    for number in (0, 1, 2):
-        if number in request["standard"]:
-            place = others.pop(0)
-            os.dup2(place, number)
-            os.close(place)
-        elif inherited.is_open(number):
-            os.close(number)
+    given = {number: others.pop(0) for number in request["standard"]}
+    inherited.set_standard(given)
+    for place in given.values():
+        os.close(place)
     inherited.apply(request["settings"])
     resource_tracker._resource_tracker._fd = tracker
     popen_forkserver.forkserver._forkserver._inherited_fds = others

@@ -64,7 +64,7 @@ def start_of(command: List[str]) -> Dict[str, Any]:
 
 def request_of(command: List[str]) -> Dict[str, Any]:
     return {"version": PROTOCOL, "start": start_of(command), "environment": dict(os.environ), "settings": inherited.settings(),
-            "fixed": inherited.fixed(), "standard": [number for number in (0, 1, 2) if inherited.is_open(number)]}
+            "fixed": inherited.fixed(), "standard": inherited.standard()}
 
 
 class Connection:

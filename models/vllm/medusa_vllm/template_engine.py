@@ -16,6 +16,8 @@ import sys
 import types
 from typing import Any, Dict, List, Optional, Set
 
+from medusa import _listen
+
 from . import inherited
 from .template_imports import Imports
 
@@ -162,12 +164,8 @@ class Engine:
     def _take_over(self) -> None:
         request = self._request
         given = dict(zip(request["standard"], self._descriptors))
-        for number in (0, 1, 2):
-            if number in given:
-                os.dup2(given[number], number)
-            else:
-                with contextlib.suppress(OSError):
-                    os.close(number)
+        inherited.set_standard(given)
+        _listen.streams_of(given)
         for descriptor in self._descriptors:
             os.close(descriptor)
         for stream in (sys.stdout, sys.stderr):

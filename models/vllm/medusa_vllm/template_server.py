@@ -262,6 +262,7 @@ def _preload() -> None:
 
 
 def run(options: Options) -> int:
+    _listen.fill_standard()
     _preload()
     try:
         listening, imports = _prepare(options)

@@ -53,6 +53,15 @@ class Prefork(Serving):
         self.assert_forked(run)
         self.assertEqual(run.found["core"]["standard"][0], path)
 
+    def test_standard_descriptors_that_are_closed(self):
+        """Then descriptors of the server's, and of the process that waits, would get their numbers."""
+        for closed in ("<&-", ">&-", "<&- >&-"):
+            with self.subTest(closed):
+                open(self.imports, "w", encoding="utf-8").close()
+                run = self.serve(before=("sh", "-c", f'exec {closed}; exec "$@"', "sh"))
+                self.assert_forked(run)
+                self.assertTrue(">" in closed or run.found["core"]["queue"] == "through the queue", run)
+
     def test_the_garbage_collector_rests_while_vllm_is_imported_and_not_longer(self):
         for environment in ({}, {"MEDUSA_VLLM_PREFORK": "0"}):
             run = self.serve(environment=environment)

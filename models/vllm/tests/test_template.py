@@ -16,10 +16,10 @@ VARIES = ("MEDUSA_TEMPLATE", "_")  # of the environment of two starts that are t
 
 
 class Templates(Serving):
-    def template(self, *options, **environment):
+    def template(self, *options, before=(), **environment):
         """Starts one, and waits until it listens."""
         self.socket = os.path.join(self.folder, "run/socket")
-        process = subprocess.Popen([*COMMAND, "--socket", self.socket, *options], env={**self.environment, **environment},
+        process = subprocess.Popen([*before, *COMMAND, "--socket", self.socket, *options], env={**self.environment, **environment},
                                    stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
@@ -122,6 +122,17 @@ class Given(Templates):
         self.assertEqual(run.code, 0, run)
         self.assertTrue(run.found["session"])
         self.assertEqual(run.found["core"]["standard"][0], path)
+
+    def test_a_template_without_standard_descriptors(self):
+        self.template(before=("sh", "-c", 'exec <&- >&-; exec "$@"', "sh"))
+        run = self.run_one("code=5")
+        self.assertEqual(run.code, 5, run)
+        self.assertEqual(run.found["core"]["queue"], "through the queue", run)
+        for closed in ("<&-", "<&- >&-"):
+            with self.subTest(closed):
+                run = self.run_one("code=6", before=("sh", "-c", f'exec {closed}; exec "$@"', "sh"))
+                self.assertEqual(run.code, 6, run)
+                self.assertIn("the engine core's process was forked", run.said)
 
     def test_the_client_ends_as_the_engine_does(self):
         self.template()
