@@ -116,12 +116,21 @@ enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
 
 /* ---- waiting ---- */
 
+/* Where the caller has closed that descriptor, something that nobody can write to has its number (options.c), and the command finds it closed. */
+static bool redirect(int output)
+{
+	int flags = fcntl(output, F_GETFL);
+	if (flags >= 0 && flags & O_PATH)
+		return !close(STDOUT_FILENO) || errno == EBADF;
+	return dup2(output, STDOUT_FILENO) >= 0;
+}
+
 /* Becomes the command, or tells the parent through the pipe why not. */
 static void be_child(const struct md_run *run, const char *library, int output, int report)
 {
 	struct md_error error = {0};
 	md_stop_in_child();
-	if (output >= 0 && dup2(output, STDOUT_FILENO) < 0)
+	if (output >= 0 && !redirect(output))
 		md_error_set(&error, MD_ERR_IO, "redirecting the command's output: %s", strerror(errno));
 	else
 		become(run, library, &error);

@@ -265,6 +265,13 @@ for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
 		rm -f "$work/out/one.medusa"
 	done
 done
+# Python leaves out what is printed where nothing is open, and fails where nothing can be written.
+cat >"$work/speaks.sh" <<'END'
+[ ! -e /proc/self/fd/1 ] || echo speaks || exit 9
+exec "$@"
+END
+run speaks bash -c "exec medusa-verify $work/good.medusa -- sh $work/speaks.sh ${subject[*]} 2>&-"
+assert_exit speaks 0
 assert_equal "what is left" "$nothing_left" "$(left)"
 
 section "few descriptors: the engine comes first"
