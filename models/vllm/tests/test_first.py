@@ -186,6 +186,14 @@ class FirstRunner(starts.Starts):
 
         self.left_alone("a KV cache of MambaSpec", change=recurrent)
 
+    def test_a_model_runner_of_the_users_own(self):
+        """Its class inherits the method that is wrapped, and another one is not as the plug-in calls it."""
+        def own(worker):
+            kind = type(worker.model_runner)
+            worker.model_runner.__class__ = type("Own", (kind,), {"_get_slot_mappings": lambda self, *given: kind._get_slot_mappings(self, *given)})
+
+        self.left_alone("Own._get_slot_mappings has the parameters ['self', 'given'], not ", change=own)
+
     def test_a_workspace_that_nobody_expects(self):
         self.left_alone("a workspace without experts", change=lambda worker: setattr(worker.model_runner.model_config, "is_moe", False))
 

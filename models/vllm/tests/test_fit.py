@@ -157,7 +157,8 @@ class Facts(unittest.TestCase):
         self.assert_changes("model_runner.kv_cache_config.num_blocks", 34, "vllm.kv")
         self.assertNotEqual(facts.of(self.worker, [16], "FULL")["vllm.kv"], facts.of(self.worker, [16, 32], "FULL")["vllm.kv"])
         self.assert_changes("cache_config.gpu_memory_utilization", 0.7, "(memory)")
-        self.assert_changes("cache_config.kv_cache_memory_bytes", 1 << 30, "(memory)")
+        for given in (1 << 30, 2 << 30):
+            self.assert_changes("cache_config.kv_cache_memory_bytes", given, "(memory)")
         self.assert_changes("vllm_config.hash", "other", "vllm.configuration", "(memory)")
 
     def test_runner_and_attention(self):
