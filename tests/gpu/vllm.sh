@@ -16,11 +16,11 @@
 # restored graphs of capture); SLEEP_POOL is the size of their pool, ROUNDS how often each sleeps. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
-# installed. LIMIT: seconds that a capture, or verify, may take. CAPTURE_OPTIONS: more options of medusa-capture, for the step capture.
+# installed. WORK: the folder in which it works; a second run at the same time needs one of its own, and a PORT for its servers. LIMIT: seconds that a capture, or verify, may take. CAPTURE_OPTIONS: more options of medusa-capture, for the step capture.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
-python=${PYTHON:-python3} out=$PWD/$build/tests/gpu/vllm failures=0
+python=${PYTHON:-python3} out=${WORK:-$PWD/$build/tests/gpu/vllm} failures=0
 if [ "$MEDUSA_DEVICE" != gpu ]; then
 	echo "tests/gpu/vllm: skipped: no NVIDIA GPU with a driver on this machine"
 	exit 77
@@ -29,6 +29,13 @@ if ! "$python" -c 'import importlib.metadata as m, importlib.util as u, sys
 sys.exit(not (u.find_spec("vllm") and u.find_spec("medusa") and any(p.name == "medusa" for p in m.entry_points(group="vllm.general_plugins"))))'; then
 	echo "tests/gpu/vllm: skipped: vLLM, models/torch or models/vllm is not installed (by pip: vLLM finds the plug-in by its entry point)"
 	exit 77
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+exec 9>"$out.lock"
+if ! flock -n 9; then # it would lose its traces, logs and caches
+	echo "tests/gpu/vllm: another run works in $out: give this one another folder (WORK) and another PORT"
+	exit 1
 fi
 [ -n "${KEEP:-}" ] || rm -rf "$out"
 mkdir -p "$out"
@@ -61,7 +68,7 @@ run() { # name, seconds, command...
 	local name=$1 limit=$2 start=$SECONDS code=0
 	shift 2
 	rm -f "$out/$name.json"
-	timeout --kill-after=10 "$limit" "$@" >"$out/$name.log" 2>"$out/$name.err" || code=$?
+	timeout --kill-after=10 "$limit" "$@" 9>&- >"$out/$name.log" 2>"$out/$name.err" || code=$?
 	[ $code = 0 ] || failures=$((failures + 1))
 	printf '  %s  %-13s %3d s  %s\n' "$([ $code = 0 ] && echo pass || echo FAIL)" "$name" $((SECONDS - start)) \
 		"exit $code; $(grep -hE 'medusa-(capture|verify): (verification|.* graphs, .* nodes)|[0-9]+ passed, |full graphs restored' "$out/$name.err" "$out/$name.log" | tail -n 1)"

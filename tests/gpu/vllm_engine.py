@@ -8,10 +8,12 @@ warm. FILE.json gets everything, tokens included; the last line of the output is
 runs in a process of its own, as is vLLM's default; --in-process keeps it in this one, --serve starts a whole server.
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -41,7 +43,7 @@ WITH_FILES = ("qwen05b", "moe")  # shapes whose weights are in files; the others
 WORKER = ("init_device", "load_model", "determine_available_memory", "initialize_from_config", "compile_or_warm_up_model")
 TAKEOVER = "takeover"
 RUNNER = ("profile_run", "profile_cudagraph_memory", "capture_model")
-ADAPTERS, RANK, PORT = 2, 16, 8123
+ADAPTERS, RANK, PORT = 2, 16, int(os.environ.get("PORT", "8123"))
 ROUNDS = 7  # of the measurement of speed
 
 
@@ -372,6 +374,8 @@ class Server:
         if options.lora:
             command += ["--lora-modules", *(f"a{number}={write_adapter(options.cache, options.shape, number)}"
                                             for number in range(1, ADAPTERS + 1))]
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), timeout=2):
+            raise RuntimeError(f"another server listens at port {PORT}, and would answer instead of this one: name another PORT")
         self._process = subprocess.Popen(command)
         while True:
             if self._process.poll() is not None:
