@@ -84,7 +84,7 @@ Test(scheduler_interface, names_what_never_was)
 	     "which no action has named"},
 	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event->type is 0"},
 	    {{.size = 4, .type = MEDUSA_SCHED_EVENT_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event->size is not"},
-	    {{.type = MEDUSA_SCHED_EVENT_RUNNING + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 22"},
+	    {{.type = MEDUSA_SCHED_EVENT_SHARED + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 23"},
 	    /* What has ended, or was never known here, is no error. */
 	    {{.type = MEDUSA_SCHED_EVENT_DONE, .request = 12345}, 0, ""},
 	    {{.type = MEDUSA_SCHED_EVENT_FIRST_TOKEN, .request = 12345}, 0, ""},
@@ -256,7 +256,7 @@ Test(scheduler_interface, every_value_of_an_enum_has_a_name)
 {
 	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_ACTION_RUN, MEDUSA_SCHED_ACTION_JOIN);
 	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_CLASS_BACKBONE, MEDUSA_SCHED_CLASS_LIBRARY);
-	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_RUNNING);
+	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_EVENT_ARRIVAL, MEDUSA_SCHED_EVENT_SHARED);
 	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);
 	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_KIND_QUEUEING, MEDUSA_SCHED_KIND_PRELOADING);
 	ASSERT_NAMED(latency, medusa_sched_latency, MEDUSA_SCHED_LATENCY_WAITING, MEDUSA_SCHED_LATENCY_COMPLETION);

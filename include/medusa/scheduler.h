@@ -334,7 +334,15 @@ enum medusa_sched_event_type {
 	 * must be RESIDENT, and a slot free; requests of one function on one GPU are one batch. The answer is a
 	 * MEDUSA_SCHED_ACTION_RUN of that request, which says its batch; there is nothing to start. Latencies count from now.
 	 */
-	MEDUSA_SCHED_EVENT_RUNNING
+	MEDUSA_SCHED_EVENT_RUNNING,
+	/*
+	 * artifact (weights or a backbone), function or backbone, gpu, share (the caller's number of this memory), bytes: so much of
+	 * the artifact is memory that exists once for all artifacts on this GPU of which the same was said. It counts once from now
+	 * on, or, of what is on its way there, from its arrival on. It must be so before it is said. bytes 0: it is not so any
+	 * more; the node says so, and waits until over_bytes of medusa_sched_gpu_get() is 0, before the artifact has memory of its own
+	 * in the place of this. What leaves its GPU, or is lost with it, shares nothing from that event on, without being told.
+	 */
+	MEDUSA_SCHED_EVENT_SHARED
 };
 
 struct medusa_sched_event {
@@ -362,13 +370,14 @@ struct medusa_sched_event {
 	 * policy orders equals. A request that has waited for 30 s (or max_wait_ns / 4, if that is less) has the highest one.
 	 */
 	int32_t priority;
-	enum medusa_sched_class artifact; /* of MEDUSA_SCHED_EVENT_RESIDENT */
+	enum medusa_sched_class artifact; /* of MEDUSA_SCHED_EVENT_RESIDENT, _SHARED */
 	uint32_t tenant; /* of an arrival, or of what runs already: from medusa_sched_add_tenant; 0: the default one */
 	/*
 	 * Of an arrival; not 0: nothing is computed, the function is to be loaded, and MEDUSA_SCHED_EVENT_DONE says that it is.
 	 * How long that takes counts in no latency, for no objective, and not as time of service.
 	 */
 	uint32_t load;
+	uint64_t share; /* of MEDUSA_SCHED_EVENT_SHARED */
 };
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
@@ -509,6 +518,10 @@ struct medusa_sched_gpu_state {
 	uint32_t waiting;       /* reservations that wait for memory and hold none yet */
 	int draining;        /* since MEDUSA_SCHED_EVENT_GPU_DRAIN; it is empty when running and artifact_bytes are 0 */
 	uint64_t over_bytes; /* used beyond what there is: KV caches have grown, or others have taken memory */
+	/*
+	 * What artifact_bytes counts more than once, although it is there once (MEDUSA_SCHED_EVENT_SHARED): so much more is free
+	 */
+	uint64_t shared_bytes;
 };
 
 struct medusa_sched_host_state {

@@ -7,6 +7,7 @@
 #include "scheduler/core/join.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/tenant.h"
 
@@ -83,6 +84,15 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 	if (c.kept != g->kept)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u keeps %llu bytes, %llu counted", gpu,
 			       (unsigned long long)g->kept, (unsigned long long)c.kept);
+	struct md_gpu credit = {0};
+	md_shares_count(s, gpu, &credit);
+	if (credit.shared != g->shared || credit.shared_soon != g->shared_soon || credit.shared_busy != g->shared_busy)
+		return md_fail(
+		    s, MEDUSA_SCHED_ERR_INVALID,
+		    "gpu %u: %llu bytes are shared in the books, %llu counted; soon %llu, %llu; in use %llu, %llu", gpu,
+		    (unsigned long long)g->shared, (unsigned long long)credit.shared,
+		    (unsigned long long)g->shared_soon, (unsigned long long)credit.shared_soon,
+		    (unsigned long long)g->shared_busy, (unsigned long long)credit.shared_busy);
 	if (running != g->running || prefilling != g->prefilling || running > g->slots || listed != there)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "gpu %u: %u batches in the books, %u counted; %u artifacts, %u", gpu, g->running,

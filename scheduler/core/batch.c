@@ -190,7 +190,7 @@ static uint32_t youngest_abortable(const struct medusa_sched *s, uint32_t gpu)
 void md_batches_shrink(struct medusa_sched *s, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
-	int64_t room = md_free_bytes(s, gpu) + (int64_t)g->leaving;
+	int64_t room = md_soon_free_bytes(s, gpu);
 	g->grown = md_free_bytes(s, gpu) < 0;
 	if (room < 0)
 		room += aborting_bytes(s, gpu);

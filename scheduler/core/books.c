@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of GPUs and host: what is free, who holds what, and in which order copies were last used. */
 #include "scheduler/core/books.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/state.h"
 
 bool md_held(const struct md_copy *copy)
@@ -15,6 +16,7 @@ void md_held_changed(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bo
 		s->gpus[gpu].held += s->artifacts[artifact].bytes;
 	else if (was && !is)
 		s->gpus[gpu].held -= s->artifacts[artifact].bytes;
+	md_shares_follow(s, artifact, gpu);
 }
 
 void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)

@@ -9,7 +9,21 @@
 static inline int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
-	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign);
+	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign) + (int64_t)g->shared;
+}
+
+/* What is free once those have left that are on their way out. */
+static inline int64_t md_soon_free_bytes(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	return md_free_bytes(s, gpu) + (int64_t)g->leaving - (int64_t)(g->shared - g->shared_soon);
+}
+
+/* What becomes free at least if all leaves that is idle: of what sharers have in common, less than each of them counts. */
+static inline int64_t md_idle_bytes(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	return (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)(g->shared - g->shared_busy);
 }
 
 void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* enters the list of its GPU */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "scheduler/core/books.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/registry.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
@@ -39,6 +40,7 @@ MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, s
 	    .transfers = g->transfers,
 	    .waiting = g->claim_count,
 	    .draining = g->closed,
+	    .shared_bytes = g->shared,
 	    .over_bytes = md_free_bytes(s, gpu) < 0 ? (uint64_t)-md_free_bytes(s, gpu) : 0,
 	};
 	return md_give_struct(state, &known, sizeof(known));
@@ -86,7 +88,8 @@ MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa
 	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
 	    s->tenant_capacity * sizeof(*s->tenants) + s->request_capacity * sizeof(*s->requests) +
 	    s->batch_capacity * sizeof(*s->batches) + s->transfer_capacity * sizeof(*s->transfers) +
-	    s->request_ids.capacity * 3 * sizeof(uint64_t) +
+	    (s->request_ids.capacity + s->share_numbers.capacity) * 3 * sizeof(uint64_t) +
+	    s->share_capacity * sizeof(*s->shares) + s->sharer_capacity * sizeof(*s->sharers) +
 	    (s->ready.capacity + s->joins.capacity + s->holding.capacity + s->request_alarms.capacity +
 	     s->transfer_alarms.capacity) *
 		(sizeof(struct md_priority_item) + sizeof(uint32_t)) +

@@ -161,7 +161,7 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 		return true;
 	if (!s->eviction->rank || (g->claim_count && s->functions[function].claim != gpu))
 		return false;
-	return bytes <= free + (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)found.idle;
+	return bytes <= free + md_idle_bytes(s, gpu) - (int64_t)found.idle;
 }
 
 /* ---- room on a GPU ---- */
@@ -246,31 +246,24 @@ static void evict_together(struct medusa_sched *s, uint32_t gpu, uint64_t bytes,
 
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
 {
-	const struct md_gpu *g = &s->gpus[gpu];
-	int64_t free = md_free_bytes(s, gpu), needed = (int64_t)bytes;
-	if (needed <= free)
+	int64_t needed = (int64_t)bytes;
+	if (needed <= md_free_bytes(s, gpu))
 		return true;
 	if (!s->eviction->rank)
 		return false;
-	int64_t leaving = (int64_t)s->gpus[gpu].leaving;
-	int64_t idle = (int64_t)(g->artifacts - g->held) - (int64_t)kept_bytes(s, gpu, keeper);
-	if (needed > free + leaving + idle + (int64_t)g->residues)
+	if (needed > md_free_bytes(s, gpu) + (int64_t)s->gpus[gpu].leaving + md_idle_bytes(s, gpu) -
+			 (int64_t)kept_bytes(s, gpu, keeper))
 		return false;
-	if (s->eviction->solve && needed > free + leaving) {
-		evict_together(s, gpu, (uint64_t)(needed - free - leaving), keeper);
-		free = md_free_bytes(s, gpu);
-		leaving = (int64_t)s->gpus[gpu].leaving;
-	}
-	while (needed > free + leaving) {
+	if (s->eviction->solve && needed > md_soon_free_bytes(s, gpu))
+		evict_together(s, gpu, (uint64_t)(needed - md_soon_free_bytes(s, gpu)), keeper);
+	while (needed > md_soon_free_bytes(s, gpu)) {
 		uint32_t victim = choose_victim(s, gpu, keeper, false);
 		bool offload = victim == NONE;
 		victim = offload ? oldest_residue(s, gpu, keeper) : victim;
 		if (victim == NONE || !evict(s, victim, gpu, offload))
 			return false;
-		free = md_free_bytes(s, gpu);
-		leaving = (int64_t)s->gpus[gpu].leaving;
 	}
-	return needed <= free;
+	return needed <= md_free_bytes(s, gpu);
 }
 
 bool md_make_place(struct medusa_sched *s, uint32_t gpu, uint32_t function)
@@ -287,7 +280,7 @@ void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	/* running batches will free their KV memory: keeping others from starting would gain nothing */
-	int64_t soon = md_free_bytes(s, gpu) + (int64_t)(g->artifacts - g->held + g->residues + g->kv);
+	int64_t soon = md_free_bytes(s, gpu) + md_idle_bytes(s, gpu) + (int64_t)g->kv - (int64_t)g->shared_busy;
 	for (uint32_t a = g->oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
 		const struct md_copy *copy = md_copy_at(s, a, gpu);
 		soon += copy->draining && md_held(copy) ? (int64_t)s->artifacts[a].bytes : 0;
@@ -329,7 +322,7 @@ void md_undrain(struct medusa_sched *s, uint32_t gpu)
 
 void md_shrink(struct medusa_sched *s, uint32_t gpu)
 {
-	while (md_free_bytes(s, gpu) + (int64_t)s->gpus[gpu].leaving < 0) {
+	while (md_soon_free_bytes(s, gpu) < 0) {
 		uint32_t victim = NONE;
 		for (uint32_t a = s->gpus[gpu].oldest; a != NONE && victim == NONE; a = md_copy_at(s, a, gpu)->newer)
 			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || evictable(s, a, gpu) ? a : NONE;

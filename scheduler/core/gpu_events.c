@@ -11,6 +11,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/keep.h"
 #include "scheduler/core/registry.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/transfer.h"
 
 static bool uses(const struct md_function *f, uint32_t artifact)
@@ -107,6 +108,7 @@ static void lose_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		md_copy_leave(s, artifact, gpu);
 	if (copy->state != MD_ABSENT)
 		md_adapter_counted(s, artifact, gpu, -1);
+	md_shares_drop(s, artifact, gpu);
 	*copy = (struct md_copy){.older = NONE, .newer = NONE};
 }
 
@@ -254,7 +256,7 @@ int md_function_failed(struct medusa_sched *s, uint32_t gpu, uint32_t function)
 void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	struct md_gpu *g = &s->gpus[e->gpu];
-	uint64_t ours = g->artifacts + g->residues + g->kv;
+	uint64_t ours = g->artifacts + g->residues + g->kv - g->shared;
 	if (e->as_of < g->changed + s->options.report_lag_ns || g->transfers || g->leaving) {
 		s->stats.reports_ignored++;
 		return;

@@ -139,7 +139,7 @@ static uint32_t make_room(struct medusa_sched *s, uint32_t function, uint32_t gp
 	int64_t free = md_free_bytes(s, gpu), idle = 0;
 	uint64_t bytes;
 	if (s->eviction->rank && (!g->claim_count || g->claims[0] == function))
-		idle = (int64_t)(g->artifacts - g->held + g->residues);
+		idle = md_idle_bytes(s, gpu);
 	uint32_t count = md_count_that_fit(s, function, most, free + idle, &bytes);
 	if (count && (int64_t)bytes > free && !md_make_room(s, gpu, bytes, function))
 		count = md_count_that_fit(s, function, most, md_free_bytes(s, gpu), &bytes);

@@ -132,6 +132,8 @@ MD_EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 		return "resident";
 	case MEDUSA_SCHED_EVENT_RUNNING:
 		return "running";
+	case MEDUSA_SCHED_EVENT_SHARED:
+		return "shared";
 	}
 	return "unknown event";
 }

@@ -14,6 +14,7 @@
 #include "scheduler/core/keep.h"
 #include "scheduler/core/lane.h"
 #include "scheduler/core/registry.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/tenant.h"
@@ -212,6 +213,8 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	s->gpus = calloc(node.gpu_count, sizeof(*s->gpus));
 	s->peers = calloc((size_t)node.gpu_count * node.gpu_count, sizeof(*s->peers));
 	md_map_init(&s->request_ids);
+	md_map_init(&s->share_numbers);
+	s->free_share = s->free_sharer = NONE;
 	md_priority_init(&s->ready);
 	md_priority_init(&s->joins);
 	md_priority_init(&s->holding);
@@ -257,6 +260,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	for (uint32_t i = 0; s->gpus && i < s->gpu_count; i++)
 		free(s->gpus[i].claims);
 	md_map_finish(&s->request_ids);
+	md_shares_finish(s);
 	md_priority_finish(&s->ready);
 	md_priority_finish(&s->joins);
 	md_priority_finish(&s->holding);

@@ -17,7 +17,7 @@
 
 /* ---- artifacts -------------------------------------------------------------------------------------------------- */
 
-static int find_artifact(struct medusa_sched *s, const struct medusa_sched_event *e, uint32_t *artifact)
+int md_find_artifact(struct medusa_sched *s, const struct medusa_sched_event *e, uint32_t *artifact)
 {
 	bool backbone = e->artifact == MEDUSA_SCHED_CLASS_BACKBONE;
 	if ((unsigned)e->artifact >= MD_FUNCTION_ARTIFACTS)
@@ -87,7 +87,7 @@ static void on_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint
 int md_resident(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	uint32_t artifact = NONE;
-	int code = find_artifact(s, e, &artifact);
+	int code = md_find_artifact(s, e, &artifact);
 	if (code)
 		return code;
 	uint64_t residue = 0;

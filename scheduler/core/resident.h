@@ -5,7 +5,8 @@
 
 #include "scheduler/core/state.h"
 
-/* Both return a result code. */
+/* The artifact that an event names by artifact, function or backbone, which can be on its GPU. These return a result code. */
+int md_find_artifact(struct medusa_sched *s, const struct medusa_sched_event *e, uint32_t *artifact);
 int md_resident(struct medusa_sched *s, const struct medusa_sched_event *e);
 int md_already_running(struct medusa_sched *s, const struct medusa_sched_event *e);
 

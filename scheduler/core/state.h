@@ -36,6 +36,7 @@ struct md_copy {
 	uint32_t keeps;        /* of these, functions that are kept with it */
 	uint32_t older, newer; /* list of its GPU by last use, of artifacts that are THERE or SUSPENDED */
 	uint32_t transfer;     /* LOADING or LEAVING: by which transfer */
+	uint32_t shares;       /* what it has in common with others: 1 + the first sharer (shares.h); 0: nothing */
 	uint64_t since, used;  /* ns: when it was sent for, when it was last used */
 };
 
@@ -198,6 +199,9 @@ struct md_gpu {
 	uint64_t leaving; /* bytes that evictions under way will free */
 	uint64_t bound;   /* bytes of the functions whose home it is */
 	uint64_t held;    /* bytes of artifacts that are in use, or on their way */
+	/* Bytes that artifacts have in common, beyond the first of each: now, once those have left that are on their way out, and of
+	 * those alone that are in use and stay (shares.h). */
+	uint64_t shared, shared_soon, shared_busy;
 	bool draining;    /* some of its copies are draining */
 	uint64_t changed; /* ns: when the books last changed */
 	uint32_t pcie_switch, slots, running, transfers;
@@ -250,6 +254,11 @@ struct medusa_sched {
 	uint32_t batch_count, batch_capacity, free_batch;
 	struct md_transfer *transfers;
 	uint32_t transfer_count, transfer_capacity, free_transfer;
+	struct md_sched_share *shares; /* owned, as sharers: shares.h */
+	struct md_sched_sharer *sharers;
+	uint32_t share_count, share_capacity, free_share;
+	uint32_t sharer_count, sharer_capacity, free_sharer;
+	struct md_map share_numbers; /* the first share of a number */
 	uint64_t generation;
 
 	struct md_priority ready; /* functions that may run now */

@@ -12,6 +12,7 @@
 #include "scheduler/core/request.h"
 #include "scheduler/core/request_events.h"
 #include "scheduler/core/resident.h"
+#include "scheduler/core/shares.h"
 #include "scheduler/core/state.h"
 #include "scheduler/core/stuck.h"
 #include "scheduler/core/tenant.h"
@@ -66,8 +67,9 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		   e->type == MEDUSA_SCHED_EVENT_GPU_LOST || e->type == MEDUSA_SCHED_EVENT_GPU_BACK ||
 		   e->type == MEDUSA_SCHED_EVENT_BACKBONE_FAILED || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED ||
 		   e->type == MEDUSA_SCHED_EVENT_GPU_DRAIN || e->type == MEDUSA_SCHED_EVENT_RUNNING ||
-		   (e->type == MEDUSA_SCHED_EVENT_RESIDENT && e->gpu != NONE);
-	bool bytes = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT;
+		   e->type == MEDUSA_SCHED_EVENT_SHARED || (e->type == MEDUSA_SCHED_EVENT_RESIDENT && e->gpu != NONE);
+	bool bytes = e->type == MEDUSA_SCHED_EVENT_MEMORY_REPORT || e->type == MEDUSA_SCHED_EVENT_MEMORY_LIMIT ||
+		     e->type == MEDUSA_SCHED_EVENT_SHARED;
 	bool function = e->type == MEDUSA_SCHED_EVENT_FUNCTION_GONE || e->type == MEDUSA_SCHED_EVENT_FUNCTION_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
@@ -83,7 +85,7 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->function is %u, but only %u functions are registered", e->function,
 			       s->function_count);
-	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_RUNNING)
+	if (e->type < MEDUSA_SCHED_EVENT_ARRIVAL || e->type > MEDUSA_SCHED_EVENT_SHARED)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "event->type is %d, which is not in enum medusa_sched_event_type", (int)e->type);
 	return check_numbers(s, e);
@@ -153,6 +155,8 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		return md_resident(s, e);
 	case MEDUSA_SCHED_EVENT_RUNNING:
 		return md_already_running(s, e);
+	case MEDUSA_SCHED_EVENT_SHARED:
+		return md_shared(s, e);
 	case MEDUSA_SCHED_EVENT_TIMER:
 		break;
 	}
