@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "backbone/broker_state.h"
+#include "backbone/broker_watch.h"
 #include "backbone/holdings.h"
 #include "backbone/share_wire.h"
 #include "base/acceptor.h"
@@ -26,48 +28,16 @@
 #define SILENT_NS 10000000000ull /* between two messages about the same */
 #define SEND_S 2                 /* for a client to take a line; it has room for a hundred of ours */
 
-/* What a connection keeps, beside what it has asked for itself. */
-struct lease {
-	uint64_t number; /* the process's */
-	struct md_shared_backbone *has;
-};
-
-struct client {
-	struct md_swap_wire wire;
-	uid_t user;
-	pid_t process;
-	uint64_t since, pulsed_at;
-	bool gone, spoken;
-	bool waits; /* for a backbone that another one fills */
-	bool now;   /* does not wait, and is told so instead */
-	char *name, *layout, device[64];
-	uint64_t bytes;
-	struct md_shared_backbone *has; /* that it fills or reads */
-	struct lease *kept;
-	size_t kept_count, kept_room;
-};
-
-struct broker {
-	const struct md_broker_settings *settings;
-	struct md_acceptor acceptor;
-	uint64_t silent_until; /* about refused connections */
-	struct md_backbones all;
-	struct client *clients[MD_BROKER_CONNECTIONS];
-	size_t count;
-	uint64_t
-	    taking_back_until; /* md_clock_ns; until then processes bring what a broker before this one gave them */
-};
-
 /* ---- saying ---- */
 
-static void post(struct client *client, struct md_swap_letter *letter, int passed)
+void md_broker_post(struct md_broker_client *client, struct md_swap_letter *letter, int passed)
 {
 	struct md_error none = {0};
 	if (md_swap_letter_send(letter, client->wire.fd, passed, &none) != MD_OK)
 		client->gone = true;
 }
 
-static bool begin(struct client *client, struct md_swap_letter *letter)
+bool md_broker_begin(struct md_broker_client *client, struct md_swap_letter *letter)
 {
 	struct md_error none = {0};
 	if (!client->gone && md_swap_letter_begin(letter, &none) == MD_OK)
@@ -76,51 +46,50 @@ static bool begin(struct client *client, struct md_swap_letter *letter)
 	return false;
 }
 
-/* lease: 0, or that which is refused. */
-static void say_refusal(struct client *client, const struct md_error *why, uint64_t lease)
+void md_broker_refuse(struct md_broker_client *client, const struct md_error *why, uint64_t lease)
 {
 	struct md_swap_letter letter;
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return;
 	md_json_bool(&letter.json, "ok", false);
 	if (lease)
 		md_json_number(&letter.json, "lease", lease);
 	md_json_number(&letter.json, "status", (uint64_t)why->status);
 	md_json_text(&letter.json, "message", why->message);
-	post(client, &letter, -1);
+	md_broker_post(client, &letter, -1);
 }
 
-static void say_failure(struct client *client, const struct md_error *why)
+static void say_failure(struct md_broker_client *client, const struct md_error *why)
 {
-	say_refusal(client, why, 0);
+	md_broker_refuse(client, why, 0);
 	shutdown(client->wire.fd, SHUT_WR);
 	client->gone = true;
 }
 
-static void say_word(struct client *client, const char *word)
+static void say_word(struct md_broker_client *client, const char *word)
 {
 	struct md_swap_letter letter;
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return;
 	md_json_bool(&letter.json, word, true);
-	post(client, &letter, -1);
+	md_broker_post(client, &letter, -1);
 }
 
-static void say_lease(struct client *client, uint64_t number)
+static void say_lease(struct md_broker_client *client, uint64_t number)
 {
 	struct md_swap_letter letter;
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return;
 	md_json_bool(&letter.json, "ok", true);
 	md_json_number(&letter.json, "lease", number);
-	post(client, &letter, -1);
+	md_broker_post(client, &letter, -1);
 }
 
-static void say_attached(struct client *client)
+static void say_attached(struct md_broker_client *client, bool watched)
 {
 	struct md_swap_letter letter;
 	char hash[MD_HASH_TEXT_BYTES];
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return;
 	md_hash_format(&client->has->hash, hash);
 	md_json_bool(&letter.json, "ok", true);
@@ -128,17 +97,19 @@ static void say_attached(struct client *client)
 	md_json_number(&letter.json, "bytes", client->has->bytes);
 	md_json_text(&letter.json, "hash", hash);
 	md_json_text(&letter.json, "id", client->has->id);
-	post(client, &letter, client->has->fd);
+	md_json_bool(&letter.json, "watched", watched && client->process > 0);
+	md_broker_post(client, &letter, client->has->fd);
 }
 
-static void say_backbone(struct client *client, const struct broker *b, const struct md_shared_backbone *one)
+static void say_backbone(struct md_broker_client *client, const struct md_broker *b,
+			 const struct md_shared_backbone *one)
 {
 	struct md_swap_letter letter;
 	unsigned waiting = 0;
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return;
 	for (size_t i = 0; i < b->count; i++) {
-		const struct client *other = b->clients[i];
+		const struct md_broker_client *other = b->clients[i];
 		waiting += other->waits && !strcmp(other->name, one->name) && !strcmp(other->layout, one->layout) &&
 			   !strcmp(other->device, one->device);
 	}
@@ -150,13 +121,14 @@ static void say_backbone(struct client *client, const struct broker *b, const st
 	md_json_number(&letter.json, "readers", one->readers);
 	md_json_number(&letter.json, "waiting", waiting);
 	if (one->fills)
-		md_json_number(&letter.json, "filler", (uint64_t)((const struct client *)one->fills)->process);
-	post(client, &letter, -1);
+		md_json_number(&letter.json, "filler",
+			       (uint64_t)((const struct md_broker_client *)one->fills)->process);
+	md_broker_post(client, &letter, -1);
 }
 
 /* ---- attaching ---- */
 
-static enum md_status try_attach(struct broker *b, struct client *client, struct md_error *err)
+static enum md_status try_attach(struct md_broker *b, struct md_broker_client *client, struct md_error *err)
 {
 	struct md_shared_backbone *one = md_backbones_find(&b->all, client->name, client->layout, client->device);
 	if (one && one->asked != client->bytes)
@@ -183,22 +155,23 @@ static enum md_status try_attach(struct broker *b, struct client *client, struct
 		MD_FORWARD(md_backbones_make(&b->all, client->name, client->layout, client->device, client->bytes,
 					     client, &one, err));
 	client->has = one;
-	say_attached(client);
+	say_attached(client, b->settings->watched);
 	return MD_OK;
 }
 
 /* Processes that wait are looked at again, in the order in which they came: a backbone is filled, or was abandoned. */
-static void wake(struct broker *b)
+static void wake(struct md_broker *b)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct md_error err = {0};
-		struct client *client = b->clients[i];
+		struct md_broker_client *client = b->clients[i];
 		if (client->waits && !client->gone && try_attach(b, client, &err) != MD_OK)
 			say_failure(client, &err);
 	}
 }
 
-static enum md_status read_names(struct client *client, const struct md_swap_message *message, struct md_error *err)
+static enum md_status read_names(struct md_broker_client *client, const struct md_swap_message *message,
+				 struct md_error *err)
 {
 	const char *name = md_swap_message_text(message, "name"), *layout = md_swap_message_text(message, "layout");
 	MD_FORWARD(md_backbone_check_name(name, err));
@@ -216,15 +189,15 @@ static enum md_status read_names(struct client *client, const struct md_swap_mes
 	return MD_OK;
 }
 
-static enum md_status attach(struct broker *b, struct client *client, const struct md_swap_message *message,
-			     struct md_error *err)
+static enum md_status attach(struct md_broker *b, struct md_broker_client *client,
+			     const struct md_swap_message *message, struct md_error *err)
 {
 	MD_FORWARD(read_names(client, message, err));
 	client->now = md_swap_message_number(message, "now") != 0;
 	return try_attach(b, client, err);
 }
 
-static enum md_status read_held(const struct client *client, const struct md_swap_message *message,
+static enum md_status read_held(const struct md_broker_client *client, const struct md_swap_message *message,
 				struct md_shared_backbone *like, struct md_error *err)
 {
 	const char *id = md_swap_message_text(message, "id");
@@ -245,7 +218,7 @@ static enum md_status read_held(const struct client *client, const struct md_swa
 }
 
 /* Who may not fill a backbone might bring any memory in its place. */
-static enum md_status hold(struct broker *b, struct client *client, const struct md_swap_message *message,
+static enum md_status hold(struct md_broker *b, struct md_broker_client *client, const struct md_swap_message *message,
 			   struct md_error *err)
 {
 	struct md_shared_backbone like;
@@ -266,7 +239,7 @@ static enum md_status hold(struct broker *b, struct client *client, const struct
 
 /* ---- leases of one process on one connection ---- */
 
-static struct lease *find_lease(const struct client *client, uint64_t number)
+static struct md_broker_lease *find_lease(const struct md_broker_client *client, uint64_t number)
 {
 	for (size_t i = 0; i < client->kept_count; i++)
 		if (client->kept[i].number == number)
@@ -275,10 +248,11 @@ static struct lease *find_lease(const struct client *client, uint64_t number)
 }
 
 /* Another connection of the same process that has this memory. */
-static struct client *find_owner(const struct broker *b, const struct client *client, const char *id)
+static struct md_broker_client *find_owner(const struct md_broker *b, const struct md_broker_client *client,
+					   const char *id)
 {
 	for (size_t i = 0; i < b->count; i++) {
-		struct client *other = b->clients[i];
+		struct md_broker_client *other = b->clients[i];
 		if (other != client && !other->gone && other->has && other->process == client->process &&
 		    other->user == client->user && !strcmp(other->has->id, id))
 			return other;
@@ -286,7 +260,7 @@ static struct client *find_owner(const struct broker *b, const struct client *cl
 	return NULL;
 }
 
-static enum md_status make_room(struct client *client, struct md_error *err)
+static enum md_status make_room(struct md_broker_client *client, struct md_error *err)
 {
 	if (client->kept_count == MD_BROKER_LEASES)
 		return md_error_set(err, MD_ERR_BUSY, "process %d has %u leases on one connection, and no more can be",
@@ -297,8 +271,8 @@ static enum md_status make_room(struct client *client, struct md_error *err)
 }
 
 /* A process in a container that this one does not see has no number (0), so that whose memory it is cannot be told. */
-static enum md_status keep(const struct broker *b, struct client *client, const struct md_swap_message *message,
-			   struct md_error *err)
+static enum md_status keep(const struct md_broker *b, struct md_broker_client *client,
+			   const struct md_swap_message *message, struct md_error *err)
 {
 	uint64_t number = md_swap_message_number(message, "lease");
 	if (client->has || client->waits)
@@ -306,12 +280,15 @@ static enum md_status keep(const struct broker *b, struct client *client, const 
 	if (!number || find_lease(client, number))
 		return md_error_set(err, MD_ERR_INVALID, "\"lease\" is %s",
 				    number ? "that of one which is kept already" : "missing or 0");
-	struct client *owner = client->process > 0 ? find_owner(b, client, md_swap_message_text(message, "id")) : NULL;
+	struct md_broker_client *owner =
+	    client->process > 0 ? find_owner(b, client, md_swap_message_text(message, "id")) : NULL;
 	if (!owner)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "process %d has no other connection with this backbone",
 				    (int)client->process);
 	MD_FORWARD(make_room(client, err));
-	client->kept[client->kept_count++] = (struct lease){number, owner->has};
+	client->kept[client->kept_count++] = (struct md_broker_lease){
+	    .number = number, .has = owner->has, .asks = md_swap_message_number(message, "asks") != 0};
+	md_broker_say_has(b, client->process, &client->kept[client->kept_count - 1], true);
 	if (owner->has->fills == owner)
 		owner->has->fills = client;
 	owner->has = NULL;
@@ -319,7 +296,7 @@ static enum md_status keep(const struct broker *b, struct client *client, const 
 	return MD_OK;
 }
 
-static void give_up(struct broker *b, const struct client *client, struct md_shared_backbone *has)
+static void give_up(struct md_broker *b, const struct md_broker_client *client, struct md_shared_backbone *has)
 {
 	if (has && has->fills == client)
 		md_backbones_abandon(&b->all, has);
@@ -327,22 +304,23 @@ static void give_up(struct broker *b, const struct client *client, struct md_sha
 		md_backbones_leave(&b->all, has);
 }
 
-static void leave(struct broker *b, struct client *client, const struct md_swap_message *message)
+static void leave(struct md_broker *b, struct md_broker_client *client, const struct md_swap_message *message)
 {
-	struct lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
+	struct md_broker_lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
 	if (!lease)
 		return;
+	md_broker_say_has(b, client->process, lease, false);
 	give_up(b, client, lease->has);
 	*lease = client->kept[--client->kept_count];
 	wake(b);
 }
 
-static enum md_status commit(struct broker *b, struct client *client, const struct md_swap_message *message,
-			     struct md_error *err)
+static enum md_status commit(struct md_broker *b, struct md_broker_client *client,
+			     const struct md_swap_message *message, struct md_error *err)
 {
 	struct md_hash hash;
 	uint64_t number = md_swap_message_number(message, "lease");
-	const struct lease *lease = number ? find_lease(client, number) : NULL;
+	const struct md_broker_lease *lease = number ? find_lease(client, number) : NULL;
 	struct md_shared_backbone *has = number ? lease ? lease->has : NULL : client->has;
 	if (!has || has->fills != client)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "this process fills no backbone");
@@ -357,7 +335,7 @@ static enum md_status commit(struct broker *b, struct client *client, const stru
 	return MD_OK;
 }
 
-static enum md_status say_status(const struct broker *b, struct client *client, struct md_error *err)
+static enum md_status say_status(const struct md_broker *b, struct md_broker_client *client, struct md_error *err)
 {
 	if (client->user && client->user != geteuid())
 		return md_error_set(err, MD_ERR_INVALID, "user %u may not ask what there is", client->user);
@@ -367,7 +345,15 @@ static enum md_status say_status(const struct broker *b, struct client *client, 
 	return MD_OK;
 }
 
-static enum md_status drop(struct broker *b, struct client *client, const struct md_swap_message *message,
+static enum md_status watch(const struct md_broker *b, struct md_broker_client *client, struct md_error *err)
+{
+	if (client->user && client->user != geteuid())
+		return md_error_set(err, MD_ERR_INVALID, "user %u may not watch who has what", client->user);
+	md_broker_watch(b, client);
+	return MD_OK;
+}
+
+static enum md_status drop(struct md_broker *b, struct md_broker_client *client, const struct md_swap_message *message,
 			   struct md_error *err)
 {
 	struct md_swap_letter letter;
@@ -377,30 +363,36 @@ static enum md_status drop(struct broker *b, struct client *client, const struct
 	if (client->user && client->user != geteuid())
 		return md_error_set(err, MD_ERR_INVALID, "user %u may not drop backbones", client->user);
 	unsigned dropped = md_backbones_drop(&b->all, name);
-	if (!begin(client, &letter))
+	if (!md_broker_begin(client, &letter))
 		return MD_OK;
 	md_json_bool(&letter.json, "ok", true);
 	md_json_number(&letter.json, "dropped", dropped);
-	post(client, &letter, -1);
+	md_broker_post(client, &letter, -1);
 	return MD_OK;
 }
 
 /* What is said about one lease of several does not end the others. */
-static enum md_status obey_about(struct broker *b, struct client *client, const struct md_swap_message *message,
-				 const char *what)
+static enum md_status obey_about(struct md_broker *b, struct md_broker_client *client,
+				 const struct md_swap_message *message, const char *what)
 {
 	struct md_error err = {0};
-	if (!strcmp(what, "leave"))
+	struct md_broker_lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
+	if (!strcmp(what, "own") && lease)
+		md_broker_own(b, client, lease);
+	else if (!strcmp(what, "own"))
+		md_error_set(&err, MD_ERR_NOT_FOUND, "this connection keeps no such lease");
+	else if (!strcmp(what, "leave"))
 		leave(b, client, message);
 	else if ((strcmp(what, "keep") ? commit(b, client, message, &err) : keep(b, client, message, &err)) != MD_OK)
-		say_refusal(client, &err, md_swap_message_number(message, "lease"));
+		md_broker_refuse(client, &err, md_swap_message_number(message, "lease"));
 	return MD_OK;
 }
 
-static enum md_status obey(struct broker *b, struct client *client, const struct md_swap_message *message,
+static enum md_status obey(struct md_broker *b, struct md_broker_client *client, const struct md_swap_message *message,
 			   struct md_error *err)
 {
-	static const char *const numbers[] = {"medusa_backbone", "bytes", "whole", "now", "lease", NULL};
+	static const char *const numbers[] = {
+	    "medusa_backbone", "bytes", "whole", "now", "lease", "ask", "may", "asks", NULL};
 	static const char *const texts[] = {"do", "name", "layout", "device", "hash", "id", NULL};
 	const char *what = md_swap_message_text(message, "do");
 	MD_FORWARD(md_swap_message_check(message, numbers, texts, err));
@@ -417,7 +409,7 @@ static enum md_status obey(struct broker *b, struct client *client, const struct
 	if (!strcmp(what, "hold") && first)
 		return hold(b, client, message, err);
 	if (md_swap_message_number(message, "lease") &&
-	    (!strcmp(what, "keep") || !strcmp(what, "leave") || !strcmp(what, "commit")))
+	    (!strcmp(what, "own") || !strcmp(what, "keep") || !strcmp(what, "leave") || !strcmp(what, "commit")))
 		return obey_about(b, client, message, what);
 	if (!strcmp(what, "commit"))
 		return commit(b, client, message, err);
@@ -425,15 +417,21 @@ static enum md_status obey(struct broker *b, struct client *client, const struct
 		return say_status(b, client, err);
 	if (!strcmp(what, "drop") && first)
 		return drop(b, client, message, err);
+	if (!strcmp(what, "watch") && first)
+		return watch(b, client, err);
+	if (!strcmp(what, "let") && client->watches) {
+		md_broker_let(b, md_swap_message_number(message, "ask"), md_swap_message_number(message, "may") != 0);
+		return MD_OK;
+	}
 	return md_error_set(err, MD_ERR_INVALID, "\"do\": \"%.40s\" is not known here", what);
 }
 
 /* ---- connections ---- */
 
 /* Takes fd. */
-static void refuse(struct broker *b, int fd, const struct md_error *why)
+static void refuse(struct md_broker *b, int fd, const struct md_error *why)
 {
-	struct client refused = {.has = NULL};
+	struct md_broker_client refused = {.has = NULL};
 	md_swap_wire_init(&refused.wire, fd);
 	say_failure(&refused, why);
 	md_swap_wire_finish(&refused.wire);
@@ -443,7 +441,7 @@ static void refuse(struct broker *b, int fd, const struct md_error *why)
 	md_warn("processes are refused, and have memory of their own instead: %s", why->message);
 }
 
-static void say_what_lacks(const struct broker *b, bool last, struct md_error *why)
+static void say_what_lacks(const struct md_broker *b, bool last, struct md_error *why)
 {
 	if (last)
 		md_error_set(why, MD_ERR_BUSY,
@@ -457,7 +455,7 @@ static void say_what_lacks(const struct broker *b, bool last, struct md_error *w
 		md_error_set(why, MD_ERR_NO_MEMORY, "out of memory for connection %zu", b->count + 1);
 }
 
-static void accept_one(struct broker *b)
+static void accept_one(struct md_broker *b)
 {
 	struct timeval most = {.tv_sec = SEND_S};
 	struct ucred peer;
@@ -466,7 +464,7 @@ static void accept_one(struct broker *b)
 	int fd = md_acceptor_next(&b->acceptor, &last);
 	if (fd < 0)
 		return;
-	struct client *client = !last && b->count < MD_BROKER_CONNECTIONS ? calloc(1, sizeof(*client)) : NULL;
+	struct md_broker_client *client = !last && b->count < MD_BROKER_CONNECTIONS ? calloc(1, sizeof(*client)) : NULL;
 	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
 		struct md_error why = {0};
 		say_what_lacks(b, last, &why);
@@ -482,7 +480,7 @@ static void accept_one(struct broker *b)
 	b->clients[b->count++] = client;
 }
 
-static enum md_status hear_all(struct broker *b, struct client *client, struct md_error *err)
+static enum md_status hear_all(struct md_broker *b, struct md_broker_client *client, struct md_error *err)
 {
 	static struct md_swap_message message; /* large; there is one thread */
 	bool there = true;
@@ -495,7 +493,7 @@ static enum md_status hear_all(struct broker *b, struct client *client, struct m
 	return MD_OK;
 }
 
-static void hear(struct broker *b, struct client *client)
+static void hear(struct md_broker *b, struct md_broker_client *client)
 {
 	struct md_error err = {0};
 	enum md_status status = hear_all(b, client, &err);
@@ -505,7 +503,7 @@ static void hear(struct broker *b, struct client *client)
 		say_failure(client, &err);
 }
 
-static void look_after(struct client *client)
+static void look_after(struct md_broker_client *client)
 {
 	uint64_t now = md_clock_ns();
 	if (!client->spoken && now > client->since + HELLO_NS)
@@ -516,11 +514,13 @@ static void look_after(struct client *client)
 	say_word(client, "wait");
 }
 
-static void let_go(struct broker *b, struct client *client)
+static void let_go(struct md_broker *b, struct md_broker_client *client)
 {
 	give_up(b, client, client->has);
-	for (size_t i = 0; i < client->kept_count; i++)
+	for (size_t i = 0; i < client->kept_count; i++) {
+		md_broker_say_has(b, client->process, &client->kept[i], false);
 		give_up(b, client, client->kept[i].has);
+	}
 	free(client->kept);
 	md_swap_wire_finish(&client->wire);
 	free(client->name);
@@ -529,28 +529,31 @@ static void let_go(struct broker *b, struct client *client)
 }
 
 /* The others keep their order, which is that in which they came. */
-static void remove_gone(struct broker *b)
+static size_t take_gone(struct md_broker *b, struct md_broker_client **gone)
 {
-	bool any;
-	do {
-		size_t kept = 0;
-		any = false;
-		for (size_t i = 0; i < b->count; i++) {
-			struct client *client = b->clients[i];
-			if (!client->gone) {
-				b->clients[kept++] = client;
-				continue;
-			}
-			let_go(b, client);
-			any = true;
-		}
-		b->count = kept;
-		if (any)
-			wake(b); /* which may find more that have gone */
-	} while (any);
+	size_t kept = 0, count = 0;
+	for (size_t i = 0; i < b->count; i++)
+		if (b->clients[i]->gone)
+			gone[count++] = b->clients[i];
+		else
+			b->clients[kept++] = b->clients[i];
+	b->count = kept;
+	return count;
 }
 
-static void serve(struct broker *b)
+static void remove_gone(struct md_broker *b)
+{
+	struct md_broker_client *gone[MD_BROKER_CONNECTIONS];
+	size_t count;
+	while ((count = take_gone(b, gone))) {
+		for (size_t i = 0; i < count; i++)
+			let_go(b, gone[i]);
+		md_broker_watcher_left(b);
+		wake(b); /* which may find more that have gone */
+	}
+}
+
+static void serve(struct md_broker *b)
 {
 	struct pollfd polled[MD_BROKER_CONNECTIONS + FIRST_CLIENT];
 	for (;;) {
@@ -578,7 +581,7 @@ static void serve(struct broker *b)
 }
 
 /* Has what it can bring to the next broker. */
-static bool is_reader(const struct client *client)
+static bool is_reader(const struct md_broker_client *client)
 {
 	bool reads = client->has && client->has->fills != client;
 	for (size_t i = 0; i < client->kept_count && !reads; i++)
@@ -589,7 +592,7 @@ static bool is_reader(const struct client *client)
 enum md_status md_broker_run(const struct md_broker_settings *settings, bool *left, struct md_error *err)
 {
 	*left = false;
-	struct broker *b = calloc(1, sizeof(*b));
+	struct md_broker *b = calloc(1, sizeof(*b));
 	if (!b)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for connections");
 	b->settings = settings;
@@ -601,7 +604,9 @@ enum md_status md_broker_run(const struct md_broker_settings *settings, bool *le
 		status = md_cuda_call(err, cuInit, 0);
 	if (status == MD_OK)
 		serve(b);
-	for (size_t i = 0; i < b->count; i++) {
+	size_t count = b->count;
+	b->count = 0; /* nobody is told */
+	for (size_t i = 0; i < count; i++) {
 		*left |= is_reader(b->clients[i]);
 		let_go(b, b->clients[i]);
 	}

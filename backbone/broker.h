@@ -16,6 +16,7 @@ struct md_broker_settings {
 	int listening; /* a socket */
 	bool succeeds; /* another broker has ended here, and processes may have what it gave them */
 	bool keep;     /* what is filled stays when nobody has it */
+	bool watched;  /* somebody watches, who is asked before a process has memory of its own instead */
 	const struct md_backbone_policy *policy;
 	int stop;  /* a descriptor that can be read when the broker is to end */
 	int until; /* a pipe: it is to end when nobody has the other end any more. -1: none */

@@ -9,6 +9,9 @@
 
 #include "backbone/share_keeper.h"
 #include "backbone/share_lease.h"
+#include "base/clock.h"
+
+#define OWN_NS 15000000000ull /* for room of one's own; who is asked for it gives up before */
 
 /* An address that no memory of a device has, by which the list finds the lease. */
 static CUdeviceptr number_of(const struct md_share *lease)
@@ -79,6 +82,18 @@ enum md_status md_swap_equal_commit(struct md_share *lease, struct md_error *err
 		return md_error_set(err, MD_ERR_NOT_FOUND, "this process fills no such memory");
 	one->fills = false;
 	enum md_status status = md_share_say_commit(one, true, err);
+	md_share_end(one);
+	return status;
+}
+
+/* Of memory that was freed meanwhile nothing is known, and nothing is wanted. */
+enum md_status md_swap_equal_own(struct md_share *lease, bool *alone, struct md_error *err)
+{
+	struct md_share *one = md_share_claim(number_of(lease), false);
+	*alone = false;
+	if (!one)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "this process has no such memory");
+	enum md_status status = one->asks ? md_share_keeper_own(one, md_clock_ns() + OWN_NS, alone, err) : MD_OK;
 	md_share_end(one);
 	return status;
 }

@@ -104,7 +104,7 @@ struct md_shared_backbone *md_backbones_find(const struct md_backbones *all, con
 {
 	struct md_shared_backbone *found = NULL;
 	for (struct md_shared_backbone *one = all->first; one; one = one->next)
-		if (is_called(one, name, layout, device) && (!found || (found->fills && !one->fills)))
+		if (!one->given && is_called(one, name, layout, device) && (!found || (found->fills && !one->fills)))
 			found = one;
 	return found;
 }

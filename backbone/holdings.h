@@ -19,6 +19,7 @@ struct md_shared_backbone {
 	int fd;            /* of the memory, for other processes */
 	const void *fills; /* who fills it; NULL: it is filled */
 	uint32_t readers;  /* that have it */
+	bool given;        /* its only reader may write there: nobody else gets it */
 	struct md_hash hash;
 	uint64_t used; /* order in which they were left by the last that had them */
 	struct md_shared_backbone *next;

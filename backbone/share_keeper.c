@@ -15,7 +15,7 @@
 
 #define KEEP_NS 500000000ull /* for an answer that waits for nobody */
 
-/* Held while the broker is asked, which is never for long: nothing that is asked here waits for another process. */
+/* Held while the broker is asked, which is not for long: nothing but "own" waits for others. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_swap_wire wire MD_GUARDED_BY(lock) = {.fd = -1, .passed = -1, .passed_too = -1};
 static struct md_descriptor connection MD_GUARDED_BY(lock) = {.fd = -1};
@@ -86,7 +86,8 @@ static enum md_status await(const struct md_share *share, uint64_t deadline, str
 	}
 }
 
-static enum md_status ask(const struct md_share *share, struct md_swap_letter *letter, uint64_t deadline,
+/* alone: NULL, or what the answer says of that. */
+static enum md_status ask(const struct md_share *share, struct md_swap_letter *letter, uint64_t deadline, bool *alone,
 			  struct md_error *err) MD_REQUIRES(lock)
 {
 	struct md_swap_message *answer = malloc(sizeof(*answer)); /* large */
@@ -95,6 +96,8 @@ static enum md_status ask(const struct md_share *share, struct md_swap_letter *l
 		status = answer ? await(share, deadline, answer, err)
 				: md_error_set(err, MD_ERR_TIMEOUT, "out of memory for the answer about backbone %s",
 					       share->name);
+	if (status == MD_OK && alone)
+		*alone = md_swap_message_number(answer, "alone") != 0;
 	free(answer);
 	return status;
 }
@@ -108,7 +111,8 @@ static enum md_status keep(struct md_share *share, struct md_error *err) MD_REQU
 		MD_FORWARD(connect_broker(err));
 	MD_FORWARD(begin(share, "keep", &letter, err));
 	md_json_text(&letter.json, "id", share->id);
-	return ask(share, &letter, md_clock_ns() + KEEP_NS, err);
+	md_json_number(&letter.json, "asks", share->asks);
+	return ask(share, &letter, md_clock_ns() + KEEP_NS, NULL, err);
 }
 
 void md_share_keep(struct md_share *share)
@@ -139,8 +143,21 @@ enum md_status md_share_keeper_commit(struct md_share *share, uint64_t deadline,
 		: md_error_set(err, MD_ERR_NOT_FOUND, "the connection to medusa-backbone was closed");
 	if (status == MD_OK) {
 		md_json_text(&letter.json, "hash", text);
-		status = ask(share, &letter, deadline, err);
+		status = ask(share, &letter, deadline, NULL, err);
 	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+enum md_status md_share_keeper_own(struct md_share *share, uint64_t deadline, bool *alone, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	pthread_mutex_lock(&lock);
+	enum md_status status = is_there() && md_share_is_kept(share)
+				    ? begin(share, "own", &letter, err)
+				    : md_error_set(err, MD_ERR_BUSY, "medusa-backbone is not there to be asked");
+	if (status == MD_OK)
+		status = ask(share, &letter, deadline, alone, err);
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -13,6 +13,11 @@
 void md_share_keep(struct md_share *share);
 /* As md_share_say_commit, of a busy one that is kept. */
 enum md_status md_share_keeper_commit(struct md_share *share, uint64_t deadline, struct md_error *err);
+/*
+ * Whether this process may have memory of its own in the place of a busy one, which others may have to make room for. *alone: nobody
+ * else has it, or gets it any more. MD_ERR_BUSY and all others: it may not.
+ */
+enum md_status md_share_keeper_own(struct md_share *share, uint64_t deadline, bool *alone, struct md_error *err);
 /* Gives back the lease of a busy one, if it is kept. */
 void md_share_keeper_leave(struct md_share *share);
 

@@ -83,6 +83,7 @@ static enum md_status read_attached(struct md_share *share, const struct md_swap
 {
 	const char *id = md_swap_message_text(answer, "id");
 	share->fills = md_swap_message_number(answer, "fill") != 0;
+	share->asks = md_swap_message_number(answer, "watched") != 0;
 	share->bytes = md_swap_message_number(answer, "bytes");
 	if (share->wire.passed >= 0 && md_descriptor_keep(&share->memory, md_descriptor_raise(share->wire.passed)))
 		share->wire.passed = -1;

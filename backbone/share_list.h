@@ -26,6 +26,7 @@ struct md_share {
 	bool fills;
 	bool busy, watched; /* a call works on it, or (watched) the thread that looks after leases */
 	bool refused;       /* a broker did not want it back */
+	bool asks;          /* before the process has memory of its own instead */
 	struct md_hash hash;
 	char name[MD_BACKBONE_NAME_MOST + 1];
 	char *layout;    /* owned */

@@ -21,6 +21,11 @@ enum md_status md_swap_equal_attach(CUdevice device, const struct md_hash *key, 
 				    int *fd, bool *fills, struct md_error *err) __attribute__((weak));
 /* Says that the memory is written, and read-only here. After an error nobody else may have it, or somebody may. */
 enum md_status md_swap_equal_commit(struct md_share *lease, struct md_error *err) __attribute__((weak));
+/*
+ * Whether there is room for memory of this process's own in the place of it, for which others may have to go first. *alone:
+ * nobody else has it, or gets it: it may be written instead. Waits for some seconds; any error: not now.
+ */
+enum md_status md_swap_equal_own(struct md_share *lease, bool *alone, struct md_error *err) __attribute__((weak));
 /* The memory is not mapped any more. */
 void md_swap_equal_end(struct md_share *lease) __attribute__((weak));
 

@@ -16,6 +16,7 @@
 #include "swap/memory_managed.h"
 #include "swap/memory_ordered.h"
 #include "swap/peers.h"
+#include "swap/unmerge.h"
 
 #define GRANULARITY MD_SWAP_SLAB_BYTES
 #define SMALL ((uint64_t)1 << 20)
@@ -391,6 +392,10 @@ static CUresult give_later(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
 
 static CUresult give_now(const struct md_swap_allocation *found)
 {
+	/* The room of what others have as well may be given away, and the engine may want it for something else now. */
+	struct md_error none = {0};
+	if (atomic_load_explicit(&md_swap_read_only, memory_order_relaxed))
+		md_swap_unmerge_ask(found->address, found->bytes, &none);
 	/* Waits for the work of the device, as the driver does, before memory can be allocated again. */
 	CUresult result = md_swap_context_drain(found->context);
 	pthread_mutex_lock(&md_swap_memory_lock);

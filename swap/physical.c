@@ -75,6 +75,7 @@ static void end_lease(struct md_swap_physical *physical) MD_REQUIRES(md_swap_mem
 	if (physical->lease)
 		md_swap_equal_end(physical->lease);
 	physical->lease = NULL;
+	physical->granted = physical->alone = false;
 	set_read_only(physical, false);
 }
 
@@ -317,6 +318,16 @@ CUresult md_swap_physical_protect(struct md_swap_physical *physical)
 	for (const struct md_swap_mapping *at = physical->mappings; at && result == CUDA_SUCCESS; at = at->next)
 		result = allow_reading(at, at->access, at->access_count);
 	set_read_only(physical, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult md_swap_physical_unprotect(struct md_swap_physical *physical)
+{
+	CUresult result = CUDA_SUCCESS;
+	for (const struct md_swap_mapping *at = physical->mappings; at && result == CUDA_SUCCESS; at = at->next)
+		result = md_swap_real.cuMemSetAccess(at->address, at->bytes, at->access, at->access_count);
+	if (result == CUDA_SUCCESS)
+		end_lease(physical);
 	return result;
 }
 

@@ -38,6 +38,7 @@ struct md_swap_physical {
 	/* For constant memory (merge.h): */
 	struct md_share *lease; /* of memory that medusa-backbone holds; NULL: it is this process's own */
 	bool read_only;         /* others have it, or may have it; counted in md_swap_read_only */
+	bool granted, alone;    /* read_only: it may become this process's own; nobody else has it */
 	bool steady, varied;    /* it held the same twice when it went out; it did not, once */
 	bool seen;
 	struct md_hash held; /* when it went out last, if seen */
@@ -95,5 +96,7 @@ CUresult md_swap_physical_replace(struct md_swap_physical *physical, CUmemGeneri
     MD_REQUIRES(md_swap_memory_lock);
 /* Nothing can write to it any more, by any of its addresses. */
 CUresult md_swap_physical_protect(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+/* The opposite, of memory that nobody else has or gets: it is this process's own from now on, and its lease ends. */
+CUresult md_swap_physical_unprotect(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
 
 #endif

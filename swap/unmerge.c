@@ -7,11 +7,65 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "swap/equal.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/physical.h"
 
 #define DEADLINE_NS 10000000000ull /* for the engine's other calls and its work to end */
+
+/* ---- room ---- */
+
+static uint64_t end_of(uint64_t address, uint64_t bytes)
+{
+	return bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
+}
+
+/* The first that is to be asked for; NULL: none. */
+static struct md_share *find_lease(uint64_t start, uint64_t end)
+{
+	struct md_share *lease = NULL;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	for (struct md_swap_mapping *at = md_swap_mapping_next(start, end); at && !lease;) {
+		uint64_t next = at->address + at->bytes;
+		if (at->physical->read_only && !at->physical->granted)
+			lease = at->physical->lease;
+		at = next < end ? md_swap_mapping_next(next, end) : NULL;
+	}
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return lease;
+}
+
+/* The engine may have freed the memory meanwhile. */
+static void note_granted(uint64_t start, uint64_t end, const struct md_share *lease, bool alone)
+{
+	pthread_mutex_lock(&md_swap_memory_lock);
+	for (struct md_swap_mapping *at = md_swap_mapping_next(start, end); at;) {
+		uint64_t next = at->address + at->bytes;
+		if (at->physical->read_only && at->physical->lease == lease) {
+			at->physical->granted = true;
+			at->physical->alone = alone;
+		}
+		at = next < end ? md_swap_mapping_next(next, end) : NULL;
+	}
+	pthread_mutex_unlock(&md_swap_memory_lock);
+}
+
+/* Without the lock and with the gate open: the answer may take seconds, and other threads go on. */
+enum md_status md_swap_unmerge_ask(uint64_t address, uint64_t bytes, struct md_error *err)
+{
+	uint64_t end = end_of(address, bytes);
+	struct md_share *lease;
+	while ((lease = find_lease(address, end))) {
+		bool alone = false;
+		if (md_swap_equal_own)
+			MD_FORWARD(md_swap_equal_own(lease, &alone, err));
+		note_granted(address, end, lease, alone);
+	}
+	return MD_OK;
+}
+
+/* ---- memory ---- */
 
 /* Copies what lies at the address into the handle's memory, by an address that is there meanwhile. */
 static CUresult copy_into(CUmemGenericAllocationHandle handle, CUdeviceptr from,
@@ -35,7 +89,7 @@ static CUresult copy_into(CUmemGenericAllocationHandle handle, CUdeviceptr from,
 	return result;
 }
 
-static CUresult give_own(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+static CUresult give_copy(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
 {
 	CUmemGenericAllocationHandle handle;
 	CUcontext popped;
@@ -52,6 +106,14 @@ static CUresult give_own(struct md_swap_physical *physical) MD_REQUIRES(md_swap_
 	}
 	md_swap_real.cuCtxPopCurrent_v2(&popped);
 	return result;
+}
+
+/* A copy of what nobody else has would take its room twice for a moment. */
+static CUresult give_own(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+{
+	if (!physical->granted)
+		return CUDA_ERROR_NOT_READY; /* it was merged after others were asked */
+	return physical->alone ? md_swap_physical_unprotect(physical) : give_copy(physical);
 }
 
 /* Only whole allocations are merged, each with one mapping (merge.c). */
@@ -74,7 +136,8 @@ static enum md_status give_all(uint64_t start, uint64_t end, uint64_t *given, st
 
 enum md_status md_swap_unmerge(uint64_t address, uint64_t bytes, struct md_error *err)
 {
-	uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes, began = md_clock_ns(), given = 0;
+	uint64_t end = end_of(address, bytes), began = md_clock_ns(), given = 0;
+	MD_FORWARD(md_swap_unmerge_ask(address, bytes, err));
 	MD_FORWARD(md_swap_gate_close_briefly(DEADLINE_NS, err));
 	enum md_status status = give_all(address, end, &given, err);
 	md_swap_gate_open_again();

@@ -30,7 +30,7 @@
 #define ANSWER_MS 10000
 
 static const char *socket_path, *policy_file, *device, *listen_fd, *end_fd;
-static bool keep, json;
+static bool keep, watched, json;
 
 static const struct md_option options[] = {
     {.name = "socket",
@@ -46,6 +46,9 @@ static const struct md_option options[] = {
      .value = &end_fd,
      .help = "run: a pipe, inherited at this number: end when nobody has its other end."},
     {.name = "keep", .flag = &keep, .help = "run: what nobody has any more stays until its room is needed."},
+    {.name = "watched",
+     .flag = &watched,
+     .help = "run: who watches is asked before a process has memory of its own in the place of what it shares."},
     {.name = "policy",
      .argument = "FILE",
      .value = &policy_file,
@@ -156,7 +159,7 @@ static enum md_status serve(const char *path, int inherited, int until, struct m
 	if (policy_file)
 		MD_FORWARD(md_backbone_policy_read(policy_file, &policy, err));
 	struct md_broker_settings settings = {
-	    .keep = keep, .policy = policy_file ? &policy : NULL, .stop = stop, .until = until};
+	    .keep = keep, .watched = watched, .policy = policy_file ? &policy : NULL, .stop = stop, .until = until};
 	enum md_status status = inherited >= 0 ? take_listening(inherited, &settings, err)
 					       : listen_there(path, policy_file != NULL, &lock, &settings.listening,
 							      &settings.succeeds, err);
@@ -244,9 +247,9 @@ int main(int argc, char *argv[])
 	if (arguments.file_count > (drops ? 2 : 1) || arguments.command)
 		return md_options_usage_error(&command, "%s takes %s", verb,
 					      drops ? "one name at most" : "no more words");
-	if ((keep || policy_file || device || listen_fd || end_fd) && !runs)
-		return md_options_usage_error(&command,
-					      "--keep, --policy, --device, --listen-fd and --end-fd are for run");
+	if ((keep || watched || policy_file || device || listen_fd || end_fd) && !runs)
+		return md_options_usage_error(
+		    &command, "--keep, --watched, --policy, --device, --listen-fd and --end-fd are for run");
 	if (listen_fd && socket_path)
 		return md_options_usage_error(&command, "--socket and --listen-fd: choose one");
 	if ((code = md_options_take_descriptor(&command, "--listen-fd", listen_fd, &inherited)) >= 0 ||

@@ -129,7 +129,7 @@ static const char *used_of(const json_t *gpu, char text[48])
 
 void md_worker_print_status(const json_t *status)
 {
-	char used[32], limit[48], cached[32], foreign[32];
+	char used[32], limit[48], cached[32], foreign[32], shared[32];
 	const json_t *pool = json_object_get(status, "pool");
 	size_t i;
 	const json_t *gpu, *tenant;
@@ -144,9 +144,11 @@ void md_worker_print_status(const json_t *status)
 	if (json_is_object(json_object_get(status, "cluster")))
 		print_member(json_object_get(status, "cluster"));
 	json_array_foreach(json_object_get(status, "gpus"), i, gpu)
-	    printf("GPU %lld: %s%s%s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
+	    printf("GPU %lld: %s%s%s%s%s%s%s; %lld batches run%s\n", number(gpu, "gpu"),
 		   is_stated(gpu) ? size_of(gpu, "used_bytes", used) : "memory not stated (medusa.gpus)",
 		   is_stated(gpu) ? " of " : "", is_stated(gpu) ? used_of(gpu, limit) : "",
+		   number(gpu, "shared_bytes") ? ", saved by sharing " : "",
+		   number(gpu, "shared_bytes") ? size_of(gpu, "shared_bytes", shared) : "",
 		   number(gpu, "foreign_bytes") ? ", by others " : "",
 		   number(gpu, "foreign_bytes") ? size_of(gpu, "foreign_bytes", foreign) : "", number(gpu, "running"),
 		   !json_is_true(json_object_get(gpu, "present"))   ? "; lost"

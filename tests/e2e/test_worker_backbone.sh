@@ -23,4 +23,10 @@ run constant env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/work
 assert_exit constant 0
 grep -A3 FAIL "$work/constant.out"
 [ "$code" = 0 ] || tail -5 "$work/constant.err"
+section 'what is one when it comes in is counted once'
+mkdir "$work/credit"
+run credit env LD_LIBRARY_PATH="$MEDUSA_BUILD/lib/hostcuda" python3 tests/worker/shared_credit.py "$work/credit"
+assert_exit credit 0
+grep -A3 FAIL "$work/credit.out"
+[ "$code" = 0 ] || tail -5 "$work/credit.err"
 finish

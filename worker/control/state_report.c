@@ -101,14 +101,14 @@ static json_t *describe_gpus(const struct md_worker *worker)
 	json_t *gpus = json_array();
 	for (uint32_t i = 0; !medusa_sched_gpu_get(worker->sched, i, &state); i++) {
 		bool stated = state.limit_bytes != MD_WORKER_GPU_BYTES;
-		uint64_t used = state.artifact_bytes + state.residue_bytes + state.kv_bytes;
+		uint64_t used = state.artifact_bytes + state.residue_bytes + state.kv_bytes - state.shared_bytes;
 		json_array_append_new(
-		    gpus,
-		    json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b}", "gpu", (json_int_t)i, "limit_bytes",
-			      bytes_or_null(state.limit_bytes, stated), "used_bytes", bytes_or_null(used, stated),
-			      "foreign_bytes", (json_int_t)state.foreign_bytes, "kv_bytes", (json_int_t)state.kv_bytes,
-			      "running", (json_int_t)state.running, "waiting", (json_int_t)state.waiting, "present",
-			      state.present, "draining", state.draining));
+		    gpus, json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "gpu", (json_int_t)i,
+				    "limit_bytes", bytes_or_null(state.limit_bytes, stated), "used_bytes",
+				    bytes_or_null(used, stated), "shared_bytes", (json_int_t)state.shared_bytes,
+				    "foreign_bytes", (json_int_t)state.foreign_bytes, "kv_bytes",
+				    (json_int_t)state.kv_bytes, "running", (json_int_t)state.running, "waiting",
+				    (json_int_t)state.waiting, "present", state.present, "draining", state.draining));
 	}
 	return gpus;
 }

@@ -9,7 +9,7 @@
 
 /*
  * {"pid", "version", "uptime_s", "port", "draining", "models", "loaded", "waiting", "running", "served", "refused",
- * "failed", "cancelled", "gpus": [{"gpu", "limit_bytes", "used_bytes", "foreign_bytes", "kv_bytes", "running", "waiting", "present"}]}. A limit
+ * "failed", "cancelled", "gpus": [{"gpu", "limit_bytes", "used_bytes", "shared_bytes", "foreign_bytes", "kv_bytes", "running", "waiting", "present"}]}. A limit
  * of null: nobody has stated the GPU's memory. The caller owns the reference; NULL: out of memory.
  */
 json_t *md_report_status(const struct md_model_rows *rows, const char *node);

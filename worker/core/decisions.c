@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "worker/core/job_limits.h"
 #include "worker/core/shared_backbone.h"
+#include "worker/core/sharers.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -186,6 +187,7 @@ static void on_step(evutil_socket_t fd, short what, void *context)
 		}
 	}
 	worker->queued = 0;
+	md_sharers_look(worker);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *context)

@@ -117,7 +117,12 @@ static uint64_t limit_of(const struct medusa_sched_gpu_state *state)
 
 static uint64_t used_of(const struct medusa_sched_gpu_state *state)
 {
-	return state->artifact_bytes + state->residue_bytes + state->kv_bytes;
+	return state->artifact_bytes + state->residue_bytes + state->kv_bytes - state->shared_bytes;
+}
+
+static uint64_t shared_of(const struct medusa_sched_gpu_state *state)
+{
+	return state->shared_bytes;
 }
 
 static uint64_t foreign_of(const struct medusa_sched_gpu_state *state)
@@ -131,6 +136,7 @@ static const struct {
 } gpu_gauges[] = {
     {"gpu_limit_bytes", "Device memory that models may have together.", limit_of},
     {"gpu_used_bytes", "Of it, what models that are there have, as it is stated.", used_of},
+    {"gpu_shared_bytes", "What several of them have, and that is counted once: so much less is in use.", shared_of},
     {"gpu_foreign_bytes", "Of it, what is in use beyond that, as NVML says.", foreign_of},
 };
 

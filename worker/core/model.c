@@ -8,6 +8,7 @@
 #include "worker/accounting/account.h"
 #include "worker/core/adopt.h"
 #include "worker/core/shared_backbone.h"
+#include "worker/core/sharers.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -234,6 +235,7 @@ static void is_ready(struct md_model *model, bool adopted)
 	md_model_keep_ready(model);
 	if (model->transfer_in)
 		post(model, MEDUSA_SCHED_EVENT_TRANSFER_DONE, &model->transfer_in);
+	md_sharers_are_there(model);
 	md_account_load(model);
 	md_model_forward_granted(model);
 	md_adapter_engine_ready(model, adopted);
@@ -243,6 +245,7 @@ static void is_ready(struct md_model *model, bool adopted)
 static void is_away(struct md_model *model)
 {
 	bool told = model->transfer_in || model->transfer_out;
+	md_sharers_are_gone(model);
 	if (model->leave_began)
 		md_learned_note(model, MD_LEARNED_LEAVE, md_clock_ns() - model->leave_began);
 	model->leave_began = 0;
@@ -313,6 +316,7 @@ static void on_failed(void *context, const char *why)
 	}
 	model->leave_began = 0;
 	model->load_waits = false;
+	md_sharers_are_gone(model);
 	md_model_keep_failed(model);
 	model->hopeless = model->load_began && md_engine_was_overdue(model->engine);
 	model->fails = true;

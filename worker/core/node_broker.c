@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "worker/core/sharers.h"
 #include "worker/core/worker.h"
 #include "worker/engine/broker_process.h"
 #include "worker/engine/keeper.h"
@@ -51,7 +52,8 @@ static enum md_status start(struct md_worker *worker, struct md_node_broker *bro
 		MD_FORWARD(md_log_file_open(worker->log_writer, worker->directory, "backbone~", "", &broker->log, err));
 	broker->settings = (struct md_engine_broker_settings){
 	    .command = broker->command, .socket = broker->socket, .output = md_log_file_output(broker->log)};
-	return md_engine_broker_create(worker->base, worker->processes, &broker->settings, &broker->process, err);
+	MD_FORWARD(md_engine_broker_create(worker->base, worker->processes, &broker->settings, &broker->process, err));
+	return md_sharers_begin(worker, broker->socket, err);
 }
 
 void md_node_broker_end(struct md_worker *worker)
@@ -59,6 +61,7 @@ void md_node_broker_end(struct md_worker *worker)
 	struct md_node_broker *broker = worker->broker;
 	if (!broker)
 		return;
+	md_sharers_end(worker);
 	md_engine_broker_destroy(broker->process);
 	md_log_file_close(broker->log);
 	free(broker->command);

@@ -228,6 +228,7 @@ struct md_worker {
 	struct md_ledger *ledger; /* NULL: nothing is written */
 	struct md_templates *templates;
 	struct md_node_broker *broker;    /* of backbones that engines share */
+	struct md_sharers *sharers;       /* what of engines is one; NULL: there is no broker */
 	struct md_gpu_memory *gpu_memory; /* NULL: it is not measured */
 	struct md_adopt *adopt;           /* NULL: engines are neither adopted nor left to the next daemon */
 	struct md_drain *drain;           /* of new requests, and at last of the daemon */

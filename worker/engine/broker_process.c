@@ -78,8 +78,9 @@ static void on_ended(void *context, int status)
 static void start(evutil_socket_t fd, short what, void *context)
 {
 	struct md_engine_broker *broker = context;
-	const char *const words[] = {broker->settings->command, "run", "--listen-fd", MD_ENGINE_INHERITED, "--end-fd",
-				     MD_ENGINE_INHERITED_TOO,   NULL};
+	const char *const words[] = {
+	    broker->settings->command, "run",       "--listen-fd", MD_ENGINE_INHERITED, "--end-fd",
+	    MD_ENGINE_INHERITED_TOO,   "--watched", NULL};
 	int inherits[] = {-1, broker->lifeline[0]};
 	/* a helper: the daemon's end is the end of it, whatever the next daemon adopts */
 	struct md_engine_command command = {
