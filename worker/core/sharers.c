@@ -140,9 +140,13 @@ static void left(struct md_sharers *s, pid_t process, const char *id)
 void md_sharers_are_there(struct md_model *model)
 {
 	struct md_sharers *s = model->worker->sharers;
-	for (size_t i = 0; s && i < s->count; i++)
-		if (s->all[i].model == model && !s->all[i].leaves)
-			tell(&s->all[i], true);
+	for (size_t i = 0; s && i < s->count; i++) {
+		struct sharer *one = &s->all[i];
+		if (!one->model) /* the broker may have said so before the engine was adopted */
+			one->model = find_model(s->worker, one->process);
+		if (one->model == model && !one->leaves)
+			tell(one, true);
+	}
 }
 
 /* The scheduler knows that it has left, and what that means. */
@@ -181,6 +185,8 @@ static void answer(struct md_sharers *s, uint64_t wish, bool may)
 static void wants(struct md_sharers *s, uint64_t number, pid_t process, const char *id)
 {
 	struct sharer *one = find(s, process, id);
+	if (one && !one->model)
+		one->leaves = true;
 	if (!one || !one->model) {
 		answer(s, number, true); /* it always counted in full */
 		return;
