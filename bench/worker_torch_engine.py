@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small engine on PyTorch, for starts: worker_torch_engine.py PORT RECIPE FILE.gguf. Reads the weights of gguf_weights.py, and answers
-/v1/completions for lists of tokens, greedily and eagerly. Prints on stderr how long each part of the start took.
+"""A small engine on PyTorch, for starts: worker_torch_engine.py PORT RECIPE FILE.gguf [NAME]. Reads the weights of gguf_weights.py, and answers
+/v1/completions for lists of tokens, greedily and eagerly. Prints on stderr how long each part of the start took. With NAME it has the weights in common
+with others of this name (medusa-backbone); FILE is - then, and the first one draws them.
 """
 import http.server
 import json
@@ -52,8 +53,22 @@ def load(path, size):
     return weights, threads
 
 
+def share(name, size):
+    """The same of a backbone: as it is, or filled with what is drawn on the device."""
+    from medusa import share as shared
+    address, filled = shared.attach(name, f"drawn {size}", size)
+    holder = type("Memory", (), {"__cuda_array_interface__": {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}})()
+    weights = torch.as_tensor(holder, device="cuda")
+    if not filled:
+        torch.manual_seed(1)
+        weights.view(torch.bfloat16).normal_(0, 0.02)
+        torch.cuda.synchronize()
+        shared.commit(address)
+    return weights, []
+
+
 class Model:
-    def __init__(self, recipe, path):
+    def __init__(self, recipe, path, name=None):
         self.shape = gguf_weights.read_recipe(recipe)
         self.heads, self.kv_heads, self.head = (int(self.shape[k]) for k in ("heads", "kv_heads", "head_dim"))
         self.layers, self.epsilon, self.theta = int(self.shape["layers"]), float(self.shape["rms_epsilon"]), float(self.shape["rope_theta"])
@@ -64,7 +79,7 @@ class Model:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
         say("the device is there")
-        weights, copies = load(path, size)
+        weights, copies = share(name, size) if name else load(path, size)
         self.tensors = {name: weights[at:at + rows * columns * 2].view(torch.bfloat16).view(rows, columns) for name, (at, rows, columns) in places.items()}
         rehearsal = threading.Thread(target=self.forward, args=([1, 2, 3],)) # of no use but that kernels are there; reads what has come
         rehearsal.start()
@@ -129,8 +144,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    port, recipe, path = sys.argv[1:]
-    Handler.model = Model(recipe, path)
+    port, recipe, path, *name = sys.argv[1:]
+    Handler.model = Model(recipe, path, *name)
     http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
 
 
