@@ -234,6 +234,7 @@ struct drawn {
 	struct model models[MODELS];
 	uint64_t now, timer, limit, next, runs[PENDING];
 	uint32_t running, crowded;
+	uint64_t said; /* of all actions */
 };
 
 static struct drawn w;
@@ -278,6 +279,7 @@ static void goes(struct model *m)
 static void act(const struct medusa_sched_action *a)
 {
 	struct model *m = a->function < MODELS ? &w.models[a->function] : NULL;
+	w.said = (w.said ^ a->type ^ a->transfer << 8 ^ (uint64_t)a->function << 48 ^ a->at) * 0x100000001b3ull;
 	switch (a->type) {
 	case MEDUSA_SCHED_ACTION_SWAP_IN:
 		cr_assert(!m->there && !m->comes && !m->leaves);
@@ -421,5 +423,8 @@ Test(scheduler_shares, what_is_there_never_exceeds_the_gpu, .timeout = 600)
 		play(seed);
 		crowded += w.crowded;
 	}
+	uint64_t said = w.said;
+	play(first + 39);
+	cr_assert_eq(said, w.said, "the same events have brought other actions");
 	cr_assert_gt(crowded, 10000, "in %u moments alone models had more than the GPU by their own count", crowded);
 }
