@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/map.h"
 #include "base/setting.h"
 #include "hostcuda/checkpoint.h"
@@ -19,7 +20,7 @@
 struct hc_device hc_devices[HC_MAX_DEVICES];
 int hc_device_count;
 static int machine_count; /* with those that this process does not see */
-bool hc_initialised;
+bool hc_initialised, hc_copied;
 
 pthread_mutex_t hc_state_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct md_map handles HC_STATE_GUARDED;
@@ -145,9 +146,23 @@ static void inject(void)
 		fprintf(stderr, "hostcuda: CUDA_INJECTION64_PATH: %s\n", dlerror());
 }
 
+/* The child lacks the threads that compute, and locks that they held stay locked for ever. */
+static void renew(void)
+{
+	hc_copied |= __atomic_load_n(&hc_initialised, __ATOMIC_ACQUIRE);
+}
+
+__attribute__((constructor)) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
+}
+
 CUresult hc_cuInit(unsigned int Flags)
 {
 	bool first = false;
+	if (hc_copied)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	if (Flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(initialise_once(&first));

@@ -147,6 +147,7 @@ extern _Thread_local struct hc_thread hc_thread;
 extern struct hc_device hc_devices[HC_MAX_DEVICES];
 extern int hc_device_count;
 extern bool hc_initialised;
+extern bool hc_copied; /* a child that was forked after cuInit: no call of its own works, as on a real driver */
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 enum hc_memory_kind {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/child.h"
 #include "base/export.h"
 #include "hostcuda/checkpoint.h"
 #include "hostcuda/context.h"
@@ -150,7 +151,8 @@ static const char *const entry_names[HC_INDEX_COUNT] = {
 /* True: the thread is inside, and leaves when the call ends. */
 static bool enter(enum hc_index index)
 {
-	if (gate_flags[index] & (NO_INIT | UNLOCKED))
+	md_child_check();
+	if (hc_copied || gate_flags[index] & (NO_INIT | UNLOCKED))
 		return false;
 	hc_checkpoint_enter();
 	return true;
@@ -167,6 +169,8 @@ static void leave(const bool *inside)
 static CUresult pass_gate(enum hc_index index, const char *base, const void *caller)
 {
 	unsigned flags = gate_flags[index];
+	if (hc_copied && !(flags & NO_INIT))
+		return CUDA_ERROR_NOT_INITIALIZED;
 	hc_call_count(index);
 	HC_TRY(hc_fault_due(entry_names[index], base, caller));
 	if (!(flags & NO_INIT) && !__atomic_load_n(&hc_initialised, __ATOMIC_ACQUIRE))

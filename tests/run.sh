@@ -5,6 +5,7 @@
 # JOBS=N: so many suites at once (what that counts stands below). LOGS=FOLDER: where their output goes.
 # ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
+[ $# = 0 ] || { echo "tests/run.sh: unknown argument '$1': it takes none; suites are picked by ONLY, as in ONLY='$*' tests/run.sh" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 export MEDUSA_BUILD=$PWD/$build LD_LIBRARY_PATH=$PWD/$build/lib/hostcuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

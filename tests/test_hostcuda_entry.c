@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ways in: symbols, cuGetProcAddress by version and kind, the gate, named faults, contexts, tensor maps. */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/hostcuda_fixture.h"
 
@@ -174,5 +180,65 @@ Test(hostcuda_entry, tensor_maps_can_be_moved)
 	cr_assert_eq(memcmp(&map, &moved, sizeof(map)), 0, "moved and encoded afresh differ");
 	ok(md_cuda.cuMemFree_v2(a));
 	ok(md_cuda.cuMemFree_v2(b));
+	device_close();
+}
+
+/* ---- a child that was forked after cuInit ---- */
+
+static atomic_bool over;
+
+/* Returns NULL, or the name of what failed. */
+static void *keep_locks_taken(void *context)
+{
+	CUdeviceptr memory;
+	if (md_cuda.cuCtxSetCurrent(context))
+		return "cuCtxSetCurrent";
+	while (!atomic_load(&over)) {
+		if (md_cuda.cuMemAlloc_v2(&memory, 4096))
+			return "cuMemAlloc";
+		if (md_cuda.cuMemsetD8_v2(memory, 1, 4096) || md_cuda.cuMemFree_v2(memory))
+			return "cuMemsetD8, or cuMemFree";
+	}
+	return NULL;
+}
+
+/* Returns the number of the first call that worked, or 0. A call that waits is ended by the alarm. */
+static int try_all(CUdeviceptr memory)
+{
+	CUdeviceptr own;
+	int count;
+	alarm(20);
+	return md_cuda.cuInit(0) != CUDA_ERROR_NOT_INITIALIZED                               ? 1
+	       : md_cuda.cuMemAlloc_v2(&own, 16) != CUDA_ERROR_NOT_INITIALIZED               ? 2
+	       : md_cuda.cuMemsetD8_v2(memory, 2, 16) != CUDA_ERROR_NOT_INITIALIZED          ? 3
+	       : md_cuda.cuDeviceGetCount(&count) != CUDA_ERROR_NOT_INITIALIZED              ? 4
+	       : md_cuda.cuStreamSynchronize(CU_STREAM_LEGACY) != CUDA_ERROR_NOT_INITIALIZED ? 5
+											     : 0;
+}
+
+Test(hostcuda_entry, no_call_works_in_a_child_and_none_waits, .timeout = 600)
+{
+	enum { CHILDREN = 100 };
+	CUcontext context;
+	CUdeviceptr memory;
+	pthread_t thread;
+	void *failed;
+	device_open();
+	only_on_hostcuda("what a real driver does in a child is not documented for each call");
+	ok(md_cuda.cuCtxGetCurrent(&context));
+	ok(md_cuda.cuMemAlloc_v2(&memory, 16));
+	cr_assert_eq(pthread_create(&thread, NULL, keep_locks_taken, context), 0);
+	for (int i = 0; i < CHILDREN; i++) {
+		int status;
+		pid_t child = i % 2 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+		if (!child)
+			_exit(try_all(memory));
+		cr_assert_eq(waitpid(child, &status, 0), child);
+		cr_assert_eq(status, 0, "child %d of %d ended with %#x", i, CHILDREN, (unsigned)status);
+	}
+	atomic_store(&over, true);
+	pthread_join(thread, &failed);
+	cr_assert_null(failed, "%s failed in the parent", (char *)failed);
+	ok(md_cuda.cuMemFree_v2(memory));
 	device_close();
 }

@@ -21,6 +21,9 @@ verdict() { # name, its line begins with, exit code of tests/run.sh
 section "tests/run.sh"
 script whole 'assert_equal one 1 1' finish
 verdict whole "  pass  test_whole" 0
+run named bash "$tree/tests/run.sh" test_whole
+assert_exit named 2
+assert_contains "$work/named.err" "unknown argument 'test_whole'"
 script wrong 'assert_equal one 1 2' finish
 verdict wrong "  FAIL  test_wrong (exit 1" 1
 script early 'assert_equal one 1 1'

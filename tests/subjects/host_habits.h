@@ -231,8 +231,8 @@ static void have_vforked_child(void)
 
 /*
  * raw: made by a system call, so that nobody is told, the C library neither: exit() would wait for ever for the lock of
- * the dynamic linker, if another thread was loading an image. launches: a graph, when no other thread is in the driver
- * any more, whose locks it would find taken for ever. vfork: in the memory of its parent.
+ * the dynamic linker, if another thread was loading an image. launches: a graph, which the driver refuses in a child.
+ * vfork: in the memory of its parent.
  */
 static void have_child(const char *how)
 {
