@@ -596,6 +596,62 @@ int medusa_sched_stats_get(const struct medusa_sched *sched, struct medusa_sched
  */
 int medusa_sched_audit(struct medusa_sched *sched);
 
+/* ---- the nodes of a cluster --------------------------------------------------------------------------------------- */
+
+/*
+ * Which models lie on which nodes, one level above a scheduler, whose functions are on the GPUs of one node. A plan is made from
+ * what is known of the cluster alone; nothing is kept between two plans. Elements of the arrays begin with no size: the struct
+ * that has the arrays tells how large they are.
+ */
+struct medusa_sched_cluster_node {
+	uint64_t
+	    memory_bytes; /* of its GPUs together; 0: not known, and it gets only what has min_copies or is fixed there */
+	uint32_t domain; /* what fails together has one number: copies are spread over domains, then over nodes */
+	int closed;      /* it gets nothing */
+};
+
+struct medusa_sched_cluster_model {
+	uint64_t
+	    bytes; /* on the GPUs of a node; 0: not known, and it is placed only for min_copies, or where it is fixed */
+	double rate;         /* requests a second in the whole cluster, predicted */
+	double load_s;       /* what a first token takes longer where no GPU has the model */
+	double busy_s;       /* of a copy's time that one request takes; 0: one copy is always enough */
+	uint32_t min_copies; /* nodes that have it whatever the rate; at most as many as can */
+	uint32_t max_copies; /* 0: no limit */
+	int anywhere;        /* each node can have it; else those that `places` names */
+};
+
+/* A model at a node, in any order, each pair once at most. */
+struct medusa_sched_cluster_place {
+	uint32_t model, node;
+	int loaded;  /* a GPU has it */
+	int planned; /* the plan before this one had it */
+	int fixed;   /* a user wants it there, and not elsewhere (beyond min_copies) */
+};
+
+struct medusa_sched_cluster {
+	size_t size; /* sizeof(struct medusa_sched_cluster) */
+	const struct medusa_sched_cluster_node *nodes;
+	const struct medusa_sched_cluster_model *models;
+	const struct medusa_sched_cluster_place *places;
+	uint32_t node_count, model_count, place_count;
+};
+
+struct medusa_sched_cluster_choice {
+	uint32_t model, node;
+	int kept; /* it is wanted there whatever the rates are: fixed, or for min_copies */
+};
+
+/*
+ * First what is fixed, then min_copies, then what saves most seconds of waiting for a byte, up to nine tenths of each node. A model
+ * whose copies would be busy for more than 70 % of the time has further ones. What was planned or is loaded stays unless something else is
+ * worth a quarter more. *choices, by model and node, is released with medusa_sched_cluster_free; NULL if *count is 0. Equal input gives equal plans, bit for
+ * bit. The time is in proportion to models times nodes. MEDUSA_SCHED_ERR_INVALID: medusa_sched_error(NULL) names the field.
+ */
+int medusa_sched_cluster_plan(const struct medusa_sched_cluster *cluster, struct medusa_sched_cluster_choice **choices,
+			      uint32_t *count);
+void medusa_sched_cluster_free(struct medusa_sched_cluster_choice *choices); /* NULL is fine */
+
 #ifdef __cplusplus
 }
 #endif
