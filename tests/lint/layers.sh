@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < ranks < {capture, restore}; base < driver < format < kvprofile < api < {capture, analyze,
-# restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < {http, jansson} < worker. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap < backbone} < tools; base < scheduler < simulator < worker < tools; base < {http, jansson} < worker; backbone < worker. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -40,7 +40,7 @@ check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
 check http base
 check json base
-check worker base format http json scheduler simulator swap medusa
+check worker base backbone format http json scheduler simulator swap medusa
 check tools base ranks http json scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
 check include medusa
 check hostcuda base driver
