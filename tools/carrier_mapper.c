@@ -60,14 +60,15 @@ struct md_mapper {
 	struct job returns[MD_CARRY_LENDERS]; /* giving back needs no memory */
 	pthread_mutex_t lock;
 	pthread_cond_t more, less; /* a job was put in, or the end has come; the thread is done with some */
-	struct job *waiting MD_GUARDED_BY(lock);
-	struct job *finished MD_GUARDED_BY(lock);
-	bool works MD_GUARDED_BY(lock);
-	bool ends MD_GUARDED_BY(lock);
-	uint64_t times[MD_PEER_TIMES] MD_GUARDED_BY(lock);
-	uint64_t copying_ns MD_GUARDED_BY(lock);    /* in which copies were under way */
-	uint64_t copying_since MD_GUARDED_BY(lock); /* 0: none is */
-	struct md_error failure MD_GUARDED_BY(lock);
+	/* Under the lock: */
+	struct job *waiting;
+	struct job *finished;
+	bool works;
+	bool ends;
+	uint64_t times[MD_PEER_TIMES];
+	uint64_t copying_ns;    /* in which copies were under way */
+	uint64_t copying_since; /* 0: none is */
+	struct md_error failure;
 };
 
 /* ---- lists ---- */
@@ -344,7 +345,7 @@ enum md_status md_mapper_create(struct md_mapper **mapper, struct md_error *err)
 		free(made);
 		if (bell >= 0)
 			close(bell);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory or descriptors for mapping lenders' memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for mapping lenders' memory");
 	}
 	made->bell = bell;
 	pthread_mutex_init(&made->lock, NULL);
