@@ -73,6 +73,9 @@ if [ "$MEDUSA_DEVICE" = host ]; then
 	echo "preloading" >&2
 	"$build/bench/knapsack_times" >"$work/scheduler-knapsack.md"
 	mv "$work/scheduler-knapsack.md" "$results/scheduler-knapsack.md"
+	echo "plans of a cluster" >&2
+	"$build/bench/cluster_plan_times" >"$work/cluster-plan.md"
+	mv "$work/cluster-plan.md" "$results/cluster-plan.md"
 	echo "the scheduler's steps" >&2
 	"$build/bench/scheduler_decisions" >"$work/scheduler-decisions.md"
 	mv "$work/scheduler-decisions.md" "$results/scheduler-decisions.md"
