@@ -158,9 +158,12 @@ Test(worker_record, what_is_expected)
 		struct md_standing standing;
 		double expected_s;
 	} cases[] = {
-	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3}, 1},   {{MD_PLACE_GPU, {1, 5, 20}, 4, 0}, 5},
-	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0}, 5},  {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0}, 12},
-	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0}, 21}, {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0}, MD_STANDING_NEVER},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3, 0, 0}, 1},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 4, 0, 0, 0}, 5},
+	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0, 0, 0}, 5},
+	    {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0, 0, 0}, 12},
+	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0, 0, 0}, 21},
+	    {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0, 0, 0}, MD_STANDING_NEVER},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		cr_expect_float_eq(md_standing_expected_s(&cases[i].standing), cases[i].expected_s, 1e-9, "case %zu",
@@ -169,7 +172,8 @@ Test(worker_record, what_is_expected)
 
 Test(worker_record, small_changes_are_not_told)
 {
-	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9}, b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15};
+	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9, 0, 0},
+			   b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15, 0, 0};
 	md_standing_round(&a);
 	md_standing_round(&b);
 	cr_assert(md_standing_equal(&a, &b));
@@ -219,4 +223,41 @@ Test(worker_record, names_of_nodes)
 		  !md_config_is_node_name("a b") && !md_config_is_node_name(longest));
 	longest[63] = '\0';
 	cr_assert(md_config_is_node_name(longest));
+}
+
+/* ---- demands ---- */
+
+/* A model that is asked `per_s` times a second, for so long, looked at five times a second. */
+static void live(struct md_demand *demand, double per_s, uint32_t there, double seconds, uint32_t *told)
+{
+	double told_rate = demand->told_rate, due = 0;
+	for (double at = 0; at < seconds; at += 0.2) {
+		due += per_s * 0.2;
+		uint64_t come = (uint64_t)due;
+		due -= (double)come;
+		md_demand_note(demand, demand->taken + come, there, 0.2);
+		*told += demand->told_rate < told_rate || demand->told_rate > told_rate;
+		told_rate = demand->told_rate;
+	}
+}
+
+Test(worker_record, rates_are_told_as_powers_of_two_and_seldom)
+{
+	struct md_demand demand = {0};
+	uint32_t told = 0;
+	md_demand_note(&demand, 0, 0, 0.2);
+	cr_assert(demand.told_rate <= 0 && demand.told_busy <= 0);
+	live(&demand, 5, 3, 1200, &told);
+	cr_assert_float_eq(demand.rate, 5, 0.2);
+	cr_assert_float_eq(demand.busy, 3, 0.01);
+	cr_assert(demand.told_rate >= 2.5 && demand.told_rate <= 5 && demand.told_busy >= 1.5 && demand.told_busy <= 3);
+	cr_assert_leq(told, 14, "on its way from 0: %u", told);
+	told = 0;
+	live(&demand, 5, 3, 1200, &told);
+	cr_assert_eq(told, 0, "nothing has changed");
+	live(&demand, 0, 0, 300, &told);
+	cr_assert_lt(demand.told_rate, 1);
+	live(&demand, 0, 0, 3600, &told);
+	cr_assert(demand.told_rate <= 0 && demand.told_busy <= 0, "nobody has asked for an hour");
+	cr_assert_leq(told, 14);
 }

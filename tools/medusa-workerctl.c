@@ -53,7 +53,7 @@ static const struct md_command command = {
     .name = "medusa-workerctl",
     .usage =
 	"status | models | load MODEL | unload MODEL | unload --all | drain | resume | reload | top | bill | trace | "
-	"cluster WORD [NODE] [OPTION...]",
+	"cluster WORD [MODEL] [NODE] [OPTION...]",
     .summary = "Asks a medusa-worker that runs, and tells it what to do.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
@@ -286,29 +286,43 @@ static int trace(void)
 	return err.status != MD_OK ? report(&err) : md_options_flush(&command);
 }
 
-/* cluster WORD [NODE] */
+/* cluster WORD [MODEL] [NODE] */
 static int ask_cluster(const struct md_arguments *arguments)
 {
-	static const char *const words[] = {"status", "nodes", "models", "drain", "cordon", "uncordon"};
+	static const struct {
+		const char *name;
+		const char *arguments[2]; /* as the question names them */
+		const char *help;
+	} words[] = {{"status", {NULL}, "there are no arguments"},
+		     {"nodes", {NULL}, "there are no arguments"},
+		     {"models", {NULL}, "there are no arguments"},
+		     {"drain", {"node"}, "give the name of one node"},
+		     {"cordon", {"node"}, "give the name of one node"},
+		     {"uncordon", {"node"}, "give the name of one node"},
+		     {"move", {"model", "node"}, "give a model and the name of a node"},
+		     {"release", {"model"}, "give one model"}};
 	const char *word = arguments->file_count > 1 ? arguments->files[1] : "";
-	size_t at = 0;
-	while (at < sizeof(words) / sizeof(words[0]) && strcmp(words[at], word) != 0)
+	size_t at = 0, wanted = 0;
+	while (at < sizeof(words) / sizeof(words[0]) && strcmp(words[at].name, word) != 0)
 		at++;
-	bool node = at >= 3;
 	if (at == sizeof(words) / sizeof(words[0]))
 		return md_options_usage_error(
-		    &command, "cluster: \"%s\" is not status, nodes, models, drain, cordon or uncordon", word);
-	if (arguments->file_count != (node ? 3u : 2u))
-		return md_options_usage_error(&command, "cluster %s: %s", word,
-					      node ? "give the name of one node" : "there are no arguments");
+		    &command, "cluster: \"%s\" is not status, nodes, models, drain, cordon, uncordon, move or release",
+		    word);
+	while (wanted < 2 && words[at].arguments[wanted])
+		wanted++;
+	if (arguments->file_count != 2 + wanted)
+		return md_options_usage_error(&command, "cluster %s: %s", word, words[at].help);
 	json_t *question = json_pack("{s:s, s:s}", "verb", "cluster", "do", word);
-	json_t *name = node ? json_string(arguments->files[2]) : NULL;
-	if (node && !name) {
-		json_decref(question);
-		return md_options_usage_error(&command, "cluster %s: the name of a node is UTF-8", word);
+	for (size_t i = 0; i < wanted; i++) {
+		json_t *name = json_string(arguments->files[2 + i]);
+		if (!name) {
+			json_decref(question);
+			return md_options_usage_error(&command, "cluster %s: the name of a %s is UTF-8", word,
+						      words[at].arguments[i]);
+		}
+		json_object_set_new(question, words[at].arguments[i], name);
 	}
-	if (name)
-		json_object_set_new(question, "node", name);
 	return ask(question);
 }
 

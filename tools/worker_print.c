@@ -66,6 +66,10 @@ static void print_member(const json_t *member)
 	md_plain_line(stdout, "etcd at %s: %s; %lld writes, %lld leases, %lld changes read", text_of(member, "etcd"),
 		      json_is_true(json_object_get(member, "reached")) ? "reached" : "not reached",
 		      number(member, "writes"), number(member, "leases"), number(member, "changes"));
+	md_plain_line(stdout, "leader: %s%s",
+		      json_is_string(json_object_get(member, "leader")) ? text_of(member, "leader") : "nobody",
+		      json_is_true(json_object_get(member, "placement")) ? ""
+									 : "; this node takes no part in placement");
 	printf("requests passed on: %lld, tried again elsewhere: %lld\n", number(member, "passed"),
 	       number(member, "retries"));
 	if (lack)
@@ -94,11 +98,12 @@ static void print_places(const json_t *models)
 	const json_t *model, *place;
 	size_t i, j;
 	char expected[32];
-	printf("%-32s %-24s %-8s %10s %5s %5s\n", "MODEL", "NODE", "PLACE", "TTFT (s)", "WAIT", "RUN");
+	printf("%-32s %-24s %-8s %10s %5s %5s %s\n", "MODEL", "NODE", "PLACE", "TTFT (s)", "WAIT", "RUN", "PLACED");
 	json_array_foreach(models, i, model) json_array_foreach(json_object_get(model, "nodes"), j, place)
-	    md_plain_line(stdout, "%-32s %-24s %-8s %10s %5lld %5lld", j ? "" : text_of(model, "model"),
+	    md_plain_line(stdout, "%-32s %-24s %-8s %10s %5lld %5lld %s%s", j ? "" : text_of(model, "model"),
 			  text_of(place, "node"), text_of(place, "place"), seconds_of(place, "expected_s", expected),
-			  number(place, "waiting"), number(place, "running"));
+			  number(place, "waiting"), number(place, "running"), text_of(place, "placed"),
+			  json_is_true(json_object_get(place, "moved")) ? ", moved here" : "");
 }
 
 void md_worker_print_cluster(const json_t *answer)

@@ -32,6 +32,8 @@ static void check_standing(const struct md_standing *standing)
 	for (unsigned i = 0; i < MD_STARTS; i++)
 		FUZZ_REQUIRE(standing->first_s[i] >= 0 && standing->first_s[i] < MD_STANDING_NEVER, "%g s",
 			     standing->first_s[i]);
+	FUZZ_REQUIRE(standing->rate >= 0 && standing->rate <= 1e9 && standing->busy >= 0 && standing->busy <= 1e9,
+		     "%g requests a second, %g there", standing->rate, standing->busy);
 	double expected_s = md_standing_expected_s(standing);
 	FUZZ_REQUIRE(isfinite(expected_s) && expected_s >= 0, "%g s are expected", expected_s);
 }
@@ -61,7 +63,8 @@ static void check_unsaid(const struct md_record *record)
 	for (uint32_t i = 0; i < record->count; i++) {
 		const struct md_record_model *model = &record->models[i];
 		FUZZ_REQUIRE(model->standing.place == MD_PLACE_DISK && !model->standing.waiting &&
-				 !model->standing.running &&
+				 !model->standing.running && !(model->standing.rate > 0) &&
+				 !(model->standing.busy > 0) &&
 				 !memcmp(model->standing.first_s, model->first_s, sizeof(model->first_s)),
 			     "model %u stands as nobody has said", i);
 	}
@@ -72,6 +75,10 @@ static void check_record(struct md_record *record, const json_t *state)
 	bool cordoned, draining;
 	check_told("url", record->url);
 	FUZZ_REQUIRE(record->gpu_bytes <= INT64_MAX, "%llu bytes of GPUs", (unsigned long long)record->gpu_bytes);
+	for (uint32_t i = 0; i < record->count; i++)
+		FUZZ_REQUIRE(record->models[i].bytes <= INT64_MAX && record->models[i].parallel <= INT32_MAX &&
+				 record->models[i].min_nodes <= INT32_MAX && record->models[i].max_nodes <= INT32_MAX,
+			     "model %u has numbers that no plan takes", i);
 	check_names(record);
 	check_unsaid(record);
 	md_record_apply(record, state, &cordoned, &draining);

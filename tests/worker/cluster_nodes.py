@@ -279,7 +279,7 @@ check("a node too few", 2, a.ctl("cluster", "drain").returncode)
 wire.first = ("/medusa/wishes/b", lambda: put("/medusa/wishes/b", '{"format": 1, "wish": "cordon"}'))
 r = c.ctl("cluster", "drain", "b")
 wire.first = None
-check("somebody else wishes something meanwhile", (1, True), (r.returncode, '/medusa/wishes/b has been changed meanwhile by somebody else, to "cordon"' in r.stderr))
+check("somebody else wishes something meanwhile", (1, True), (r.returncode, '/medusa/wishes/b has been changed meanwhile by somebody else, to {"format": 1, "wish": "cordon"}' in r.stderr))
 until("that is obeyed", lambda: a.nodes() == {**ALL, "b": "cordoned"})
 wire.first = ("/medusa/wishes/b", lambda: put("/medusa/wishes/b", '{"format": 1, "wish": "drain"}'))
 check("the same wish of two is no contradiction", 0, c.ctl("cluster", "drain", "b").returncode)

@@ -52,6 +52,7 @@ static void on_moved(void *context)
 	struct md_cluster *cluster = context;
 	if (cluster->view)
 		md_view_doubt(cluster->view);
+	md_leader_moved(cluster->leader);
 }
 
 static const struct md_etcd_events etcd_events = {.reached = on_reached, .moved = on_moved};
@@ -90,7 +91,40 @@ static void on_missing(void *context)
 	md_member_missing(cluster->member);
 }
 
-static const struct md_view_events view_events = {.gone = on_node_gone, .wished = on_wished, .missing = on_missing};
+static void on_reads(void *context)
+{
+	md_wanted_begin(((struct md_cluster *)context)->wanted);
+}
+
+static void on_has_read(void *context)
+{
+	md_wanted_end(((struct md_cluster *)context)->wanted);
+}
+
+static void on_other(void *context, const char *key, const json_t *pair, const struct md_buf *value)
+{
+	md_wanted_take(((struct md_cluster *)context)->wanted, key, pair, value);
+}
+
+static const struct md_view_events view_events = {.gone = on_node_gone,
+						  .wished = on_wished,
+						  .missing = on_missing,
+						  .reads = on_reads,
+						  .has_read = on_has_read,
+						  .other = on_other};
+
+/* ---- what the leader has placed here ---- */
+
+/* While etcd is not reached, what was placed last stays as it is, and nothing is loaded for it. */
+static void on_obey(evutil_socket_t fd, short what, void *context)
+{
+	struct md_cluster *cluster = context;
+	(void)fd, (void)what;
+	if (md_reload_changes(cluster->worker->reload))
+		return;
+	md_obey_look(cluster->obey, md_wanted_placement(cluster->wanted, cluster->name),
+		     cluster->reached && cluster->wish == MD_WISH_NONE && !md_drain_is_on(cluster->worker->drain));
+}
 
 /* ---- settings ---- */
 
@@ -257,6 +291,18 @@ static enum md_status read_settings(struct md_cluster *cluster, const struct md_
 	return find_identity(cluster, options->state, err);
 }
 
+static struct md_leader *make_leader(struct md_cluster *cluster)
+{
+	struct md_leader_options options = {.base = cluster->worker->base,
+					    .etcd = cluster->etcd,
+					    .member = cluster->member,
+					    .view = cluster->view,
+					    .wanted = cluster->wanted,
+					    .prefix = cluster->prefix,
+					    .name = cluster->name};
+	return md_leader_create(&options);
+}
+
 static enum md_status make_parts(struct md_cluster *cluster, struct md_error *err)
 {
 	struct event_base *base = cluster->worker->base;
@@ -273,7 +319,9 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 					   .prefix = cluster->prefix,
 					   .name = cluster->name,
 					   .identity = cluster->identity,
-					   .url = cluster->url};
+					   .url = cluster->url,
+					   .domain = cluster->settings.domain,
+					   .placed = cluster->settings.placement};
 	struct md_view_options view = {.base = base,
 				       .etcd = cluster->etcd,
 				       .outside = cluster->outside,
@@ -284,8 +332,13 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 				       .again = md_route_again};
 	cluster->member = md_member_create(&member);
 	cluster->view = md_view_create(&view, &view_events, cluster);
-	return cluster->member && cluster->view ? MD_OK
-						: md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
+	cluster->wanted = md_wanted_create();
+	cluster->obey = md_obey_create(cluster->worker);
+	cluster->obeys = event_new(base, -1, EV_PERSIST, on_obey, cluster);
+	bool made = cluster->member && cluster->view && cluster->wanted && cluster->obey && cluster->obeys;
+	if (made && cluster->settings.placement)
+		made = (cluster->leader = make_leader(cluster)) != NULL;
+	return made ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
 }
 
 enum md_status md_cluster_create(struct md_worker *worker, const struct md_cluster_options *options,
@@ -319,6 +372,11 @@ void md_cluster_destroy(struct md_cluster *cluster)
 	if (!cluster)
 		return;
 	md_probe_end_all(cluster);
+	if (cluster->obeys)
+		event_free(cluster->obeys);
+	md_obey_destroy(cluster->obey);
+	md_leader_destroy(cluster->leader);
+	md_wanted_destroy(cluster->wanted);
 	md_member_destroy(cluster->member);
 	md_view_destroy(cluster->view);
 	md_etcd_destroy(cluster->etcd);
@@ -347,6 +405,10 @@ enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct
 	complete_url(cluster, port);
 	md_member_begin(cluster->member);
 	md_view_begin(cluster->view);
+	if (cluster->leader) {
+		md_leader_begin(cluster->leader);
+		event_add(cluster->obeys, &(struct timeval){.tv_sec = 1});
+	}
 	while (!is_settled(cluster) && md_clock_ns() < until && !event_base_got_break(base))
 		event_base_loop(base, EVLOOP_ONCE);
 	if (md_member_state(cluster->member) == MD_MEMBER_CLASHES)
@@ -363,6 +425,8 @@ void md_cluster_leave(struct md_cluster *cluster)
 	if (!cluster)
 		return;
 	uint64_t until = md_clock_ns() + LEAVE_MS * UINT64_C(1000000);
+	md_leader_end(cluster->leader);
+	event_del(cluster->obeys);
 	md_member_leave(cluster->member);
 	while (!md_member_has_left(cluster->member) && md_clock_ns() < until)
 		event_base_loop(cluster->worker->base, EVLOOP_ONCE);
@@ -400,102 +464,9 @@ const char *md_cluster_lack(const struct md_cluster *cluster)
 	return lack;
 }
 
-/* ---- wishes ---- */
+/* ---- what is known of nodes ---- */
 
 bool md_cluster_has(const struct md_cluster *cluster, const char *node)
 {
 	return cluster && md_view_find(cluster->view, node);
-}
-
-struct wish {
-	struct md_cluster *cluster;
-	struct md_etcd_call *call;
-	char key[400];
-	enum md_wish wanted;
-	void (*done)(void *context, const struct md_error *err);
-	void *context;
-};
-
-static void end_wish(struct wish *wish, const struct md_error *err)
-{
-	if (wish->done)
-		wish->done(wish->context, err);
-	free(wish);
-}
-
-/* What stands in etcd, or stood there; a key that can't be read stands for no wish that could be meant. */
-static enum md_wish wish_of(const json_t *found)
-{
-	struct md_error ignored = {0};
-	struct md_buf text = {0};
-	enum md_wish wish = MD_WISH_NONE;
-	if (md_etcd_bytes(found, "value", &text))
-		md_wish_read((const char *)text.data, text.size, &wish, &ignored);
-	md_buf_finish(&text);
-	return wish;
-}
-
-/* Somebody else's wish is not overwritten. One that was carried out, and whose answer was lost, stands there already. */
-static void on_wish_written(void *context, const json_t *answer, const struct md_error *err)
-{
-	struct wish *wish = context;
-	struct md_error changed = {0};
-	const json_t *found = md_etcd_found(answer);
-	enum md_wish now = wish_of(found);
-	bool stands = found ? now == wish->wanted && now != MD_WISH_NONE : wish->wanted == MD_WISH_NONE;
-	if (!answer || md_etcd_succeeded(answer) || stands) {
-		end_wish(wish, answer ? NULL : err);
-		return;
-	}
-	md_error_set(&changed, MD_ERR_BUSY,
-		     "%.200s has been changed meanwhile by somebody else, to %s%s%s: it was left so; look at cluster "
-		     "nodes, and say it again if it is "
-		     "still wanted",
-		     wish->key, now == MD_WISH_NONE ? "no wish" : "\"", md_wish_name(now),
-		     now == MD_WISH_NONE ? "" : "\"");
-	end_wish(wish, &changed);
-}
-
-static void on_wish_read(void *context, const json_t *answer, const struct md_error *err)
-{
-	struct wish *wish = context;
-	const json_t *found = json_array_get(json_object_get(answer, "kvs"), 0);
-	struct md_error lacks = {0};
-	char *value = wish->wanted == MD_WISH_NONE ? NULL : md_wish_print(wish->wanted);
-	struct md_etcd_pair pair = {wish->key, value};
-	wish->call = NULL;
-	if (!answer || (!found && wish->wanted == MD_WISH_NONE)) {
-		free(value);
-		end_wish(wish, answer ? NULL : err);
-		return;
-	}
-	if (value || wish->wanted == MD_WISH_NONE)
-		wish->call = md_etcd_put_if(wish->cluster->etcd, md_etcd_number(found, "mod_revision"), &pair, 1, 0,
-					    on_wish_written, wish);
-	free(value);
-	if (wish->call)
-		return;
-	md_error_set(&lacks, MD_ERR_NO_MEMORY, "out of memory for a question to etcd");
-	end_wish(wish, &lacks);
-}
-
-void md_cluster_forget(void *context)
-{
-	((struct wish *)context)->done = NULL;
-}
-
-void *md_cluster_wish(struct md_cluster *cluster, const char *node, enum md_cluster_wish wanted,
-		      void (*done)(void *context, const struct md_error *err), void *context)
-{
-	static const enum md_wish wishes[] = {MD_WISH_NONE, MD_WISH_CORDON, MD_WISH_DRAIN};
-	struct wish *wish = calloc(1, sizeof(*wish));
-	if (!wish)
-		return NULL;
-	*wish = (struct wish){.cluster = cluster, .wanted = wishes[wanted], .done = done, .context = context};
-	snprintf(wish->key, sizeof(wish->key), "%swishes/%s", cluster->prefix, node);
-	wish->call = md_etcd_get(cluster->etcd, wish->key, on_wish_read, wish);
-	if (wish->call)
-		return wish;
-	free(wish);
-	return NULL;
 }

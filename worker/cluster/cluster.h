@@ -49,6 +49,12 @@ enum md_cluster_wish { MD_CLUSTER_UNCORDON, MD_CLUSTER_CORDON, MD_CLUSTER_DRAIN 
 /* NULL: out of memory. */
 void *md_cluster_wish(struct md_cluster *cluster, const char *node, enum md_cluster_wish wish,
 		      void (*done)(void *context, const struct md_error *err), void *context);
+/* Where a user wants the model, by its ID: there, and nowhere else; node: NULL: where the leader puts it. As md_cluster_wish. */
+void *md_cluster_move(struct md_cluster *cluster, const char *model, const char *node,
+		      void (*done)(void *context, const struct md_error *err), void *context);
+/* MD_ERR_NOT_FOUND, MD_ERR_INVALID, MD_ERR_UNSUPPORTED: err says why it makes no sense. */
+enum md_status md_cluster_can_move(const struct md_cluster *cluster, const char *model, const char *node,
+				   struct md_error *err);
 void md_cluster_forget(void *wish); /* `done` is not called; the wish may be written all the same */
 
 #endif

@@ -4,8 +4,11 @@
 #define MD_WORKER_CLUSTER_CLUSTER_PARTS_H
 
 #include "worker/cluster/cluster.h"
+#include "worker/cluster/leader.h"
 #include "worker/cluster/member.h"
 #include "worker/cluster/node_view.h"
+#include "worker/cluster/obey.h"
+#include "worker/cluster/wanted.h"
 
 struct md_probe;
 
@@ -21,6 +24,10 @@ struct md_cluster {
 	struct md_etcd *etcd;
 	struct md_member *member;
 	struct md_view *view;
+	struct md_wanted *wanted;
+	struct md_leader *leader; /* NULL: the node takes no part in placement */
+	struct md_obey *obey;
+	struct event *obeys;
 	struct md_probe *probes;
 	bool reached, known; /* etcd answers; whether that is known */
 	char why[300];       /* it does not */

@@ -61,14 +61,22 @@ json_t *md_cluster_report(const struct md_cluster *cluster)
 		return json_null();
 	struct md_member_counts counts = md_member_counts_of(cluster->member);
 	const char *lack = md_cluster_lack(cluster);
-	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "node",
-			 cluster->name, "url", cluster->url, "state", state_of(cluster), "etcd",
-			 md_etcd_endpoint(cluster->etcd), "reached", cluster->reached, "current",
-			 md_view_is_current(cluster->view), "lack", text_or_null(lack), "nodes",
-			 (json_int_t)count_nodes(cluster), "lease_ended", list_ended(cluster), "wish",
-			 text_or_null(md_wish_name(cluster->wish)), "writes", (json_int_t)counts.writes, "leases",
-			 (json_int_t)counts.leases, "changes", (json_int_t)md_view_changes(cluster->view), "passed",
-			 (json_int_t)cluster->passed, "retries", (json_int_t)cluster->retries);
+	struct md_leader_state leader = md_leader_state_of(cluster->leader);
+	json_t *made = json_pack(
+	    "{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "node", cluster->name, "url",
+	    cluster->url, "state", state_of(cluster), "etcd", md_etcd_endpoint(cluster->etcd), "reached",
+	    cluster->reached, "current", md_view_is_current(cluster->view), "lack", text_or_null(lack), "nodes",
+	    (json_int_t)count_nodes(cluster), "lease_ended", list_ended(cluster), "wish",
+	    text_or_null(md_wish_name(cluster->wish)), "writes", (json_int_t)counts.writes, "leases",
+	    (json_int_t)counts.leases, "changes", (json_int_t)md_view_changes(cluster->view), "passed",
+	    (json_int_t)cluster->passed, "retries", (json_int_t)cluster->retries);
+	json_t *placing = json_pack("{s:b, s:o, s:b, s:I, s:I, s:I}", "placement", cluster->leader != NULL, "leader",
+				    text_or_null(md_wanted_leader(cluster->wanted)), "leads", leader.leads, "elections",
+				    (json_int_t)leader.elections, "rounds", (json_int_t)leader.rounds, "placements",
+				    (json_int_t)leader.writes);
+	json_object_update(made, placing);
+	json_decref(placing);
+	return made;
 }
 
 /* ---- all nodes ---- */
@@ -112,6 +120,8 @@ json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
 struct place {
 	uint32_t model, node; /* offsets in the texts */
 	struct md_standing standing;
+	char placed[8]; /* "kept", "wanted"; "": the leader has not placed it there */
+	bool moved;     /* by a user, to there */
 };
 
 struct md_cluster_models {
@@ -127,15 +137,23 @@ static uint32_t put_text(struct md_buf *buf, const char *text)
 	return (uint32_t)at;
 }
 
-static bool copy_node(struct md_cluster_models *copy, const struct md_view_node *node)
+static bool copy_node(struct md_cluster_models *copy, const struct md_cluster *cluster, const struct md_view_node *node)
 {
+	const json_t *placement = md_wanted_placement(cluster->wanted, node->name),
+		     *pins = md_wanted_pins(cluster->wanted);
 	uint32_t name = put_text(&copy->texts, node->name);
 	for (uint32_t i = 0; node->record && i < node->record->count; i++) {
 		const struct md_record_model *model = &node->record->models[i];
 		if (!MD_ARRAY_GROW(copy->places, copy->count, copy->room))
 			return false;
-		copy->places[copy->count++] = (struct place){
-		    .model = put_text(&copy->texts, model->id), .node = name, .standing = model->standing};
+		const char *placed = json_string_value(json_object_get(placement, model->id));
+		const char *pin = json_string_value(json_object_get(pins, model->id));
+		struct place *place = &copy->places[copy->count++];
+		*place = (struct place){.model = put_text(&copy->texts, model->id),
+					.node = name,
+					.standing = model->standing,
+					.moved = pin && !strcmp(pin, node->name)};
+		snprintf(place->placed, sizeof(place->placed), "%s", placed ? placed : "");
 	}
 	return !copy->texts.failed;
 }
@@ -146,7 +164,7 @@ struct md_cluster_models *md_cluster_copy_models(const struct md_cluster *cluste
 	uint32_t count = 0;
 	struct md_view_node *const *nodes = cluster ? md_view_nodes(cluster->view, &count) : NULL;
 	for (uint32_t i = 0; copy && i < count; i++)
-		if (!copy_node(copy, nodes[i])) {
+		if (!copy_node(copy, cluster, nodes[i])) {
 			md_cluster_free_models(copy);
 			return NULL;
 		}
@@ -170,10 +188,11 @@ static const char *text_at(const struct md_cluster_models *copy, uint32_t at)
 static json_t *describe_place(const struct md_cluster_models *copy, const struct place *place)
 {
 	double expected_s = md_standing_expected_s(&place->standing);
-	return json_pack("{s:s, s:s, s:o, s:I, s:I}", "node", text_at(copy, place->node), "place",
+	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:b}", "node", text_at(copy, place->node), "place",
 			 md_place_name(place->standing.place), "expected_s",
 			 expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
-			 (json_int_t)place->standing.waiting, "running", (json_int_t)place->standing.running);
+			 (json_int_t)place->standing.waiting, "running", (json_int_t)place->standing.running, "placed",
+			 text_or_null(place->placed), "moved", place->moved);
 }
 
 json_t *md_cluster_report_models(const struct md_cluster_models *copy)
@@ -317,6 +336,12 @@ void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
 	    md_view_changes(cluster->view));
 	put(out, "cluster_passed_total", "counter", "Requests of this node's clients that went to other nodes.",
 	    cluster->passed);
+	struct md_leader_state leader = md_leader_state_of(cluster->leader);
+	put(out, "cluster_leads", "gauge", "1: this node leads, and places the cluster's models.", leader.leads);
+	put(out, "cluster_elections_total", "counter", "Elections that this node has won.", leader.elections);
+	put(out, "cluster_rounds_total", "counter", "Plans that this node has made as the leader.", leader.rounds);
+	put(out, "cluster_placements_total", "counter", "Placements that this node has written as the leader.",
+	    leader.writes);
 	put(out, "cluster_retries_total", "counter",
 	    "Requests that another node did not answer, and that were given to somebody else.", cluster->retries);
 	put_nodes(cluster, out);

@@ -13,8 +13,7 @@
 #include "worker/cluster/etcd_parts.h"
 
 #define CONNECT_S 1u
-#define ANSWER_S 3u /* for the whole of an answer */
-#define KEEP_S 1u   /* of a lease that lasts for little more */
+#define KEEP_S 1u /* of a lease that lasts for little more */
 #define ANSWER_MAX (64u << 20)
 
 struct md_etcd_call {
@@ -22,8 +21,8 @@ struct md_etcd_call {
 	const char *path; /* static */
 	char *question;
 	unsigned endpoint, tries;
-	unsigned bound_s;
-	unsigned status; /* of HTTP */
+	unsigned bound_s; /* 0: any time */
+	unsigned status;  /* of HTTP */
 	bool too_large;
 	struct md_http_call *http;
 	struct md_buf answer;
@@ -118,6 +117,10 @@ static void try_next(struct md_etcd_call *call, const char *why)
 	struct md_etcd *etcd = call->etcd;
 	struct md_error err = {0};
 	md_error_set(&err, MD_ERR_IO, "etcd at %.150s: %.300s", etcd->endpoints[call->endpoint].url, why);
+	if (!call->bound_s) { /* a connection that is open for hours may be cut: that says little of the endpoint */
+		end_call(call, NULL, &err);
+		return;
+	}
 	leave(etcd, call->endpoint);
 	call->endpoint = (call->endpoint + 1) % etcd->count;
 	if (call->tries < etcd->count) {
@@ -213,7 +216,7 @@ static const struct md_http_call_events calling = {
     .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
 
 struct md_http_call *md_etcd_post(struct md_etcd *etcd, unsigned endpoint, const char *path, const char *question,
-				  const struct md_http_call_events *events, void *context)
+				  unsigned answer_s, const struct md_http_call_events *events, void *context)
 {
 	const struct md_etcd_endpoint *at = &etcd->endpoints[endpoint];
 	char target[320];
@@ -223,7 +226,7 @@ struct md_http_call *md_etcd_post(struct md_etcd *etcd, unsigned endpoint, const
 		return NULL;
 	md_http_call_header(http, "Host", at->host);
 	md_http_call_header(http, "Content-Type", "application/json");
-	md_http_call_send(http, question, strlen(question), CONNECT_S, ANSWER_S);
+	md_http_call_send(http, question, strlen(question), CONNECT_S, answer_s);
 	return http;
 }
 
@@ -233,7 +236,8 @@ static bool ask(struct md_etcd_call *call)
 	call->status = 0;
 	call->too_large = false;
 	md_buf_clear(&call->answer);
-	call->http = md_etcd_post(call->etcd, call->endpoint, call->path, call->question, &calling, call);
+	call->http =
+	    md_etcd_post(call->etcd, call->endpoint, call->path, call->question, call->bound_s, &calling, call);
 	if (call->http)
 		md_http_call_bound(call->http, call->bound_s);
 	return call->http;
@@ -267,7 +271,7 @@ static struct md_etcd_call *begin_within(struct md_etcd *etcd, const char *path,
 static struct md_etcd_call *begin(struct md_etcd *etcd, const char *path, json_t *question, md_etcd_done *done,
 				  void *context)
 {
-	return begin_within(etcd, path, question, ANSWER_S, done, context);
+	return begin_within(etcd, path, question, MD_ETCD_ANSWER_S, done, context);
 }
 
 /* ---- texts of the gateway ---- */
@@ -394,6 +398,26 @@ struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, cons
 		     json_pack("{s:o, s:o, s:o}", "compare", compare, "success", list_pairs(pairs, count, lease),
 			       "failure", otherwise),
 		     done, context);
+}
+
+struct md_etcd_call *md_etcd_put_while(struct md_etcd *etcd, const char *key, int64_t created,
+				       const struct md_etcd_pair *pairs, unsigned count, md_etcd_done *done,
+				       void *context)
+{
+	json_t *compare = json_pack("[{s:o, s:s, s:s, s:o}]", "key", base64(key), "target", "CREATE", "result", "EQUAL",
+				    "create_revision", number(created));
+	return begin(etcd, "/v3/kv/txn",
+		     json_pack("{s:o, s:o}", "compare", compare, "success", list_pairs(pairs, count, 0)), done,
+		     context);
+}
+
+struct md_etcd_call *md_etcd_campaign(struct md_etcd *etcd, const char *election, const char *value, int64_t lease,
+				      md_etcd_done *done, void *context)
+{
+	return begin_within(
+	    etcd, "/v3/election/campaign",
+	    json_pack("{s:o, s:o, s:o}", "name", base64(election), "value", base64(value), "lease", number(lease)), 0,
+	    done, context);
 }
 
 const json_t *md_etcd_found(const json_t *answer)

@@ -64,9 +64,22 @@ struct md_etcd_pair {
  */
 struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pairs,
 				    unsigned count, int64_t lease, md_etcd_done *done, void *context);
+/*
+ * All of them, or none, and only while this key is the one that this revision has made: an order of a leader that is none any more is not carried
+ * out. Else the answer does not succeed.
+ */
+struct md_etcd_call *md_etcd_put_while(struct md_etcd *etcd, const char *key, int64_t created,
+				       const struct md_etcd_pair *pairs, unsigned count, md_etcd_done *done,
+				       void *context);
 const json_t *md_etcd_found(const json_t *answer); /* a key with its value, borrowed; NULL: none */
-bool md_etcd_succeeded(const json_t *answer);      /* of md_etcd_put_if; NULL: no */
-void md_etcd_cancel(struct md_etcd_call *call);    /* done is not called; NULL is fine */
+/*
+ * Stands for election with a lease, and waits, however long, until nobody who stands longer is left. The answer's "leader" has the key ("key", "rev": by which it
+ * was made) that is there as long as the election holds. With the same lease it may be asked again. It is cut when this endpoint fails.
+ */
+struct md_etcd_call *md_etcd_campaign(struct md_etcd *etcd, const char *election, const char *value, int64_t lease,
+				      md_etcd_done *done, void *context);
+bool md_etcd_succeeded(const json_t *answer);   /* of md_etcd_put_if; NULL: no */
+void md_etcd_cancel(struct md_etcd_call *call); /* done is not called; NULL is fine */
 
 /* ---- watching ---- */
 

@@ -22,9 +22,11 @@ struct md_etcd {
 	struct md_etcd_endpoint endpoints[];
 };
 
-/* NULL: out of memory. */
+#define MD_ETCD_ANSWER_S 3u /* for the whole of an answer */
+
+/* answer_s: at most so long until the head of the answer; 0: any time. NULL: out of memory. */
 struct md_http_call *md_etcd_post(struct md_etcd *etcd, unsigned endpoint, const char *path, const char *question,
-				  const struct md_http_call_events *events, void *context);
+				  unsigned answer_s, const struct md_http_call_events *events, void *context);
 json_t *md_etcd_base64(const void *bytes, size_t size);
 json_t *md_etcd_behind(const char *prefix);
 

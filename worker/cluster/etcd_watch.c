@@ -179,7 +179,8 @@ static bool begin(struct md_etcd_watch *watch, const char *prefix, int64_t revis
 	json_decref(question);
 	watch->turn = event_new(watch->etcd->base, -1, 0, on_turn, watch);
 	if (text && watch->turn)
-		watch->http = md_etcd_post(watch->etcd, watch->endpoint, "/v3/watch", text, &calling, watch);
+		watch->http =
+		    md_etcd_post(watch->etcd, watch->endpoint, "/v3/watch", text, MD_ETCD_ANSWER_S, &calling, watch);
 	return watch->http;
 }
 

@@ -38,6 +38,8 @@ struct md_member {
 	bool told;                             /* the record is in etcd, or on its way */
 	/* By models of that configuration, in one piece of memory: as it was looked at last, and as md_record_state has it. */
 	struct md_standing *seen, *standings, *unused;
+	struct md_demand *demands; /* of the same models */
+	uint64_t looked_at;        /* md_clock_ns() */
 	bool told_cordoned, told_draining;
 	bool written; /* it is in etcd */
 	int64_t
@@ -68,6 +70,13 @@ static bool begin_models(struct md_member *member, const struct md_worker *worke
 		md_standing_unused(worker->current[i], &member->unused[i]);
 		md_standing_round(&member->unused[i]);
 	}
+	struct md_demand *demands = calloc((size_t)count + 1, sizeof(*demands));
+	if (!demands)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		demands[i].taken = worker->current[i]->requests.taken;
+	free(member->demands);
+	member->demands = demands;
 	member->config = worker->config;
 	member->told = false;
 	return true;
@@ -82,9 +91,16 @@ static bool look(struct md_member *member)
 		       member->told_cordoned != member->cordoned || member->told_draining != is_draining(member);
 	if (member->config != worker->config && !begin_models(member, worker))
 		return false;
+	uint64_t at = md_clock_ns();
+	double seconds = member->looked_at ? (double)(at - member->looked_at) * 1e-9 : 0;
+	member->looked_at = at;
 	for (uint32_t i = 0; i < count; i++) {
 		struct md_standing now;
+		struct md_demand *demand = &member->demands[i];
 		md_standing_of(worker->current[i], &now);
+		md_demand_note(demand, worker->current[i]->requests.taken, worker->current[i]->unfinished, seconds);
+		now.rate = demand->told_rate;
+		now.busy = demand->told_busy;
 		if (md_standing_equal(&member->seen[i], &now))
 			continue;
 		member->seen[i] = now;
@@ -108,7 +124,10 @@ static bool print(struct md_member *member, char **record, char **state)
 				      .draining = member->told_draining,
 				      .standings = member->standings,
 				      .unused = member->unused};
-	struct md_record_self self = {.identity = member->options.identity, .url = member->options.url};
+	struct md_record_self self = {.identity = member->options.identity,
+				      .url = member->options.url,
+				      .domain = member->options.domain,
+				      .placed = member->options.placed};
 	*state = md_record_print_state(worker, member->options.identity, &now);
 	*record = member->told ? NULL : md_record_print(worker, &self);
 	if (*state && (member->told || *record)) {
@@ -417,6 +436,7 @@ void md_member_destroy(struct md_member *member)
 	free(member->record_key);
 	free(member->state_key);
 	free(member->seen);
+	free(member->demands);
 	free(member);
 }
 
@@ -440,6 +460,12 @@ const char *md_member_rival(const struct md_member *member)
 void md_member_mark(struct md_member *member, bool cordoned)
 {
 	member->cordoned = cordoned;
+}
+
+int64_t md_member_lease(const struct md_member *member)
+{
+	bool holds = member->state == MD_MEMBER_JOINED && !member->lost && !member->leaving;
+	return holds ? member->lease : 0;
 }
 
 struct md_member_counts md_member_counts_of(const struct md_member *member)

@@ -25,6 +25,8 @@ struct md_member_options {
 	struct md_etcd *etcd;
 	const char *prefix; /* with "/" at its end */
 	const char *name, *identity, *url;
+	const char *domain; /* as of struct md_record_self, and `placed` */
+	bool placed;
 };
 
 /* What options point to is borrowed. NULL: out of memory. */
@@ -39,6 +41,9 @@ void md_member_missing(struct md_member *member);             /* its record is n
 void md_member_mark(struct md_member *member, bool cordoned); /* what the next state says */
 void md_member_leave(struct md_member *member);               /* ends the lease, and writes no more */
 bool md_member_has_left(const struct md_member *member);      /* it has ended, or nobody can be told */
+
+int64_t md_member_lease(
+    const struct md_member *member); /* of a node that has joined; 0: it has not, or its lease has ended */
 
 struct md_member_counts {
 	uint64_t writes;  /* of its keys */

@@ -346,13 +346,21 @@ static void lose_key(struct md_view *view, struct md_view_node *node, enum key k
 	drop_if_empty(view, node);
 }
 
+static void take_other(struct md_view *view, const char *key, const json_t *pair, const struct md_buf *text)
+{
+	view->changes++;
+	view->events->other(view->context, key + strlen(view->options.prefix), pair, text);
+}
+
 /* text: NULL: the key is not there any more. */
-static void take_key(struct md_view *view, const char *key, const struct md_buf *text)
+static void take_key(struct md_view *view, const char *key, const json_t *pair, const struct md_buf *text)
 {
 	enum key kind;
 	const char *name;
-	if (!read_key(view, key, &kind, &name))
+	if (!read_key(view, key, &kind, &name)) {
+		take_other(view, key, pair, text);
 		return;
+	}
 	struct md_view_node *node = text ? obtain(view, name) : md_view_find(view, name);
 	if (!node)
 		return;
@@ -376,9 +384,9 @@ static void take_pair(struct md_view *view, const json_t *pair, bool deleted)
 	bool read = md_etcd_bytes(pair, "key", &key) && strlen((char *)key.data) == key.size &&
 		    !strncmp((char *)key.data, view->options.prefix, strlen(view->options.prefix));
 	if (read && deleted)
-		take_key(view, (char *)key.data, NULL);
+		take_key(view, (char *)key.data, pair, NULL);
 	else if (read && md_etcd_bytes(pair, "value", &value))
-		take_key(view, (char *)key.data, &value);
+		take_key(view, (char *)key.data, pair, &value);
 	md_buf_finish(&key);
 	md_buf_finish(&value);
 }
@@ -446,6 +454,7 @@ static void sweep(struct md_view *view)
 static void end_reading(struct md_view *view)
 {
 	sweep(view);
+	view->events->has_read(view->context);
 	renew_graces(view);
 	if (!md_view_find(view, view->options.self))
 		view->events->missing(view->context);
@@ -495,6 +504,7 @@ static void on_renew(evutil_socket_t fd, short what, void *context)
 	view->current = false;
 	view->revision = 0;
 	view->readings++;
+	view->events->reads(view->context);
 	read_page(view, view->options.prefix);
 }
 

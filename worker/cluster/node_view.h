@@ -38,6 +38,11 @@ struct md_view_events {
 	/* What this node itself is wanted to do has changed, or may have. */
 	void (*wished)(void *context, enum md_wish wish);
 	void (*missing)(void *context); /* this node's own record is not there */
+	/* All keys are read anew; all have been read. */
+	void (*reads)(void *context);
+	void (*has_read)(void *context);
+	/* A key that is no node's, without the prefix; value: NULL: it is not there any more; pair: as etcd has it. */
+	void (*other)(void *context, const char *key, const json_t *pair, const struct md_buf *value);
 };
 
 struct md_view_options {

@@ -28,6 +28,12 @@ static json_t *list_starts(const double first_s[MD_STARTS])
 	return list;
 }
 
+static void put_count(json_t *object, const char *key, uint64_t count)
+{
+	if (count)
+		json_object_set_new(object, key, json_integer(count < INT64_MAX ? (json_int_t)count : INT64_MAX));
+}
+
 static json_t *describe_model(const struct md_model *model)
 {
 	const struct md_config_model *config = model->config;
@@ -40,6 +46,10 @@ static json_t *describe_model(const struct md_model *model)
 		json_object_set_new(made, "base", json_string(model->base->id));
 	if (config->unlisted)
 		json_object_set_new(made, "unlisted", json_true());
+	put_count(made, "bytes", model->weight_bytes);
+	put_count(made, "parallel", model->told.max_batch);
+	put_count(made, "min_nodes", config->own.min_nodes);
+	put_count(made, "max_nodes", config->own.max_nodes);
 	return made;
 }
 
@@ -72,9 +82,14 @@ char *md_record_print(const struct md_worker *worker, const struct md_record_sel
 	json_t *models = json_array();
 	for (uint32_t i = 0; i < worker->config->model_count; i++)
 		json_array_append_new(models, describe_model(worker->current[i]));
-	return print(json_pack("{s:i, s:s, s:s, s:s, s:o, s:I, s:o}", "format", MD_RECORD_FORMAT, "identity",
-			       self->identity, "url", self->url, "version", MD_VERSION, "gpus", list_gpus(worker),
-			       "host_pool_bytes", (json_int_t)worker->config->node.pool_bytes, "models", models));
+	json_t *made = json_pack("{s:i, s:s, s:s, s:s, s:o, s:I, s:o}", "format", MD_RECORD_FORMAT, "identity",
+				 self->identity, "url", self->url, "version", MD_VERSION, "gpus", list_gpus(worker),
+				 "host_pool_bytes", (json_int_t)worker->config->node.pool_bytes, "models", models);
+	if (*self->domain)
+		json_object_set_new(made, "domain", json_string(self->domain));
+	if (self->placed)
+		json_object_set_new(made, "placed", json_true());
+	return print(made);
 }
 
 static json_t *describe_standing(const struct md_standing *standing)
@@ -85,6 +100,10 @@ static json_t *describe_standing(const struct md_standing *standing)
 		json_object_set_new(made, "waiting", json_integer(standing->waiting));
 	if (standing->running)
 		json_object_set_new(made, "running", json_integer(standing->running));
+	if (standing->rate > 0)
+		json_object_set_new(made, "rate", json_real(standing->rate));
+	if (standing->busy > 0)
+		json_object_set_new(made, "busy", json_real(standing->busy));
 	return made;
 }
 
@@ -141,12 +160,30 @@ static bool read_starts(const json_t *list, double first_s[MD_STARTS])
 	return true;
 }
 
+static uint32_t count_of(const json_t *object, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(object, key));
+	return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (uint32_t)value;
+}
+
+/* Numbers that a plan is made of; nonsense counts as nothing. */
+static double amount_of(const json_t *object, const char *key)
+{
+	double value = json_number_value(json_object_get(object, key));
+	return value >= 0 && value <= 1e9 ? value : 0;
+}
+
 static bool read_model(const json_t *from, struct md_record_model *model)
 {
 	*model = (struct md_record_model){.id = text_of(from, "id"),
 					  .base = text_of(from, "base"),
 					  .aliases = json_object_get(from, "aliases"),
-					  .unlisted = json_is_true(json_object_get(from, "unlisted"))};
+					  .unlisted = json_is_true(json_object_get(from, "unlisted")),
+					  .parallel = count_of(from, "parallel"),
+					  .min_nodes = count_of(from, "min_nodes"),
+					  .max_nodes = count_of(from, "max_nodes")};
+	json_int_t bytes = json_integer_value(json_object_get(from, "bytes"));
+	model->bytes = bytes > 0 ? (uint64_t)bytes : 0;
 	return model->id && read_starts(json_object_get(from, "first_token_s"), model->first_s);
 }
 
@@ -225,6 +262,8 @@ enum md_status md_record_read(const char *text, size_t size, struct md_record **
 	record->identity = text_of(record->root, "identity");
 	record->url = text_of(record->root, "url");
 	record->version = text_of(record->root, "version");
+	record->domain = text_of(record->root, "domain");
+	record->placed = json_is_true(json_object_get(record->root, "placed"));
 	if (status == MD_OK && (!record->identity || !record->url))
 		status = md_error_set(err, MD_ERR_CORRUPT, "identity or url is missing");
 	if (status == MD_OK)
@@ -271,12 +310,6 @@ bool md_record_says_left(const json_t *state)
 	return json_is_true(json_object_get(state, "left"));
 }
 
-static uint32_t count_of(const json_t *object, const char *key)
-{
-	json_int_t value = json_integer_value(json_object_get(object, key));
-	return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (uint32_t)value;
-}
-
 static void apply_standing(struct md_record *record, const char *id, const json_t *from)
 {
 	struct md_record_model *model = md_record_find(record, id);
@@ -286,6 +319,8 @@ static void apply_standing(struct md_record *record, const char *id, const json_
 	read_starts(json_object_get(from, "first_token_s"), model->standing.first_s);
 	model->standing.waiting = count_of(from, "waiting");
 	model->standing.running = count_of(from, "running");
+	model->standing.rate = amount_of(from, "rate");
+	model->standing.busy = amount_of(from, "busy");
 }
 
 void md_record_apply(struct md_record *record, const json_t *root, bool *cordoned, bool *draining)

@@ -20,6 +20,8 @@ struct md_worker;
 
 struct md_record_self {
 	const char *identity, *url;
+	const char *domain; /* of failures; "": its own */
+	bool placed;        /* it does what the leader places */
 };
 /* A text for free(). NULL: out of memory. */
 char *md_record_print(const struct md_worker *worker, const struct md_record_self *self);
@@ -38,7 +40,10 @@ struct md_record_model {
 	const char *id, *base; /* base: of an adapter; else NULL */
 	const json_t *aliases; /* an array of texts */
 	bool unlisted;
-	double first_s[MD_STARTS]; /* before anything was measured */
+	uint64_t bytes;                /* on the node's GPUs; 0: not known */
+	uint32_t parallel;             /* requests at one time; 0: not known */
+	uint32_t min_nodes, max_nodes; /* that are to have it; max_nodes: 0: any */
+	double first_s[MD_STARTS];     /* before anything was measured */
 	struct md_standing standing;
 };
 
@@ -51,6 +56,8 @@ struct md_record_name {
 struct md_record {
 	json_t *root;
 	const char *identity, *url, *version;
+	const char *domain; /* NULL: its own */
+	bool placed;
 	uint32_t gpu_count;
 	uint64_t gpu_bytes; /* of all of them, at most INT64_MAX; 0: not known */
 	struct md_record_model *models;

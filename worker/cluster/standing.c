@@ -7,6 +7,8 @@
 #include "worker/core/worker.h"
 
 #define STEP 1.25 /* from one number of seconds that is told to the next */
+#define MEMORY_S 120.0
+#define LEAST (1.0 / 1024) /* what is less is told as 0 */
 
 static const char *const names[MD_PLACES] = {"gpu", "host", "loading", "disk", "nowhere"};
 
@@ -108,10 +110,34 @@ void md_standing_round(struct md_standing *standing)
 
 bool md_standing_equal(const struct md_standing *a, const struct md_standing *b)
 {
-	bool equal = a->place == b->place && a->waiting == b->waiting && a->running == b->running;
+	bool equal = a->place == b->place && a->waiting == b->waiting && a->running == b->running &&
+		     !(a->rate < b->rate) && !(a->rate > b->rate) && !(a->busy < b->busy) && !(a->busy > b->busy);
 	for (unsigned i = 0; i < MD_STARTS; i++)
 		equal = equal && fabs(a->first_s[i] - b->first_s[i]) <= 1e-3 * b->first_s[i];
 	return equal;
+}
+
+/* What is told changes only when it is off by a factor of two, so that what moves slowly is not told over and over. */
+static double tell(double now, double told)
+{
+	if (told > 0 && now >= told / 2 && now < told * 2)
+		return told;
+	return now < LEAST ? 0 : exp2(floor(log2(now)));
+}
+
+void md_demand_note(struct md_demand *demand, uint64_t taken, uint32_t there, double seconds)
+{
+	uint64_t come = taken - demand->taken;
+	if (!(seconds > 0) || (!come && !there && !(demand->rate > 0) && !(demand->busy > 0)))
+		return;
+	double part = 1 - exp(-seconds / MEMORY_S);
+	demand->taken = taken;
+	demand->rate += part * ((double)come / seconds - demand->rate);
+	demand->busy += part * (there - demand->busy);
+	demand->told_rate = tell(demand->rate, demand->told_rate);
+	demand->told_busy = tell(demand->busy, demand->told_busy);
+	if (demand->rate < LEAST / 1024 && demand->busy < LEAST / 1024)
+		demand->rate = demand->busy = 0;
 }
 
 /* Of a load that is under way, half of it is still to come, as far as anybody knows. */

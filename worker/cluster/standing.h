@@ -27,7 +27,18 @@ struct md_standing {
 	enum md_place place;
 	double first_s[MD_STARTS];
 	uint32_t waiting, running; /* requests */
+	double rate;               /* requests a second, over some minutes; told as a power of two (md_demand_note) */
+	double busy;               /* requests that are there, in the mean; likewise */
 };
+
+/* How often a model is asked for, and how many requests it has, on this node. All zero: it was never asked for. */
+struct md_demand {
+	uint64_t taken; /* requests so far, as they were counted last */
+	double rate, busy;
+	double told_rate, told_busy;
+};
+/* After `seconds` since the last time: `taken` requests have come in all, and `there` have not ended. */
+void md_demand_note(struct md_demand *demand, uint64_t taken, uint32_t there, double seconds);
 
 /* As the model is, on this node. */
 void md_standing_of(const struct md_model *model, struct md_standing *standing);

@@ -14,6 +14,8 @@ static const struct md_config_key cluster_keys[] = {
     MD_KEY("node", MD_KEY_TEXT, CLUSTER(node), NULL),
     MD_KEY("advertise", MD_KEY_TEXT, CLUSTER(advertise), NULL),
     MD_KEY("prefix", MD_KEY_TEXT, CLUSTER(prefix), "/medusa"),
+    MD_KEY("domain", MD_KEY_TEXT, CLUSTER(domain), NULL),
+    MD_KEY("placement", MD_KEY_FLAG, CLUSTER(placement), "true"),
     MD_KEY("key_file", MD_KEY_TEXT, CLUSTER(key_file), NULL),
     MD_KEY("ca", MD_KEY_TEXT, CLUSTER(ca), NULL),
     MD_KEY("certificate", MD_KEY_TEXT, CLUSTER(certificate), NULL),

@@ -88,6 +88,7 @@ struct md_config_own {
 	int64_t priority; /* the higher, the earlier; also from routing.scheduler.settings.fifo.priority */
 	bool pin;         /* never evicted once it is loaded */
 	uint32_t min_replicas, max_batch;
+	uint32_t min_nodes, max_nodes; /* of a cluster that are to have it on their GPUs; max_nodes: 0: any */
 	enum md_config_swap swap;
 	enum md_config_share share;
 	enum md_config_neighbours gpu_neighbours; /* in over links of other GPUs, too */
@@ -250,6 +251,8 @@ struct md_config_cluster {
 	const char *node;                 /* its name; "": the machine's */
 	const char *advertise;            /* the URL by which other nodes reach it; "": where it listens */
 	const char *prefix;               /* of all keys in etcd, without "/" at its end */
+	const char *domain;               /* of failures: nodes that fail together have one; "": the node is its own */
+	bool placement;                   /* it does what the cluster's leader places, and may be the leader */
 	const char *key_file;             /* of the key by which nodes know each other; "": there is none */
 	const char *ca, *certificate,
 	    *certificate_key;    /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */

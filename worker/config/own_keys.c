@@ -126,6 +126,8 @@ static const struct md_config_key own_keys[] = {
     MD_KEY("priority", MD_KEY_INTEGER, OWN(priority), "0", .low = -1000000, .high = 1000000),
     MD_KEY("pin", MD_KEY_FLAG, OWN(pin), "false"),
     MD_KEY("min_replicas", MD_KEY_COUNT, OWN(min_replicas), "0", .high = 1024),
+    MD_KEY("min_nodes", MD_KEY_COUNT, OWN(min_nodes), "0", .high = 100000),
+    MD_KEY("max_nodes", MD_KEY_COUNT, OWN(max_nodes), "0", .high = 100000),
     MD_KEY("max_batch", MD_KEY_COUNT, OWN(max_batch), "0", .high = 65536),
     MD_KEY("swap", MD_KEY_CHOICE, OWN(swap), "auto", .choices = swaps),
     MD_KEY("share", MD_KEY_CHOICE, OWN(share), "off", .choices = shares),

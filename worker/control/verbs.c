@@ -418,7 +418,30 @@ static void wish(struct md_verbs *verbs, struct md_control_call *call, const jso
 		refuse_order(pending);
 }
 
-/* "do": status, nodes, models, drain, cordon, uncordon. */
+/* "model", "node": none: the leader places the model again. */
+static void move(struct md_verbs *verbs, struct md_control_call *call, const json_t *question, bool released)
+{
+	struct md_cluster *cluster = verbs->worker->cluster;
+	const char *model = json_string_value(json_object_get(question, "model"));
+	const char *node = json_string_value(json_object_get(question, "node"));
+	struct md_error err = {0};
+	struct pending *pending;
+	if (!model || !*model || (!released && !node))
+		md_error_set(&err, MD_ERR_INVALID, "a model is wanted, and the name of a node");
+	else
+		md_cluster_can_move(cluster, model, released ? NULL : node, &err);
+	if (err.status != MD_OK) {
+		md_control_refuse(call, err.status, "%s", err.message);
+		return;
+	}
+	if (!(pending = wait_for(verbs, call, md_cluster_forget)))
+		return;
+	pending->order = md_cluster_move(cluster, model, released ? NULL : node, on_wish_written, pending);
+	if (!pending->order)
+		refuse_order(pending);
+}
+
+/* "do": status, nodes, models, drain, cordon, uncordon, move, release. */
 static void cluster(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	static const struct {
@@ -439,7 +462,9 @@ static void cluster(struct md_verbs *verbs, struct md_control_call *call, const 
 			wish(verbs, call, question, wishes[i].wish);
 			return;
 		}
-	if (!strcmp(order, "status"))
+	if (!strcmp(order, "move") || !strcmp(order, "release"))
+		move(verbs, call, question, *order == 'r');
+	else if (!strcmp(order, "status"))
 		md_control_answer(call, md_cluster_report(at));
 	else if (!strcmp(order, "nodes"))
 		md_control_answer(call, json_pack("{s:o}", "nodes", md_cluster_report_nodes(at)));

@@ -22,7 +22,7 @@ void md_model_keep_promise(const struct md_model *model, const struct md_config_
 	bool wanted = !model->coming && !model->unwanted && !(base && base->unwanted);
 	bool waits = model->keep.again_at || (base && base->keep.again_at);
 	function->pinned = wanted && (own->pin || md_adapter_is_fixed(model));
-	function->min_replicas = wanted && own->min_replicas && !waits; /* a model is one engine */
+	function->min_replicas = wanted && (own->min_replicas || model->placed) && !waits; /* a model is one engine */
 }
 
 /* What is promised of adapters depends on their engine. */
@@ -69,7 +69,7 @@ void md_model_keep_failed(struct md_model *model)
 		wait = FIRST_WAIT << keep->failures;
 	keep->failures++;
 	keep->again_at = now + (wait < LONGEST_WAIT ? wait : LONGEST_WAIT);
-	if (model->config->own.min_replicas && !model->unwanted)
+	if ((model->config->own.min_replicas || model->placed) && !model->unwanted)
 		md_warn("model %s: it is loaded again in %u s, or with the next request", model->id,
 			(unsigned)((keep->again_at - now) / SECOND));
 	changed(model);

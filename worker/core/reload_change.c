@@ -207,7 +207,8 @@ static bool same_cluster(const struct md_config_cluster *a, const struct md_conf
 	       same_name(a->advertise, b->advertise) && same_name(a->prefix, b->prefix) &&
 	       same_name(a->key_file, b->key_file) && same_name(a->ca, b->ca) &&
 	       same_name(a->certificate, b->certificate) && same_name(a->certificate_key, b->certificate_key) &&
-	       a->lease_grace_ns == b->lease_grace_ns;
+	       a->lease_grace_ns == b->lease_grace_ns && same_name(a->domain, b->domain) &&
+	       a->placement == b->placement;
 }
 
 /* What a daemon that runs can't take over. */

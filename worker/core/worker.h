@@ -129,6 +129,7 @@ struct md_model {
 	bool coming;     /* a reload has made it, and the one that it replaces is not told yet: it loads nothing */
 	bool retired;    /* the configuration does not have it any more: what it has may end */
 	bool gone;       /* the scheduler knows that */
+	bool placed;     /* the cluster's leader wants it kept on this node's GPUs */
 	bool unwanted;   /* a user has unloaded it: it stays so until somebody asks for it */
 	bool pretended;  /* the scheduler believes that it is loaded: a request starts it */
 	bool load_waits; /* for the engine of an earlier configuration to end */
