@@ -17,6 +17,8 @@
 #define ROUND_NS UINT64_C(1000000000) /* between two plans, at least */
 #define IDLE_NS UINT64_C(10000000000) /* and at most: rates fall without a change that anybody tells */
 #define PART 50u                      /* of the loop's time at most one part in so many goes into plans */
+/* After an election: a lease and a second. When etcd was away, all nodes join anew, and a plan for the first of them would load everything there. */
+#define SETTLE_NS ((MD_MEMBER_TTL_S + 1) * UINT64_C(1000000000))
 #define AGAIN_NS UINT64_C(1000000000) /* after a refused election */
 #define WRITES_MOST 64u               /* keys of one transaction; etcd takes 128 operations */
 
@@ -59,7 +61,9 @@ static void on_elected(void *context, const json_t *answer, const struct md_erro
 	if (answer && created > 0 && md_etcd_bytes(won, "key", &key)) {
 		leader->key = (char *)key.data; /* with its NUL */
 		leader->created = created;
-		leader->planned_at = 0;
+		leader->planned_at = md_clock_ns();
+		leader->waits = SETTLE_NS;
+		leader->unfinished = true;
 		leader->state.elections++;
 		md_info("cluster: this node leads: it places the cluster's models");
 		return;
