@@ -98,13 +98,15 @@ member = a.member()
 member.kill()
 until("a member is killed: its node asks another one", lambda: a.member() is not member and a.nodes() == ALL)
 changes("two members")
+until("all are ready, also who lost its lease with the member", lambda: all(n.nodes() == ALL for n in (a, b, c)))
 for one in [m for m in etcd.members if m is not member][:1]:
     one.kill()
 for node in (a, b, c):
     until(f"the majority is lost: {node.name} says so", lambda n=node: n.metric("etcd_reached") == 0 and n.get("/health").body.startswith(b"OK; the cluster is as"))
-    check(f"{node.name} changes nothing", ALL, node.nodes())
+    known = node.nodes()
     check(f"{node.name} serves", (200, chat[1]), node.text("chat"))
     check(f"{node.name} asks others", 200, node.text("summaries")[0])
+    check(f"{node.name} changes nothing", (set(ALL), known), (set(known), node.nodes()))
 etcd.start()
 for node in (a, b, c):
     until(f"the members are back: {node.name} reaches them", lambda n=node: n.metric("etcd_reached") == 1 and n.nodes() == ALL)
