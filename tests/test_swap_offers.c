@@ -263,7 +263,7 @@ static struct md_swap_report come(enum manner manner)
 	return report;
 }
 
-TestSuite(swap_offers, .init = set_up, .fini = tear_down, .timeout = 120);
+TestSuite(swap_offers, .init = set_up, .fini = tear_down, .timeout = 900);
 
 Test(swap_offers, blocks_come_from_a_lender)
 {
