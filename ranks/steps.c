@@ -120,9 +120,12 @@ enum md_status md_rounds_step(struct md_rounds *rounds, uint32_t number, const s
 		return err->status;
 	if (!connected)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "rank %u has lost the other ranks", rounds->own);
-	say(rounds, number, step);
-	if (await(rounds, number, step) == TAKEN)
-		return compare(rounds, number, all_yes, err);
+	/* The end is said a moment after a step has been given up. Who goes on in between would write what a slower rank still reads. */
+	if (decided(rounds, number) != GIVEN_UP) {
+		say(rounds, number, step);
+		if (await(rounds, number, step) == TAKEN)
+			return compare(rounds, number, all_yes, err);
+	}
 	if (!md_rounds_ended(rounds, err))
 		md_error_set(err, MD_ERR_NOT_FOUND, "ranks have lost each other at: %s", step->text);
 	return err->status;

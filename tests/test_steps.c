@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/splitmix.h"
+#include "ranks/rounds_memory.h"
 #include "ranks/steps.h"
 
 #define MS UINT64_C(1000000)
@@ -133,6 +134,35 @@ Test(steps, should_fail_when_the_others_are_lost, .timeout = 60)
 	md_rounds_end(&first, MD_ROUNDS_GONE, 1, "rank 1 has gone");
 	cr_assert_eq(md_rounds_step(&first, 1, &step, &all, &err), MD_ERR_MISMATCH);
 	cr_assert_str_eq(err.message, "rank 1 has gone");
+}
+
+static bool only_at_first(void *user)
+{
+	return (*(unsigned *)user)++ == 0;
+}
+
+/* Else it would write over what it has said in the step before the last, which a slower rank may still be reading. */
+Test(steps, a_rank_says_nothing_after_a_step_that_was_given_up, .timeout = 60)
+{
+	int fd = -1;
+	bool all = false;
+	unsigned asked = 0;
+	struct md_error err = {0};
+	struct md_rounds first = seat(2, 0, &fd), second = seat(2, 1, &fd);
+	struct md_step alone = {
+	    .text = "replay 2", .patience_ns = 20000 * MS, .connected = only_at_first, .user = &asked};
+	struct md_step next = step_of("replay 3", 20000 * MS);
+	pid_t child = other_rank(&second, (const char *const[]){"replay 1"}, 1, 1);
+	struct md_step both = step_of("replay 1", 20000 * MS);
+	cr_assert_eq(md_rounds_step(&first, 0, &both, &all, &err), MD_OK, "%s", err.message);
+	assert_ends_well(child);
+	cr_assert_eq(md_rounds_step(&first, 1, &alone, &all, &err), MD_ERR_NOT_FOUND);
+	cr_assert_str_eq(err.message, "ranks have lost each other at: replay 2");
+	cr_assert(!md_rounds_ended(&first, NULL), "nobody has said yet that it is the end");
+	cr_assert_eq(md_rounds_step(&first, 2, &next, &all, &err), MD_ERR_NOT_FOUND);
+	cr_assert_str_eq(err.message, "ranks have lost each other at: replay 3");
+	cr_assert_str_eq(first.memory->seats[0].said[0].text, "replay 1");
+	cr_assert_eq(atomic_load(&first.memory->seats[0].steps), 2);
 }
 
 static void answer(struct md_rounds *rounds, const bool answers[4][2], uint32_t own)
