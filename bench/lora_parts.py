@@ -222,6 +222,8 @@ def backbone(folder):
     stages = [report["stages_ms"] for report in reports]
     attach = statistics.median(s["weights"] for s in stages)
     row(f"attaching {mb(weights)} of weights, median of {STARTS} starts", f"{attach:.1f} ms", "30 ms", attach <= 30)
+    parts = ", ".join(f"{name} {statistics.median(s.get(name, 0) for s in stages):.0f}" for name in ("context", "engine", "weights", "kv", "first_graph_ready", "ready", "first_token"))
+    row("of such a start, ms: the device's context, the engine without its weights, them, KV memory; from the start to a first graph and to all; the token", parts, "-", None)
     restored = reports[0]["graphs_restored"]
     rest = statistics.median(s["ready"] - sum(s[k] for k in ("context", "engine", "weights", "kv") if k in s) for s in stages)
     row(f"graphs after that: {restored} restored, {reports[0]['graphs_live']} live", f"{rest:.1f} ms", "-", None if restored else False)
@@ -238,6 +240,9 @@ def template(folder):
     command = f"{sys.executable} {ROOT}/bench/worker_torch_engine.py ${{PORT}} {ROOT}/{RECIPE} - q"
     warmed = f"{sys.executable} -m medusa.template torch torch.nn.functional http.server gguf_weights"
     own = {"swap": "off", "template": "torch"}
+    os.makedirs(f"{folder}/lib", exist_ok=True)  # only this one: the other libraries of a packed tree may be older than PyTorch's
+    os.symlink(f"{BUILD}/lib/libmedusa.so.0", f"{folder}/lib/libmedusa.so.0")
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, (f"{folder}/lib", os.environ.get("LD_LIBRARY_PATH"))))
     names = [f"model{i}" for i in range(STARTS + 1)]
     worker = worker_models.Worker(f"{folder}/template", f"startPort: {random.randrange(20000, 30000)}\nhealthCheckTimeout: 120\nmedusa:\n  policies: {{preloading: none}}\n"
                                   f"  templates: {{torch: {{cmd: '{warmed}'}}}}\nmodels:\n" +
@@ -252,7 +257,8 @@ def template(folder):
         answer = worker_models.ask(worker.port, number, [5, 6, 7], 1)
         if isinstance(answer, str):
             worker.stop()
-            raise Failed(f"a function from the template: {answer}")
+            with open(f"{folder}/template/state/{names[number]}.log", encoding="utf-8", errors="replace") as said:
+                raise Failed(f"a function from the template: {answer}; its log: {said.read()[-400:].strip()}")
         times.append(answer[0])
     worker.stop()
     broker.stop()

@@ -73,14 +73,14 @@ class Model:
         self.heads, self.kv_heads, self.head = (int(self.shape[k]) for k in ("heads", "kv_heads", "head_dim"))
         self.layers, self.epsilon, self.theta = int(self.shape["layers"]), float(self.shape["rms_epsilon"]), float(self.shape["rope_theta"])
         places, size = {}, 0
-        for name, rows, columns in gguf_weights.tensors(self.shape):
-            places[name] = (size, rows, columns)
+        for tensor, rows, columns in gguf_weights.tensors(self.shape):
+            places[tensor] = (size, rows, columns)
             size += (rows * columns * 2 + 31) // 32 * 32
         torch.cuda.init()
         torch.zeros(1, device="cuda")
         say("the device is there")
         weights, copies = share(name, size) if name else load(path, size)
-        self.tensors = {name: weights[at:at + rows * columns * 2].view(torch.bfloat16).view(rows, columns) for name, (at, rows, columns) in places.items()}
+        self.tensors = {tensor: weights[at:at + rows * columns * 2].view(torch.bfloat16).view(rows, columns) for tensor, (at, rows, columns) in places.items()}
         rehearsal = threading.Thread(target=self.forward, args=([1, 2, 3],)) # of no use but that kernels are there; reads what has come
         rehearsal.start()
         for thread in copies:

@@ -118,14 +118,24 @@ void lora_pool_finish(struct lora_pool *pool)
 
 /* ---- copies ---- */
 
-static enum md_status copy(CUdeviceptr target, const uint16_t *source, size_t elements, CUstream stream,
+struct copies {
+	CUstream stream;
+	unsigned char *staging; /* where the next copy goes through; NULL: none does */
+};
+
+static enum md_status copy(struct copies *copies, CUdeviceptr target, const uint16_t *source, size_t elements,
 			   struct md_error *err)
 {
-	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, target, source, 2 * elements, stream);
+	const void *from = source;
+	if (copies->staging) {
+		from = memcpy(copies->staging, source, 2 * elements);
+		copies->staging += 2 * elements;
+	}
+	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, target, from, 2 * elements, copies->stream);
 }
 
-static enum md_status put_group(const struct lora_pool *pool, CUstream stream, CUdeviceptr layer, enum lora_group group,
-				const struct lora_part *parts, struct md_error *err)
+static enum md_status put_group(const struct lora_pool *pool, struct copies *copies, CUdeviceptr layer,
+				enum lora_group group, const struct lora_part *parts, struct md_error *err)
 {
 	size_t inputs = (size_t)group_inputs(pool, group), rank = (size_t)pool->max_rank;
 	CUdeviceptr a = layer + 2 * pool->places[group].a, b = layer + 2 * pool->places[group].b;
@@ -133,8 +143,8 @@ static enum md_status put_group(const struct lora_pool *pool, CUstream stream, C
 		const struct lora_part *part = &parts[(int)groups[group].first + i];
 		size_t outputs = (size_t)part_outputs(pool, group, i);
 		if (part->a) {
-			MD_FORWARD(copy(a, part->a, (size_t)part->rank * inputs, stream, err));
-			MD_FORWARD(copy(b, part->b, (size_t)part->rank * outputs, stream, err));
+			MD_FORWARD(copy(copies, a, part->a, (size_t)part->rank * inputs, err));
+			MD_FORWARD(copy(copies, b, part->b, (size_t)part->rank * outputs, err));
 		}
 		a += 2 * rank * inputs;
 		b += 2 * rank * outputs;
@@ -143,12 +153,13 @@ static enum md_status put_group(const struct lora_pool *pool, CUstream stream, C
 }
 
 enum md_status lora_pool_put_layer(struct lora_pool *pool, CUstream stream, int slot, int layer,
-				   const struct lora_adapter *adapter, struct md_error *err)
+				   const struct lora_adapter *adapter, unsigned char *staging, struct md_error *err)
 {
 	const struct lora_part *parts = adapter->parts + (size_t)layer * LORA_PROJECTIONS;
+	struct copies copies = {stream, staging};
 	for (enum lora_group group = 0; group < LORA_GROUPS; group++)
-		MD_FORWARD(put_group(pool, stream, layer_of(pool, slot, layer), group, parts, err));
-	return md_cuda_call(err, cuStreamSynchronize, stream);
+		MD_FORWARD(put_group(pool, &copies, layer_of(pool, slot, layer), group, parts, err));
+	return MD_OK;
 }
 
 static enum md_status upload_entries(struct lora_pool *pool, CUstream stream, int slot,
@@ -202,7 +213,7 @@ enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, 
 			     struct md_error *err)
 {
 	for (int layer = 0; layer < pool->shape->layers; layer++)
-		MD_FORWARD(lora_pool_put_layer(pool, stream, slot, layer, adapter, err));
+		MD_FORWARD(lora_pool_put_layer(pool, stream, slot, layer, adapter, NULL, err));
 	return lora_pool_put_entries(pool, stream, slot, adapter, err);
 }
 

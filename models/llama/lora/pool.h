@@ -35,11 +35,12 @@ enum md_status lora_pool_init(struct lora_pool *pool, const struct llama_device 
 void lora_pool_finish(struct lora_pool *pool); /* also on a zeroed one */
 
 /*
- * Copies an adapter into a slot that no token uses, and waits: all of it; or layer by layer, and then its ranks and scales,
- * after which it can be used.
+ * Copies an adapter into a slot that no token uses: all of it, and waits; or layer by layer, and then its ranks and scales,
+ * after which it can be used. A layer's copies are not awaited, and go through `staging` (2 * layer_elements bytes) unless
+ * that is NULL.
  */
 enum md_status lora_pool_put_layer(struct lora_pool *pool, CUstream stream, int slot, int layer,
-				   const struct lora_adapter *adapter, struct md_error *err);
+				   const struct lora_adapter *adapter, unsigned char *staging, struct md_error *err);
 enum md_status lora_pool_put_entries(struct lora_pool *pool, CUstream stream, int slot,
 				     const struct lora_adapter *adapter, struct md_error *err);
 enum md_status lora_pool_put(struct lora_pool *pool, CUstream stream, int slot, const struct lora_adapter *adapter,

@@ -39,13 +39,17 @@ enum md_status batcher_init(struct batcher *batcher, struct md_error *err)
 	for (int slot = e->limits.max_batch - 1; slot >= 0; slot--)
 		batcher->free_slots[batcher->free_slot_count++] = slot;
 	batcher->moved = true;
-	return MD_OK;
+	enum md_status status = lora_copier_init(&batcher->copier, &batcher->engine->lora, e->device->context, err);
+	if (status != MD_OK)
+		batcher_finish(batcher);
+	return status;
 }
 
 void batcher_finish(struct batcher *batcher)
 {
 	kv_blocks_finish(&batcher->blocks);
 	lora_slots_finish(&batcher->slots);
+	lora_copier_finish(&batcher->copier);
 	free(batcher->running);
 	free(batcher->rows);
 	free(batcher->free_slots);

@@ -5,6 +5,7 @@
 
 #include "models/llama/adapters/slots.h"
 #include "models/llama/graphs.h"
+#include "models/llama/lora/copier.h"
 #include "models/llama/serve/kv_blocks.h"
 #include "models/llama/serve/mailbox.h"
 #include "models/llama/tokenizer.h"
@@ -27,6 +28,7 @@ struct batcher {
 	/* below: the batcher's own */
 	struct kv_blocks blocks;
 	struct lora_slots slots;
+	struct lora_copier copier;     /* into them */
 	struct serve_request *waiting; /* linked by `next` */
 	size_t waiting_count;
 	struct serve_request **running; /* in the order of their admission */

@@ -2,7 +2,9 @@
 /* Adapters come into the device's slots piece by piece between two steps, so that running sequences hardly wait. */
 #include "models/llama/serve/batcher_steps.h"
 
-#define PIECE_BYTES (8u << 20) /* a millisecond or so from memory that is not page-locked */
+/* What takes two milliseconds or so, by several threads and by one. */
+#define STAGED_PIECE_BYTES (64u << 20)
+#define PIECE_BYTES (16u << 20)
 
 void batcher_leave_slot(struct batcher *batcher, struct serve_request *request)
 {
@@ -53,28 +55,29 @@ void batcher_take_slots(struct batcher *batcher)
 	while (preempt_claimed(batcher));
 }
 
-static enum md_status copy_layer(struct batcher *batcher, int number, struct md_error *err)
+static int piece_layers(const struct batcher *batcher, const struct lora_slot *slot)
 {
-	struct llama_engine *e = batcher->engine;
-	const struct lora_slot *slot = &batcher->slots.slots[number];
 	const struct lora_adapter *adapter = &slot->weights->adapter;
-	MD_FORWARD(lora_pool_put_layer(&e->lora, e->stream, number, slot->layers, adapter, err));
-	if (slot->layers + 1 == adapter->layers)
-		MD_FORWARD(lora_pool_put_entries(&e->lora, e->stream, number, adapter, err));
-	lora_slots_copied(&batcher->slots, number);
-	return MD_OK;
+	size_t layer = adapter->bytes / (size_t)adapter->layers + 1;
+	size_t most = (batcher->copier.threads > 1 ? STAGED_PIECE_BYTES : PIECE_BYTES) / layer + 1;
+	int left = adapter->layers - slot->layers;
+	return (size_t)left < most ? left : (int)most;
 }
 
 enum md_status batcher_copy_adapter(struct batcher *batcher, bool *worked, struct md_error *err)
 {
+	struct llama_engine *e = batcher->engine;
 	int number = lora_slots_copying(&batcher->slots);
 	if (number < 0)
 		return MD_OK;
-	const struct lora_adapter *adapter = &batcher->slots.slots[number].weights->adapter;
-	size_t layer = adapter->bytes / (size_t)adapter->layers + 1, bytes = 0;
+	const struct lora_slot *slot = &batcher->slots.slots[number];
+	const struct lora_adapter *adapter = &slot->weights->adapter;
+	int count = piece_layers(batcher, slot);
 	*worked = true;
-	do
-		MD_FORWARD(copy_layer(batcher, number, err));
-	while (!lora_slots_ready(&batcher->slots, number) && (bytes += layer) < PIECE_BYTES);
+	MD_FORWARD(lora_copier_put(&batcher->copier, e->stream, number, slot->layers, count, adapter, err));
+	if (slot->layers + count == adapter->layers)
+		MD_FORWARD(lora_pool_put_entries(&e->lora, e->stream, number, adapter, err));
+	for (int i = 0; i < count; i++)
+		lora_slots_copied(&batcher->slots, number);
 	return MD_OK;
 }
