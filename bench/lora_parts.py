@@ -264,6 +264,12 @@ def template(folder):
     broker.stop()
     row(f"first token of a new function from a warm template (PyTorch, weights of the backbone), through the worker, median of {STARTS}",
         f"{statistics.median(times[1:]):.3f} s", "0.5 s", statistics.median(times[1:]) <= 0.5)
+    marks = {}
+    for name in names[1:]:
+        with open(f"{folder}/template/state/{name}.log", encoding="utf-8", errors="replace") as said:
+            for seconds, what in re.findall(r"^([\d.]+) s: ([^\n]*)", said.read(), re.M):
+                marks.setdefault(re.sub(r"[\d.]+ GB", "the weights", what), []).append(float(seconds))
+    row("of that, s from the engine's first line on, medians", ", ".join(f"{what} {statistics.median(values):.2f}" for what, values in marks.items()) or "not said", "-", None)
     row("the same of the first one, which fills the backbone", f"{times[0]:.3f} s", "-", None)
 
 
@@ -294,6 +300,7 @@ def serving(folder):
     def new_ones():
         for i in range(ADAPTERS):
             for found in (firsts, seconds):
+                time.sleep(random.uniform(0, 0.05))  # else the second one would begin with a step, and wait for all of it
                 times, began = [], time.monotonic()
                 if stop.is_set() or not engine.stream(f"a{i}", 1, times):
                     return
