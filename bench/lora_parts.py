@@ -300,12 +300,11 @@ def serving(folder):
     def new_ones():
         for i in range(ADAPTERS):
             for found in (firsts, seconds):
-                time.sleep(random.uniform(0, 0.05))  # else the second one would begin with a step, and wait for all of it
+                time.sleep(random.uniform(0, SECONDS / ADAPTERS / 2))  # else the second one would begin with a step, and wait for all of it
                 times, began = [], time.monotonic()
                 if stop.is_set() or not engine.stream(f"a{i}", 1, times):
                     return
                 found.append(times[0] - began)
-            time.sleep(SECONDS / ADAPTERS / 2)
 
     asker = threading.Thread(target=new_ones)
     asker.start()
