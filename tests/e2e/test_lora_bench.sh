@@ -33,7 +33,7 @@ assert_contains "$work/recorded.md" "# Many LoRA functions on one backbone"
 
 section "adapters in one engine"
 bench serving PARTS="batch serving"
-for row in "| the decode graph of 4 rows, each with an adapter of rank 4, against one without slots |" "6 times while 3 streams go on: its first token later than of one in a slot, median |" \
+for row in "| the decode graph of 4 rows, each with an adapter of rank 4, against one without slots |" " times while 3 streams go on: its first token later than of one in a slot, median |" \
 	"| times between the streams' tokens meanwhile, 99th percentile, against without |" "| 6 adapters in one engine, 4 streams of as many adapters, against the base model: tokens a second |" \
 	"| the same: time for a token, median |"; do
 	assert_contains "$work/serving.out" "$row"
