@@ -125,7 +125,7 @@ static bool is_pageable(uint64_t address)
  */
 static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy, bool wait)
 {
-	struct hc_op *op = hc_op_new(run_copy, NULL), *kept;
+	struct hc_op *op = hc_op_new(run_copy, NULL);
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	op->copy = *copy;
@@ -143,8 +143,7 @@ static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy
 	}
 	if (!wait)
 		return hc_op_submit(stream, op);
-	HC_TRY(hc_op_submit_keep(stream, op, &kept));
-	hc_op_join(kept);
+	HC_TRY(hc_op_do(stream, op));
 	return hc_context_sticky(stream->context);
 }
 

@@ -264,6 +264,7 @@ struct hc_fill {
 struct hc_op {
 	int refs;
 	bool done;
+	bool awaited HC_QUEUE_GUARDED; /* somebody waits for it */
 	uint64_t done_ns;
 	struct hc_op *next;
 	struct hc_context *context;
@@ -309,6 +310,7 @@ struct hc_stream {
 	int priority;
 	pthread_t worker;
 	bool started HC_QUEUE_GUARDED, stopping HC_QUEUE_GUARDED;
+	bool lent HC_QUEUE_GUARDED; /* another thread runs the head of the queue */
 	pthread_cond_t wake;
 	struct hc_op *head HC_QUEUE_GUARDED, *tail HC_QUEUE_GUARDED; /* queue; the head is being run */
 	struct hc_op *last HC_QUEUE_GUARDED;                         /* a reference to the newest op, or NULL */

@@ -84,10 +84,38 @@ static void run_op(struct hc_op *op)
 	op->owned = NULL;
 }
 
-static void set_done(struct hc_op *op) HC_QUEUE_HELD
+/* Whether somebody waits, and is to be called once the lock is free. */
+static bool set_done(struct hc_op *op) HC_QUEUE_HELD
 {
 	op->done_ns = md_clock_ns();
 	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
+	return op->awaited;
+}
+
+static void await(struct hc_op *op) HC_QUEUE_HELD
+{
+	while (!hc_op_done(op)) {
+		op->awaited = true;
+		pthread_cond_wait(&some_done, &hc_queue_mutex);
+	}
+}
+
+/* Runs the head of the stream's queue, whose turn it is. */
+static void run_head(struct hc_stream *stream) HC_QUEUE_HELD
+{
+	struct hc_op *op = stream->head;
+	pthread_mutex_unlock(&hc_queue_mutex);
+	run_op(op);
+	pthread_mutex_lock(&hc_queue_mutex);
+	stream->head = op->next;
+	if (!stream->head)
+		stream->tail = NULL;
+	bool awaited = set_done(op);
+	pthread_mutex_unlock(&hc_queue_mutex);
+	if (awaited)
+		pthread_cond_broadcast(&some_done);
+	hc_op_unref(op);
+	pthread_mutex_lock(&hc_queue_mutex);
 }
 
 static void *work(void *argument)
@@ -96,24 +124,13 @@ static void *work(void *argument)
 	pthread_mutex_lock(&hc_queue_mutex);
 	while (stream->head || !stream->stopping) {
 		struct hc_op *op = stream->head;
-		if (!op) {
+		if (!op || stream->lent) {
 			pthread_cond_wait(&stream->wake, &hc_queue_mutex);
 			continue;
 		}
 		for (size_t i = 0; i < op->wait_count; i++)
-			while (!hc_op_done(op->waits[i]))
-				pthread_cond_wait(&some_done, &hc_queue_mutex);
-		pthread_mutex_unlock(&hc_queue_mutex);
-		run_op(op);
-		pthread_mutex_lock(&hc_queue_mutex);
-		stream->head = op->next;
-		if (!stream->head)
-			stream->tail = NULL;
-		set_done(op);
-		pthread_mutex_unlock(&hc_queue_mutex);
-		pthread_cond_broadcast(&some_done);
-		hc_op_unref(op);
-		pthread_mutex_lock(&hc_queue_mutex);
+			await(op->waits[i]);
+		run_head(stream);
 	}
 	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_executor_leave();
@@ -153,23 +170,52 @@ static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD HC
 	return true;
 }
 
+/* Takes over op, also when it returns false: then it is in no queue. */
+static bool submit(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept) HC_STATE_HELD HC_QUEUE_HELD
+{
+	if (kept)
+		*kept = hc_op_ref(op);
+	if (enqueue(stream, op))
+		return true;
+	if (kept)
+		hc_op_unref(*kept);
+	hc_op_unref(op);
+	return false;
+}
+
+/*
+ * Lends the stream to this thread if the turn of op, which has just been queued, is now: nothing is before it, and all
+ * that it waits for is done. The stream's own thread takes nothing from the queue until run_lent.
+ */
+static bool lend(struct hc_stream *stream, const struct hc_op *op) HC_QUEUE_HELD
+{
+	for (size_t i = 0; i < op->wait_count; i++)
+		if (!hc_op_done(op->waits[i]))
+			return false;
+	return stream->lent = stream->head == op;
+}
+
+static void run_lent(struct hc_stream *stream) HC_QUEUE_HELD
+{
+	run_head(stream);
+	stream->lent = false;
+	if (stream->head || stream->stopping)
+		pthread_cond_signal(&stream->wake); /* with the lock: it keeps the stream */
+}
+
+/* A marker whose turn is now is over at once. */
 CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept)
 {
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	HC_STATE_GUARD();
 	pthread_mutex_lock(&hc_queue_mutex);
-	if (kept)
-		*kept = hc_op_ref(op);
-	bool queued = enqueue(stream, op);
+	bool marker = !op->run, queued = submit(stream, op, kept), lent = queued && marker && lend(stream, op);
+	if (lent)
+		run_lent(stream);
 	pthread_mutex_unlock(&hc_queue_mutex);
-	if (queued) {
+	if (queued && !lent)
 		pthread_cond_signal(&stream->wake); /* the state lock keeps the stream */
-	} else {
-		if (kept)
-			hc_op_unref(*kept);
-		hc_op_unref(op);
-	}
 	return queued ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -178,11 +224,35 @@ CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op)
 	return hc_op_submit_keep(stream, op, NULL);
 }
 
+/* For a small copy, two switches between threads take longer than all else: what has its turn is run by the caller. */
+CUresult hc_op_do(struct hc_stream *stream, struct hc_op *op)
+{
+	struct hc_op *kept;
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	hc_state_lock();
+	pthread_mutex_lock(&hc_queue_mutex);
+	bool queued = submit(stream, op, &kept);
+	if (queued && lend(stream, op)) {
+		hc_state_unlock(); /* calls of other threads go on meanwhile */
+		run_lent(stream);
+		pthread_mutex_unlock(&hc_queue_mutex);
+	} else {
+		pthread_mutex_unlock(&hc_queue_mutex);
+		if (queued)
+			pthread_cond_signal(&stream->wake);
+		hc_state_unlock();
+	}
+	if (!queued)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	hc_op_join(kept);
+	return CUDA_SUCCESS;
+}
+
 void hc_op_join(struct hc_op *op)
 {
 	pthread_mutex_lock(&hc_queue_mutex);
-	while (!hc_op_done(op))
-		pthread_cond_wait(&some_done, &hc_queue_mutex);
+	await(op);
 	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_op_unref(op);
 }
@@ -190,10 +260,10 @@ void hc_op_join(struct hc_op *op)
 void hc_op_finish(struct hc_op *op)
 {
 	pthread_mutex_lock(&hc_queue_mutex);
-	if (!hc_op_done(op))
-		set_done(op);
+	bool awaited = !hc_op_done(op) && set_done(op);
 	pthread_mutex_unlock(&hc_queue_mutex);
-	pthread_cond_broadcast(&some_done);
+	if (awaited)
+		pthread_cond_broadcast(&some_done);
 }
 
 struct hc_op *hc_stream_last(struct hc_stream *stream)
@@ -257,13 +327,11 @@ void hc_stream_finish(struct hc_stream *stream)
 CUresult hc_stream_join(struct hc_stream *stream)
 {
 	struct hc_context *context = stream->context;
-	struct hc_op *last;
 	if (stream == context->legacy) {
-		struct hc_op *marker = hc_op_new(NULL, NULL);
-		HC_TRY(hc_op_submit_keep(stream, marker, &last));
-	} else {
-		last = hc_stream_last(stream);
+		HC_TRY(hc_op_do(stream, hc_op_new(NULL, NULL)));
+		return hc_context_sticky(context);
 	}
+	struct hc_op *last = hc_stream_last(stream);
 	if (last)
 		hc_op_join(last);
 	return hc_context_sticky(context);
