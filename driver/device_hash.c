@@ -37,11 +37,18 @@ static void add_lane(struct md_hash_sums *sums, uint64_t lane, uint64_t first, u
 void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uint64_t size)
 {
 	const uint8_t *bytes = data;
-	for (uint64_t at = 0; at < size; at += 16, lane++) {
-		uint64_t words[2] = {0, 0};
-		memcpy(words, bytes + at, size - at < 16 ? size - at : 16);
-		add_lane(sums, lane, words[0], words[1]);
+	struct md_hash_sums local = *sums; /* in registers: bytes may alias *sums */
+	uint64_t words[2], whole = size / 16 * 16;
+	for (uint64_t at = 0; at < whole; at += 16, lane++) {
+		memcpy(words, bytes + at, 16);
+		add_lane(&local, lane, words[0], words[1]);
 	}
+	if (whole < size) {
+		words[0] = words[1] = 0;
+		memcpy(words, bytes + whole, size - whole);
+		add_lane(&local, lane, words[0], words[1]);
+	}
+	*sums = local;
 }
 
 struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size)
