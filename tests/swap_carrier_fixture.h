@@ -41,9 +41,9 @@ static struct md_swap_below lending;
 
 static CUresult query(CUstream stream)
 {
-	return atomic_load(&held)   ? CUDA_ERROR_NOT_READY
-	       : is_due(&call_left) ? CUDA_ERROR_UNKNOWN
-				    : md_cuda.cuStreamQuery(stream);
+	return atomic_load(&held)          ? CUDA_ERROR_NOT_READY
+	       : is_due_asking(&call_left) ? CUDA_ERROR_UNKNOWN
+					   : md_cuda.cuStreamQuery(stream);
 }
 
 static enum md_status lend(const struct md_swap_range *range, int *fd, struct md_error *err)
@@ -58,8 +58,8 @@ static void kill_carrier(void *user)
 	atomic_store((atomic_bool *)user, true);
 }
 
-/* An engine with all its memory, which it lends to a carrier. */
-static void set_up_lending(void)
+/* An engine with so many allocations, which it lends to a carrier. */
+static void set_up_lending_of(size_t count)
 {
 	struct md_error err = {0};
 	call_left = -1;
@@ -69,9 +69,14 @@ static void set_up_lending(void)
 	md_swap_exchange_destroy(exchange);
 	cr_assert_eq(md_swap_exchange_create(&lending, pool, &exchange, &err), MD_OK, "%s", err.message);
 	table.cuStreamQuery = query;
-	for (size_t i = 0; i < MOST; i++)
+	for (size_t i = 0; i < count; i++)
 		add(0);
 	write_all();
+}
+
+static inline void set_up_lending(void)
+{
+	set_up_lending_of(MOST);
 }
 
 /* ---- every call of the driver fails once ---- */
@@ -81,14 +86,15 @@ static void set_up_lending(void)
 #else
 #define FAILING_EVERY 1
 #endif
-#define CALLS_MOST 10000 /* how many there are depends on how often the end of copies is asked for */
+#define CALLS_MOST 1000
+/* Allocations of an engine whose calls fail: each round copies all of them, and more of them only make the same calls more often. */
+#define FEW 3
 
 /* in_with of the test, with the n-th carrier that it wants; what its late copies do; that all is as it was. */
 struct carrier_calls {
 	enum md_status (*come)(int n, struct md_swap_report *report, struct md_error *err);
 	void (*write_late)(void);
 	void (*assert_right)(void);
-	int step; /* 1: each call fails; 7: each seventh one, where there are many */
 };
 
 static bool survives(const struct carrier_calls *calls, int n)
@@ -116,7 +122,7 @@ static void let_each_call_fail(const struct carrier_calls *calls)
 	let_calls_fail();
 	table.cuStreamQuery = query;
 	while (n < CALLS_MOST && survives(calls, n))
-		n += FAILING_EVERY * calls->step;
+		n += FAILING_EVERY;
 	cr_assert(n > 10 && n < CALLS_MOST, "%d calls", n);
 }
 

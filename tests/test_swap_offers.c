@@ -65,20 +65,31 @@ static size_t part_at(uint32_t lender, size_t part)
 	return lender == 3 ? MOST - 1 - part : part;
 }
 
-/* Of each block of the engine; part and block are its numbers there, or others. */
+/* Of each block of the engine, or of others; each is hashed once. */
+static struct md_hash hash_of(size_t i, size_t block, bool others)
+{
+	static struct md_hash hashes[2][MOST][BLOCKS];
+	static bool known[2][MOST][BLOCKS];
+	if (!known[others][i][block]) {
+		static uint8_t bytes[MD_SWAP_BLOCK];
+		write_words(bytes, what_of(i, block) + others);
+		hashes[others][i][block] = md_device_hash_bytes(bytes, MD_SWAP_BLOCK);
+		known[others][i][block] = true;
+	}
+	return hashes[others][i][block];
+}
+
+/* part and block are its numbers there, or others. */
 static int offer_file(uint32_t lender, uint32_t shift, bool others)
 {
 	int fd = memfd_create("offer", MFD_CLOEXEC);
-	uint8_t *bytes = malloc(MD_SWAP_BLOCK);
 	for (size_t i = 0; i < MOST; i++)
 		for (size_t block = 0; block < BLOCKS; block++) {
 			struct md_carry_offered one = {.part = (uint32_t)part_at(lender, i) + shift,
-						       .block = (uint32_t)block};
-			write_words(bytes, what_of(i, block) + others);
-			one.hash = md_device_hash_bytes(bytes, MD_SWAP_BLOCK);
+						       .block = (uint32_t)block,
+						       .hash = hash_of(i, block, others)};
 			cr_assert_eq(write(fd, &one, sizeof(one)), (ssize_t)sizeof(one));
 		}
-	free(bytes);
 	return fd;
 }
 
@@ -124,8 +135,8 @@ static bool take_chunk(const struct md_carry_message *take)
 	cr_assert(take->count && take->part < CARRIED_MOST && parts[take->part].bytes, "a part that is there");
 	for (uint32_t i = 0; i < take->count; i++)
 		cr_assert_leq(take->takes[i].offset + MD_SWAP_BLOCK, parts[take->part].size, "within the part");
-	cr_assert(calls_fail || (take->part >= MOST) == staged, "only rooms, or only the engine's allocations");
-	for (uint32_t i = 0; i < take->count && carrier.manner != BAD_NUMBERS && take->part < MOST; i++)
+	cr_assert(calls_fail || (take->part >= memory_count) == staged, "only rooms, or only the engine's allocations");
+	for (uint32_t i = 0; i < take->count && carrier.manner != BAD_NUMBERS && take->part < memory_count; i++)
 		cr_assert(part_at(take->link, take->takes[i].part) == take->part, "its own number");
 	if (carrier.manner == BAD_NUMBERS || (carrier.manner == REFUSES && carrier.done == 2) ||
 	    (carrier.manner == TWO_LENDERS && take->link == 2)) {
@@ -263,7 +274,7 @@ static struct md_swap_report come(enum manner manner)
 	return report;
 }
 
-TestSuite(swap_offers, .init = set_up, .fini = tear_down, .timeout = 900);
+TestSuite(swap_offers, .init = set_up, .fini = tear_down, .timeout = 600);
 
 Test(swap_offers, blocks_come_from_a_lender)
 {
@@ -390,16 +401,16 @@ static enum md_status come_failing(int n, struct md_swap_report *report, struct 
 
 Test(swap_offers, each_call_fails_once)
 {
-	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 7};
-	set_up_lending();
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all};
+	set_up_lending_of(FEW);
 	calls_fail = true;
 	let_each_call_fail(&calls);
 }
 
 Test(swap_offers, each_call_fails_once_without_rooms)
 {
-	static const struct carrier_calls calls = {come_failing, write_late, assert_all, 1};
-	set_up_lending();
+	static const struct carrier_calls calls = {come_failing, write_late, assert_all};
+	set_up_lending_of(FEW);
 	without_rooms();
 	let_each_call_fail(&calls);
 }
