@@ -5,10 +5,8 @@ It says which model it is, how it was asked, and streams as many pieces as max_t
 """
 import argparse
 import ctypes
-import http.server
 import json
 import os
-import random
 import signal
 import socket
 import sys
@@ -17,6 +15,7 @@ import time
 
 from answers import Answer
 from engine_adapters import Adapters
+import plain_server
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True)
@@ -55,7 +54,10 @@ class Device:
         self.must("cuCtxCreate_v2", ctypes.byref(self.context), 0, 0)
         self.must("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(self.bytes))
         self.must("cuMemsetD8_v2", self.address, ctypes.c_ubyte(1), ctypes.c_size_t(self.bytes))
-        self.weights, self.content = ctypes.c_uint64(), random.Random(options.weights_seed).randbytes(options.weights_mb << 20)
+        self.weights, self.content = ctypes.c_uint64(), b""
+        if options.weights_mb:
+            import random # takes long, and most engines have no weights
+            self.content = random.Random(options.weights_seed).randbytes(options.weights_mb << 20)
         if self.content:
             self.must("cuMemAlloc_v2", ctypes.byref(self.weights), ctypes.c_size_t(len(self.content)))
             self.must("cuMemcpyHtoD_v2", self.weights, self.content, ctypes.c_size_t(len(self.content)))
@@ -98,12 +100,7 @@ class Device:
             return right
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *words):
-        pass
-
+class Handler(plain_server.Handler):
     def answer(self, status, body, kind="application/json"):
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status)
@@ -319,11 +316,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.perhaps_die(asked)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 1024
-
-
 if options.die_at_start:
     sys.exit(3)
 device = Device(options.device_mb) if options.device_mb else None
@@ -332,4 +324,4 @@ for module in options.lora_modules:
     adapters.have(*module.split("=", 1))
 signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else lambda *_: os._exit(0))
 print(f"{options.name} listens on {options.port}, pid {os.getpid()}, gpus {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}", flush=True)
-Server(("127.0.0.1", options.port), Handler).serve_forever()
+plain_server.Server(("127.0.0.1", options.port), Handler).serve_forever()
