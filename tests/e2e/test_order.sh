@@ -44,12 +44,13 @@ assert_count "$work/same.err" " restored " 3
 assert_same_file "$work/live.out" "$work/same.out"
 
 section "cold starts in other orders: refused or right, never wrong"
-for order in $(seq 50); do
+orders=${ORDERS:-16} # make torture takes more
+for order in $(seq "$orders"); do
 	HOSTCUDA_SCATTER=$order run "other$order" medusa-restore "$work/sequence.medusa" -- "${subject[@]}" seed=7
 	assert_exit "other$order" 0
 	assert_same_file "$work/live.out" "$work/other$order.out"
 done
-assert_at_least "starts that were refused by name" 40 \
+assert_at_least "starts that were refused by name" $((orders * 4 / 5)) \
 	"$(grep -lE 'nothing is restored: allocation [0-9]+ lies (above|below) allocation [0-9]+ in the artifact, (above|below) it here' "$work"/other*.err | wc -l)"
 
 section "reserved addresses look like no other numbers"

@@ -5,7 +5,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 python3 -B tests/faults/torture_check.py || exit 1
 seed=${SEED:-$RANDOM}
-many=150 some=25
+many=60 some=15
 [ -z "${SAN:-}${TSAN:-}" ] || many=40 some=8
 tests/faults/run.sh --sample $many --seed "$seed" driver memory &&
 	tests/faults/run.sh --sample $some --seed "$seed" files host kill crowd cycles

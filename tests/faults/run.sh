@@ -24,6 +24,8 @@ fi
 [ -z "${TSAN:-}" ] || [ $# -gt 0 ] || set -- crowd cycles
 # Files that are rewritten under their readers, many times more than make check does it.
 [ $# -gt 0 ] || HOSTILE_ROUNDS=${HOSTILE_ROUNDS:-400} bash tests/e2e/test_hostile.sh || exit 1
+# Cold starts in other orders of addresses.
+[ $# -gt 0 ] || ORDERS=${ORDERS:-100} bash tests/e2e/test_order.sh || exit 1
 # Random events for the scheduler; sanitizers take ten times as long.
 if [ $# = 0 ]; then
 	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1
