@@ -16,9 +16,14 @@ try() { # header, compiler and flags
 	failed=1
 }
 
-for header in $(git ls-files '*.h'); do
-	# Device code and X-macro lists are no headers in this sense.
-	head -n 3 "$header" | grep -q 'not a header of its own' && continue
+flags=(-std=gnu11 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -x c)
+own=()
+# Device code and X-macro lists are no headers in this sense.
+mapfile -t headers < <(git ls-files -z '*.h' | xargs -0r awk '
+	FNR <= 3 && /not a header of its own/ { no[FILENAME] }
+	FNR > 3 { nextfile }
+	END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in no)) print ARGV[i] }')
+for header in "${headers[@]}"; do
 	case $header in
 	include/*)
 		try "$header" gcc -std=c11 -Wpedantic -x c
@@ -26,9 +31,14 @@ for header in $(git ls-files '*.h'); do
 		command -v g++ >/dev/null && try "$header" g++ -std=c++11 -x c++
 		command -v g++ >/dev/null && try "$header" g++ -std=c++98 -Wpedantic -Wno-long-long -x c++
 		;;
-	*) try "$header" gcc -std=gnu11 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -x c ;;
+	*) own+=("$header") ;;
 	esac
 done
+# Each is compiled alone here, too; one by one, where something is wrong.
+if ! printf '%s\0' "${own[@]}" | xargs -0r gcc -fsyntax-only -Wall -Wextra -Wno-pragma-once-outside-header "${flags[@]}" 2>/dev/null; then
+	for header in "${own[@]}"; do try "$header" gcc "${flags[@]}"; done
+	[ $failed = 1 ] || { echo 'headers: they do not compile together, and each does alone' && failed=1; }
+fi
 for header in include/medusa/*.h; do
 	for enum in $(sed -n 's/^enum \([a-z_]*\) {.*/\1/p' "$header"); do
 		grep -q "^const char \*${enum%_type}_name(enum $enum " "$header" && continue

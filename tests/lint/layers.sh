@@ -9,19 +9,18 @@ failed=0
 check() { # folder, the folders it may include
 	local folder=$1 file line included
 	shift
-	for file in $(git ls-files "$folder/*.c" "$folder/*.h"); do
-		while IFS= read -r line; do
-			included=${line#*\"}
-			included=${included%%\"*}
-			case " $* $folder " in
-			*" ${included%%/*} "*) ;;
-			*)
-				echo "$file includes $included: $folder may include only $*"
-				failed=1
-				;;
-			esac
-		done < <(grep -hE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' "$file")
-	done
+	while IFS= read -r line; do
+		file=${line%%:*}
+		included=${line#*\"}
+		included=${included%%\"*}
+		case " $* $folder " in
+		*" ${included%%/*} "*) ;;
+		*)
+			echo "$file includes $included: $folder may include only $*"
+			failed=1
+			;;
+		esac
+	done < <(git grep -E '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' -- "$folder/*.c" "$folder/*.h")
 }
 
 check base

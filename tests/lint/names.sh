@@ -17,9 +17,13 @@ suffixes='\.(c|h|cu|S|sh|py|def|map|md|supp|skip)'
 # Headers of CUDA, examples of a user's files, and placeholders.
 foreign='^cuda\.h$|[A-Z]{3,}|^tests/test_suite\.c$'
 
+declare -A known=()
 is_file() { # the end of a path
-	grep -qE "(^|/)${1//./\\.}$" <<<"$tree"
+	[ -n "${known[$1]:-}" ] || { grep -qE "(^|/)${1//./\\.}$" <<<"$tree" && known[$1]=yes || known[$1]=no; }
+	[ "${known[$1]}" = yes ]
 }
+declare -A called=() # all that begins with md_ in the code
+while read -r name; do called[$name]=1; done < <(git grep -hoE '\bmd_[a-z0-9_]+\b' -- '*.c' '*.h' | sort -u)
 
 prose() { sed '/^```/,/^```/d' "$1"; }
 
@@ -28,7 +32,7 @@ for document in $documents; do
 		is_file "${file#./}" || say "$document: $file is no file of the tree"
 	done
 	for name in $(prose "$document" | grep -oE '`md_[a-z0-9_]+`' | tr -d '`' | sort -u); do
-		git grep -qw "$name" -- '*.c' '*.h' || say "$document: nothing in the code is called $name"
+		[ -n "${called[$name]:-}" ] || say "$document: nothing in the code is called $name"
 	done
 	# "`function` in `file.c`" and "`function` (`file.c`)"
 	while read -r name file; do

@@ -77,21 +77,18 @@ forbid 'a comment that opens with a pronoun: name what it is about' \
 forbid 'a banner is one line, which ends the comment' '^/\* ---- (.*-|[^-]*)$' '*.c' '*.h'
 forbid 'paths of one machine' '/(work|home|root)/[a-z]' ':!tests/lint/rules.sh'
 
-for file in $(git ls-files '*.c' '*.h' '*.S' '*.cu' '*.cuh' '*.sh' '*.py' '*.def' '*.[1-9]' Makefile); do
-	[ "$(head -c 4 "$file")" = ".so " ] && continue # a link of manual pages is one line
-	head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || {
-		echo "$file: its first line is no SPDX line"
-		failed=1
-	}
-done
-for file in $(git ls-files '*.c' '*.h'); do
-	lines=$(wc -l <"$file")
-	[ "$lines" -le 700 ] || {
-		echo "$file has $lines lines: divide it"
-		failed=1
-	}
-done
-duplicates=$(git ls-files '*.c' '*.h' ':!models' ':!tests/images' | xargs -n 1 basename | sort | uniq -d)
+# One process for all files: three for each file took ten seconds.
+bare=$(git ls-files -z '*.c' '*.h' '*.S' '*.cu' '*.cuh' '*.sh' '*.py' '*.def' '*.[1-9]' Makefile | xargs -0r awk '
+	FNR == 1 && /^\.so / { fine[FILENAME] } # a link of manual pages is one line
+	FNR <= 2 && /SPDX-License-Identifier: Apache-2\.0/ { fine[FILENAME] }
+	FNR > 2 { nextfile }
+	END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in fine)) print ARGV[i] ": its first line is no SPDX line" }')
+long=$(git ls-files -z '*.c' '*.h' | xargs -0r wc -l | awk '$2 != "total" && $1 > 700 { print $2 " has " $1 " lines: divide it" }')
+[ -z "$bare$long" ] || {
+	echo "$bare${bare:+${long:+$'\n'}}$long"
+	failed=1
+}
+duplicates=$(git ls-files '*.c' '*.h' ':!models' ':!tests/images' | sed 's|.*/||' | sort | uniq -d)
 if [ -n "$duplicates" ]; then
 	echo "file names that are not unique: $duplicates"
 	failed=1

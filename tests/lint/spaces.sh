@@ -14,7 +14,5 @@ complain() { # what is wrong, the places
 }
 
 complain 'spaces, tabs or a carriage return at the end of a line' "$(git grep -nIE $'[ \t\r]+$' -- "${@:-.}" "${own[@]}")"
-complain 'the last line does not end' "$(git grep -lI '' -- "${@:-.}" "${own[@]}" | while IFS= read -r file; do
-	[ -z "$(tail -c 1 "$file")" ] || echo "$file"
-done)"
+complain 'the last line does not end' "$(git grep -lIz '' -- "${@:-.}" "${own[@]}" | xargs -0r grep -LzP '\n\z' --)"
 exit $failed

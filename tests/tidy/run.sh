@@ -10,6 +10,34 @@ tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || [ -n "${LOCKS_ONLY:
 # Device code of the reference engine is not for hosts' compilers.
 [ $# != 0 ] || mapfile -t files < <(git ls-files '*.c' ':!tests' ':!bench' ':!*_host.c' ':!scheduler/example')
 [ $# = 0 ] || files=("$@")
+
+# Prints the files that base/guarded.h is included in, by itself or by what they include: in all others there is no word of locks.
+# The last two parts of a path are its own.
+with_locks() {
+	git grep -E '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' -- '*.c' '*.h' '*.def' | awk -F '[:"]' '
+		function own(path, parts, n) {
+			n = split(path, parts, "/")
+			return parts[n - 1] "/" parts[n]
+		}
+		{ name = $3; if (name !~ "/") { name = $1; sub("[^/]*$", $3, name) }
+		  users[own(name)] = users[own(name)] " " $1 }
+		END {
+			todo[1] = "base/guarded.h"
+			for (at = last = 1; at <= last; at++) {
+				n = split(users[own(todo[at])], by, " ")
+				for (i = 1; i <= n; i++)
+					if (!(by[i] in found)) {
+						found[by[i]]
+						todo[++last] = by[i]
+						print by[i]
+					}
+			}
+		}'
+}
+if [ -n "${LOCKS_ONLY:-}" ] && [ $# = 0 ]; then
+	mapfile -t files < <(grep -xFf <(with_locks) <<<"$(printf '%s\n' "${files[@]}")")
+	[ "${#files[@]}" -gt 0 ] || { echo 'tests/tidy/run.sh: no file includes base/guarded.h' && exit 1; }
+fi
 eval "flags=(-std=gnu11 $CPPFLAGS)"
 
 locks() {
