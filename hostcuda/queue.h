@@ -13,7 +13,7 @@ CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over
 /* The same, but returns a reference for hc_op_join. */
 CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
 CUresult hc_op_do(struct hc_stream *stream, struct hc_op *op); /* submits and waits; no state lock held */
-void hc_op_join(struct hc_op *op); /* waits, and releases the reference */
+void hc_op_join(struct hc_op *op);                             /* waits, and releases the reference */
 bool hc_op_done(struct hc_op *op);
 void hc_op_finish(struct hc_op *op); /* of a marker in no stream: it is done now; nothing if it was already */
 
