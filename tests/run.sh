@@ -80,13 +80,14 @@ jobs=${JOBS:-$(($(nproc) + 1))}
 declare -A places=([work]=$jobs [wait]=4 [install]=1)
 [ -z "${SAN:-}${TSAN:-}" ] || places[wait]=2 # with sanitizers they work, too
 declare -A suites=(
-	[work]="test_torture test_vllm_plugin test_probe_kernel test_faults test_swap_share test_deps test_groups test_order test_pieces test_wide
-		test_lora_serve test_worker_soak test_swap test_alone test_swap_offers"
+	[work]="test_vllm_plugin test_faults test_torture test_pieces test_groups test_probe_kernel test_wide test_deps test_order test_lora_serve
+		test_serve test_swap test_swap_exchange_spill test_refusals test_swap_full test_scheduler_tables test_swap_offers test_worker_soak
+		test_swap_share test_swap_merge test_fuzz_corpus test_alone test_swap_engine"
 	[wait]="test_worker test_swap_carrier test_swap_overlap test_swap_peers test_swap_silent test_ranks_lockstep test_ranks_stopped test_worker_accounting test_commands test_worker_peers test_worker_cluster
-		test_worker_gpus test_cache test_hostile test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
+		test_worker_gpus test_cache test_hostile test_worker_placement test_cluster_chaos test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
 		test_bundle test_swap_neighbours test_timeout test_worker_injected test_worker_cgroups test_host_commands test_worker_groups
 		test_torch_table test_given test_constants test_worker_neighbours test_worker_page test_worker_http test_worker_hostile test_rounds
-		test_swap_lending test_steps test_tp_bench test_lora_bench test_ranks_assumed test_ranks_many"
+		test_worker_pool test_worker_template test_swap_lending test_steps test_tp_bench test_lora_bench test_ranks_assumed test_ranks_many"
 	[install]="test_wheel test_packages test_lint test_install"
 )
 [ "$jobs" -gt 1 ] || suites=([work]="${suites[*]}" [wait]="" [install]="")
