@@ -25,7 +25,7 @@ struct md_http_call {
 	struct md_http_address address;
 	struct md_http_way way;
 	struct md_http_reader reader;
-	char why[160]; /* of the reader */
+	char why[240]; /* of the reader */
 	const struct md_http_call_events *events;
 	void *context;
 	struct event *begin;  /* connects outside of the caller's call */
@@ -38,7 +38,7 @@ struct md_http_call {
 	bool connected, paused;
 	struct event *over; /* the connection is over, and what has come by it is looked at; NULL: not yet */
 	bool closed;        /* by its other end; else it is broken: */
-	char broken[160];
+	char broken[240];
 };
 
 static void free_call(struct md_http_call *call)
@@ -65,7 +65,7 @@ static void fail(struct md_http_call *call, const char *why)
 {
 	const struct md_http_call_events *events = call->events;
 	void *context = call->context;
-	char text[160];
+	char text[240];
 	snprintf(text, sizeof(text), "%s", why);
 	free_call(call);
 	events->failed(context, text);
@@ -260,7 +260,7 @@ static bool look_on_later(struct md_http_call *call, bool closed)
 
 static void on_broken(struct md_http_call *call)
 {
-	char why[160], said[128] = "";
+	char why[240], said[180] = "";
 	if (call->way.explain)
 		call->way.explain(call->way.context, call->wire, said, sizeof(said));
 	if (!*said)

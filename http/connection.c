@@ -94,6 +94,8 @@ static void linger(struct md_http_exchange *x)
 		return;
 	}
 	md_http_connection_enter(x, MD_HTTP_LINGERING);
+	if (x->tls)
+		x->tls->close(x->wire);
 	shutdown(bufferevent_getfd(x->wire), SHUT_WR);
 }
 
@@ -120,7 +122,7 @@ void md_http_connection_next(struct md_http_exchange *x)
 	x->events = NULL;
 	md_http_connection_enter(x, MD_HTTP_WAITING);
 	md_http_reader_next(&x->reader);
-	if (x->front->draining || (x->half_closed && !has_input(x)))
+	if (x->front->draining || x->outdated || (x->half_closed && !has_input(x)))
 		md_http_connection_close_when_sent(x);
 	else if (has_input(x))
 		bufferevent_trigger(x->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS); /* outside of the caller's call */
@@ -144,6 +146,8 @@ static bool is_waiting(struct md_http_exchange *x)
 	static const char probe[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	const ssize_t size = sizeof(probe) - 1;
 	bool local = !strcmp(x->peer, "unix");
+	if (x->tls) /* nodes end no direction alone */
+		return false;
 	if (!x->begun && !x->reader.head.minor)
 		return false;
 	if (!x->begun && !local && !md_http_connection_unsent(x) &&
@@ -167,10 +171,37 @@ static void on_half_closed(struct md_http_exchange *x)
 
 /* ---- the wire ---- */
 
+void md_http_connection_tell_unproven(struct md_http_exchange *x, const char *why)
+{
+	struct md_http_front *front = x->front;
+	char peer[sizeof(x->peer)];
+	memcpy(peer, x->peer, sizeof(peer));
+	md_http_connection_close(x);
+	if (front->events->unproven)
+		front->events->unproven(front->context, peer, why);
+}
+
+static void on_handshake(struct md_http_exchange *x, bool ended)
+{
+	char why[180] = "";
+	x->proven = ended;
+	if (ended) {
+		md_http_connection_enter(x, MD_HTTP_WAITING);
+		return;
+	}
+	x->tls->explain(x->wire, why, sizeof(why));
+	md_http_connection_tell_unproven(x, *why ? why : "the connection ended before its handshake did");
+}
+
 static void on_event(struct bufferevent *wire, short what, void *context)
 {
+	struct md_http_exchange *x = context;
 	(void)wire;
-	if ((what & BEV_EVENT_EOF) && (what & BEV_EVENT_READING))
+	if (!x->proven)
+		on_handshake(x, what & BEV_EVENT_CONNECTED);
+	else if (x->tls && what & BEV_EVENT_EOF && x->state != MD_HTTP_CLOSING)
+		md_http_connection_close(x);
+	else if ((what & BEV_EVENT_EOF) && (what & BEV_EVENT_READING))
 		on_half_closed(context);
 	else
 		md_http_connection_close(context);
@@ -212,9 +243,10 @@ static void note_peer(struct md_http_exchange *x, const struct sockaddr *address
 struct md_http_exchange *md_http_connection_create(struct md_http_front *front, int fd, const struct sockaddr *address,
 						   bufferevent_data_cb on_read)
 {
-	struct bufferevent *wire = bufferevent_socket_new(front->base, fd, BEV_OPT_CLOSE_ON_FREE);
+	struct bufferevent *wire = front->trust ? front->tls->accept(front->trust, front->base, fd)
+						: bufferevent_socket_new(front->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	struct md_http_exchange *x = wire ? calloc(1, sizeof(*x)) : NULL;
-	if (!wire)
+	if (!wire && !front->trust)
 		close(fd);
 	if (!x || !evbuffer_add_cb(bufferevent_get_output(wire), on_output, x)) {
 		if (wire)
@@ -224,6 +256,8 @@ struct md_http_exchange *md_http_connection_create(struct md_http_front *front, 
 	}
 	x->front = front;
 	x->wire = wire;
+	x->tls = front->trust ? front->tls : NULL;
+	x->proven = !front->trust;
 	md_buf_init(&x->body);
 	note_peer(x, address);
 	link_connection(front, x);

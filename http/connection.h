@@ -32,9 +32,13 @@ struct md_http_exchange {
 	void *context;
 	char peer[INET6_ADDRSTRLEN];
 	bool head_read;
-	bool half_closed; /* the client sends no more, and may be gone */
-	bool shared;      /* with pages of other origins */
-	bool taken;       /* the client has taken bytes since the last tick */
+	const struct md_http_trust_ops *tls; /* NULL: it is not spoken */
+	bool proven;                         /* its handshake, if it has one, has ended */
+	bool served;                         /* it has had a request */
+	bool outdated;                       /* the front trusts by other files meanwhile */
+	bool half_closed;                    /* the client sends no more, and may be gone */
+	bool shared;                         /* with pages of other origins */
+	bool taken;                          /* the client has taken bytes since the last tick */
 	unsigned stalled_s;
 	/* the answer */
 	bool held, held_keep_alive; /* keep_alive before it began */
@@ -48,6 +52,8 @@ struct md_http_front {
 	struct event_base *base;
 	struct md_http_listener *listener; /* NULL: it is drained */
 	struct event *tick;
+	struct md_http_trust *trust; /* NULL: TLS is not spoken */
+	const struct md_http_trust_ops *tls;
 	struct md_http_limits limits;
 	const struct md_http_front_events *events;
 	void *context;
@@ -63,6 +69,7 @@ void md_http_front_accept(void *context, int fd, const struct sockaddr *address)
 struct md_http_exchange *md_http_connection_create(struct md_http_front *front, int fd, const struct sockaddr *address,
 						   bufferevent_data_cb on_read);
 void md_http_connection_close(struct md_http_exchange *x); /* at once; `gone` is called if an answer is awaited */
+void md_http_connection_tell_unproven(struct md_http_exchange *x, const char *why); /* and closes it */
 void md_http_connection_close_when_sent(struct md_http_exchange *x);
 void md_http_connection_leave(
     struct md_http_exchange *x); /* no answer is awaited; what is unsent of earlier ones is sent */

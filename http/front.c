@@ -55,6 +55,7 @@ static bool on_head(void *context, const struct md_http_head *head)
 	const struct md_http_front *front = x->front;
 	const char *why = "";
 	x->head_read = true;
+	x->reader.head.certificate = x->tls ? x->tls->certificate(x->wire) : NULL;
 	x->since = md_clock_ns();
 	unsigned status = front->events->admit ? front->events->admit(front->context, head, &why) : 0;
 	if (status)
@@ -100,7 +101,8 @@ static void hand_over(struct md_http_exchange *x)
 {
 	const struct md_http_head *head = &x->reader.head;
 	md_http_connection_enter(x, MD_HTTP_ANSWERING);
-	x->keep_alive = head->keep_alive && !x->front->draining;
+	x->keep_alive = head->keep_alive && !x->front->draining && !x->outdated;
+	x->served = true;
 	x->no_body = !strcmp(head->method, "HEAD");
 	x->front->events->request(x->front->context, x);
 }
@@ -146,7 +148,7 @@ static void on_read(struct bufferevent *wire, void *context)
 /* ---- accepting ---- */
 
 /* What a connection gets that is one too many; if there is no room for it, it gets nothing. */
-static void turn_away(int fd)
+static void turn_away(const struct md_http_front *front, int fd)
 {
 	static const char body[] =
 	    "{\"error\":{\"message\":\"too many connections are open\",\"type\":\"server_error\","
@@ -156,7 +158,7 @@ static void turn_away(int fd)
 			    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
 			    "Content-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
 			    sizeof(body) - 1, body);
-	ssize_t sent = send(fd, answer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t sent = front->trust ? 0 : send(fd, answer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)sent;
 	shutdown(fd, SHUT_WR);
 	close(fd);
@@ -179,7 +181,7 @@ void md_http_front_accept(void *context, int fd, const struct sockaddr *address)
 {
 	struct md_http_front *front = context;
 	if (front->count >= front->limits.connections && !make_room(front)) {
-		turn_away(fd);
+		turn_away(front, fd);
 		return;
 	}
 	struct md_http_exchange *x = md_http_connection_create(front, fd, address, on_read);
@@ -197,6 +199,7 @@ static bool is_late(const struct md_http_exchange *x, uint64_t now)
 {
 	const struct md_http_limits *limits = &x->front->limits;
 	uint64_t most = x->state == MD_HTTP_LINGERING ? LINGER_S
+			: !x->proven                  ? limits->tls_s
 			: x->state == MD_HTTP_WAITING ? limits->idle_s
 			: x->head_read                ? limits->body_s
 						      : limits->head_s;
@@ -221,6 +224,8 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		bool late = is_late(x, now);
 		if (late && x->state == MD_HTTP_READING)
 			refuse(x, 408, "the request did not come in time");
+		else if (late && !x->proven)
+			md_http_connection_tell_unproven(x, "the handshake did not end in time");
 		else if (is_lost(x) || late)
 			md_http_connection_close(x);
 		else /* reading begins again by itself when input was taken */
@@ -242,6 +247,7 @@ static void set_limits(struct md_http_front *front, const struct md_http_limits 
 	own->head_s = own->head_s ? own->head_s : 15;
 	own->body_s = own->body_s ? own->body_s : 300;
 	own->idle_s = own->idle_s ? own->idle_s : 75;
+	own->tls_s = own->tls_s ? own->tls_s : 10;
 	own->write_s = own->write_s ? own->write_s : 120;
 }
 
@@ -278,9 +284,25 @@ void md_http_front_destroy(struct md_http_front *front)
 	while (front->oldest)
 		md_http_connection_close(front->oldest);
 	md_http_listener_destroy(front->listener);
+	if (front->trust)
+		front->tls->destroy(front->trust);
 	if (front->tick)
 		event_free(front->tick);
 	free(front);
+}
+
+void md_http_front_trust(struct md_http_front *front, struct md_http_trust *trust, const struct md_http_trust_ops *ops)
+{
+	if (front->trust)
+		front->tls->destroy(front->trust);
+	front->trust = trust;
+	front->tls = ops;
+	for (struct md_http_exchange *next, *x = front->oldest; x; x = next) {
+		next = x->newer;
+		x->outdated = true;
+		if (x->state == MD_HTTP_WAITING && x->served)
+			md_http_connection_leave(x);
+	}
 }
 
 void md_http_front_drain(struct md_http_front *front)

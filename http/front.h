@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "http/head.h"
+#include "http/trust.h"
 
 struct md_http_front;    /* listens */
 struct md_http_exchange; /* a request, and its answer */
@@ -18,6 +19,7 @@ struct md_http_limits {
 	unsigned head_s; /* from the first byte of a request (of a connection: from its beginning) to its head; 0: 15 */
 	unsigned body_s; /* from the head to the end of the body; 0: 300 */
 	unsigned idle_s; /* between two requests; 0: 75 */
+	unsigned tls_s;  /* from the beginning of a connection to the end of its handshake; 0: 10 */
 	unsigned write_s; /* a client that takes nothing of an answer for so long is gone; 0: 120 */
 };
 
@@ -28,6 +30,8 @@ struct md_http_front_events {
 	unsigned (*admit)(void *context, const struct md_http_head *head, const char **why);
 	/* Answers a request that was refused, which need not be whole. NULL: the answer is a text. */
 	void (*refused)(void *context, struct md_http_exchange *exchange, unsigned status, const char *why);
+	/* A connection by TLS has ended before its handshake did; why: a sentence without its end. NULL: not wanted. */
+	void (*unproven)(void *context, const char *peer, const char *why);
 };
 
 /* Called for an exchange while its answer has not ended. */
@@ -40,6 +44,11 @@ struct md_http_exchange_events {
 enum md_status md_http_front_create(struct event_base *base, const char *listen, const struct md_http_limits *limits,
 				    const struct md_http_front_events *events, void *context,
 				    struct md_http_front **front, struct md_error *err);
+/*
+ * Connections that begin from now on speak TLS, and show a certificate. trust: of md_http_trust_serve; taken over. ops: &md_http_trust_ops. Those that began with
+ * another one end with the request that they have, or, if they have had none, with their first.
+ */
+void md_http_front_trust(struct md_http_front *front, struct md_http_trust *trust, const struct md_http_trust_ops *ops);
 /* Connections are closed; `gone` is called for each exchange that has not ended. NULL is fine. */
 void md_http_front_destroy(struct md_http_front *front);
 /* The socket is closed: who connects is refused. Connections that are idle are closed, others when their answer has ended. */

@@ -10,6 +10,8 @@
 #define MD_HTTP_HEADERS_MAX 128u
 #define MD_HTTP_HEAD_MAX 65536u /* bytes */
 
+struct md_http_certificate;
+
 struct md_http_header {
 	uint32_t name, value; /* offsets in the text */
 };
@@ -26,6 +28,8 @@ struct md_http_head {
 	bool chunked;
 	bool until_close; /* of a response: neither a length nor chunks say where its body ends; its connection does */
 	int64_t length;   /* Content-Length; -1: none */
+	/* Of a request that has come by TLS: of who has sent it, verified; NULL: it has not. */
+	const struct md_http_certificate *certificate;
 };
 
 void md_http_head_init(struct md_http_head *head);

@@ -5,20 +5,7 @@
 
 #include "base/status.h"
 #include "http/call.h"
-
-/* Paths of PEM files; NULL or "": see each. */
-struct md_http_trust_files {
-	const char
-	    *ca; /* who is trusted; else OpenSSL's own places, or those that SSL_CERT_FILE and SSL_CERT_DIR name */
-	const char *certificate; /* of this side, with those between it and the CA; else none is shown */
-	const char *key;         /* of that certificate; else it is in the same file */
-};
-
-/* What TLS needs. Reads files (NULL: none of those), so it is made outside of the loop. MD_ERR_NO_MEMORY, MD_ERR_IO. */
-struct md_http_trust;
-enum md_status md_http_trust_create(const struct md_http_trust_files *files, struct md_http_trust **made,
-				    struct md_error *err);
-void md_http_trust_destroy(struct md_http_trust *trust); /* NULL is fine */
+#include "http/trust.h"
 
 /* What all such calls of a loop have in common: trust, and name servers and /etc/hosts as they were when it was made. */
 struct md_http_outside;
@@ -30,11 +17,15 @@ void md_http_outside_destroy(
     struct md_http_outside *
 	outside); /* no call is left; lookups of calls that were cancelled end in the loop's next turns; NULL is fine */
 
+/* What counts for connections that begin from now on. Taken over. */
+void md_http_outside_trust(struct md_http_outside *outside, struct md_http_trust *trust);
+
 struct md_http_remote {
 	struct md_http_outside *outside;
 	char host[256]; /* a name, an IPv4 address, or an IPv6 address without brackets */
 	uint16_t port;
-	bool tls; /* 1.2 at least; its certificate must be for the host */
+	bool tls;         /* 1.2 at least; its certificate must be for the host, or else for this name: */
+	const char *name; /* borrowed; NULL: for the host */
 };
 
 /*
