@@ -55,6 +55,23 @@ static const char *seconds_of(const json_t *object, const char *key, char text[3
 
 /* ---- the cluster ---- */
 
+static void print_tls(const json_t *tls)
+{
+	const json_t *one;
+	size_t i;
+	const char *user = json_string_value(json_object_get(tls, "etcd_user"));
+	md_plain_line(stdout, "TLS: between nodes: %s; to etcd: %s%s%s; %lld connections were of no node",
+		      json_is_true(json_object_get(tls, "nodes")) ? "yes" : "no",
+		      json_is_true(json_object_get(tls, "etcd")) ? "yes" : "no", user ? ", as user " : "",
+		      user ? user : "", number(tls, "unproven"));
+	json_array_foreach(json_object_get(tls, "certificates"), i, one) if (json_is_true(json_object_get(one, "soon")))
+	    md_plain_line(stdout, "%s (%s) %s at %s: put a new one there, and send SIGHUP", text_of(one, "file"),
+			  text_of(one, "use"), number(one, "days") < 0 ? "has expired" : "expires",
+			  text_of(one, "expires"));
+	json_array_foreach(json_object_get(tls, "unreachable"), i, one)
+	    md_plain_line(stdout, "node %s cannot be reached: %s", text_of(one, "node"), text_of(one, "why"));
+}
+
 static void print_member(const json_t *member)
 {
 	const char *lack = json_string_value(json_object_get(member, "lack"));
@@ -74,6 +91,7 @@ static void print_member(const json_t *member)
 	       number(member, "retries"));
 	if (lack)
 		md_plain_line(stdout, "%s", lack);
+	print_tls(json_object_get(member, "tls"));
 }
 
 static void print_nodes(const json_t *nodes)

@@ -183,10 +183,11 @@ class Handler(plain_server.Handler):
         self.wfile.flush()
         self.close_connection = True
 
-    def raw(self, status, headers, pieces, after=None, whole=True, dies=None, chunks=True, end="SIGKILL", head=None):
+    def raw(self, status, headers, pieces, after=None, whole=True, dies=None, chunks=True, end="SIGKILL", head=None, times=1):
         """These pieces, characters for bytes; each further one when the file `after` with its number is there. Then the end, or a break: at once,
         or by the engine's death when the file `dies` is there: by a signal, by its own wish (exit), or after the connection (late). Without chunks
-        nothing but the end of the connection says where the answer ends; head: these characters and none of our own."""
+        nothing but the end of the connection says where the answer ends; head: these characters and none of our own; times: all pieces come so often."""
+        pieces = pieces * times
         if head:
             self.wfile.write(head.encode("latin-1"))
         else:

@@ -44,6 +44,7 @@ class Etcd:
     def __init__(self, folder, first, count=1, tls=None):
         self.members = [Member(folder, i, first, count, tls) for i in range(count)]
         self.tls = ["--cacert", tls[0], "--cert", tls[1], "--key", tls[2]] if tls else []
+        self.user = []  # of etcdctl
         self.urls = ",".join(member.url for member in self.members)
         self.start()
 
@@ -55,9 +56,26 @@ class Etcd:
         while self.run("endpoint", "health").returncode and time.monotonic() < end:
             time.sleep(0.05)
 
-    def run(self, *words):
-        return subprocess.run(["etcdctl", "--endpoints", self.urls, "--command-timeout", "3s", *self.tls, *words], capture_output=True, text=True, timeout=PATIENCE,
+    def run(self, *words, wait="3s"):
+        return subprocess.run(["etcdctl", "--endpoints", self.urls, "--command-timeout", wait, "--dial-timeout", wait, *self.tls, *self.user, *words], capture_output=True, text=True, timeout=PATIENCE,
                               env={**os.environ, "ETCDCTL_API": "3"})
+
+    def must(self, *words):
+        done = self.run(*words, wait="30s")
+        if done.returncode:
+            raise RuntimeError(f"etcdctl {words[0]}: {done.stderr}")
+
+    def guard(self, root, users):
+        """Authentication is on. users: name -> (password, right, prefix)."""
+        self.must("user", "add", f"root:{root}")
+        for name, (password, right, prefix) in users.items():
+            self.must("role", "add", name)
+            self.must("role", "grant-permission", name, "--prefix=true", right, prefix)
+            self.must("user", "add", f"{name}:{password}")
+            self.must("user", "grant-role", name, name)
+        self.must("user", "grant-role", "root", "root")
+        self.must("auth", "enable")
+        self.user = ["--user", f"root:{root}"]
 
     def get(self, key):
         return self.run("get", "--print-value-only", key).stdout

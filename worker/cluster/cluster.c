@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "worker/cluster/cluster_parts.h"
-#include "worker/core/forward.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -38,9 +38,8 @@ static void on_reached(void *context, const char *why)
 	cluster->reached = !why;
 	snprintf(cluster->why, sizeof(cluster->why), "%s", why ? why : "");
 	if (why)
-		md_warn("cluster: etcd cannot be reached, so this node goes on with what it knew last, and changes "
-			"nothing: %s",
-			why);
+		md_warn("cluster: etcd %s, so this node goes on with what it knew last, and changes nothing: %s",
+			md_etcd_refuses(cluster->etcd) ? "refuses this node" : "cannot be reached", why);
 	else if (again)
 		md_warn("cluster: etcd is reached again");
 	if (again)
@@ -62,7 +61,7 @@ static const struct md_etcd_events etcd_events = {.reached = on_reached, .moved 
 static void on_node_gone(void *context, struct md_view_node *node)
 {
 	struct md_cluster *cluster = context;
-	if (node->target.open > 1) /* whoever tells this holds it, too */
+	if (md_view_open(node) > 1) /* whoever tells this holds it, too */
 		md_probe_begin(cluster, node);
 }
 
@@ -177,17 +176,22 @@ static enum md_status choose_url(struct md_cluster *cluster, const struct md_clu
 	struct md_http_remote remote;
 	char prefix[256], host[272];
 	const char *given = options->advertise ? options->advertise : cluster->settings.advertise;
+	bool tls = cluster->settings.tls.given;
+	const char *listen = tls ? cluster->settings.listen : options->listen;
 	cluster->url_given = *given;
 	if (*given && !md_http_remote_read(given, &remote, prefix, host))
 		return md_error_set(err, MD_ERR_INVALID,
 				    "--advertise \"%.200s\": http://HOST[:PORT][/PATH] is wanted, or with https",
 				    given);
-	if (!*given && !is_reachable(options->listen))
+	if (*given && tls && !remote.tls)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "--advertise \"%.200s\": https:// is wanted, because of medusa.cluster.tls", given);
+	if (!*given && !is_reachable(listen))
 		return md_error_set(err, MD_ERR_INVALID,
 				    "other nodes can't reach this one at \"%.200s\": say --advertise URL, or "
 				    "medusa.cluster.advertise",
-				    options->listen);
-	snprintf(cluster->url, sizeof(cluster->url), "%s", *given ? given : options->listen);
+				    listen);
+	snprintf(cluster->url, sizeof(cluster->url), "%s", *given ? given : listen);
 	return MD_OK;
 }
 
@@ -198,7 +202,8 @@ static void complete_url(struct md_cluster *cluster, unsigned port)
 	if (cluster->url_given)
 		return;
 	snprintf(host, sizeof(host), "%.*s", (int)(strrchr(cluster->url, ':') - cluster->url), cluster->url);
-	snprintf(cluster->url, sizeof(cluster->url), "http://%s:%u", host, port);
+	snprintf(cluster->url, sizeof(cluster->url), "http%s://%s:%u", cluster->front ? "s" : "", host,
+		 cluster->front ? md_http_front_port(cluster->front) : port);
 }
 
 static enum md_status read_key(struct md_cluster *cluster, struct md_error *err)
@@ -279,14 +284,28 @@ static enum md_status find_identity(struct md_cluster *cluster, const char *stat
 
 /* ---- making it ---- */
 
+static enum md_status check_endpoints(const struct md_cluster *cluster, struct md_error *err)
+{
+	const struct md_config_cluster *settings = &cluster->settings;
+	for (uint32_t i = 0; settings->etcd_tls.given && i < settings->endpoints.count; i++)
+		if (strncasecmp(settings->endpoints.items[i], "https:", 6) != 0)
+			return md_error_set(err, MD_ERR_INVALID,
+					    "--cluster \"%.200s\": https:// is wanted of all endpoints, because of "
+					    "medusa.cluster.etcd_tls",
+					    settings->endpoints.items[i]);
+	return MD_OK;
+}
+
 static enum md_status read_settings(struct md_cluster *cluster, const struct md_cluster_options *options,
 				    struct md_error *err)
 {
 	if (options->endpoints)
 		MD_FORWARD(split_endpoints(cluster, options->endpoints, err));
+	MD_FORWARD(check_endpoints(cluster, err));
 	MD_FORWARD(name_node(cluster, options->node, err));
 	MD_FORWARD(choose_url(cluster, options, err));
 	MD_FORWARD(read_key(cluster, err));
+	MD_FORWARD(md_cluster_secrets_read(&cluster->settings, cluster->name, &cluster->secrets, err));
 	snprintf(cluster->prefix, sizeof(cluster->prefix), "%s/", cluster->settings.prefix);
 	return find_identity(cluster, options->state, err);
 }
@@ -303,17 +322,25 @@ static struct md_leader *make_leader(struct md_cluster *cluster)
 	return md_leader_create(&options);
 }
 
+/* password: of the environment; NULL: a file has it, or there is no user. */
+static enum md_status make_etcd(struct md_cluster *cluster, const char *password, struct md_error *err)
+{
+	struct event_base *base = cluster->worker->base;
+	struct md_cluster_secrets *secrets = cluster->secrets;
+	const char *user = cluster->settings.etcd_user;
+	password = secrets->password ? secrets->password : password;
+	MD_FORWARD(md_http_outside_create(base, md_steal_ptr(&secrets->etcd), &cluster->outside, err));
+	MD_FORWARD(md_http_outside_create(base, md_steal_ptr(&secrets->nodes), &cluster->nodes_outside, err));
+	MD_FORWARD(md_etcd_create(base, cluster->outside, &cluster->settings.endpoints, &etcd_events, cluster,
+				  &cluster->etcd, err));
+	if (*user && !md_etcd_use(cluster->etcd, user, password ? password : ""))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for etcd's user");
+	return MD_OK;
+}
+
 static enum md_status make_parts(struct md_cluster *cluster, struct md_error *err)
 {
 	struct event_base *base = cluster->worker->base;
-	struct md_http_trust *trust;
-	struct md_http_trust_files files = {.ca = cluster->settings.ca,
-					    .certificate = cluster->settings.certificate,
-					    .key = cluster->settings.certificate_key};
-	MD_FORWARD(md_http_trust_create(&files, &trust, err));
-	MD_FORWARD(md_http_outside_create(base, trust, &cluster->outside, err));
-	MD_FORWARD(md_etcd_create(base, cluster->outside, &cluster->settings.endpoints, &etcd_events, cluster,
-				  &cluster->etcd, err));
 	struct md_member_options member = {.worker = cluster->worker,
 					   .etcd = cluster->etcd,
 					   .prefix = cluster->prefix,
@@ -324,7 +351,8 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 					   .placed = cluster->settings.placement};
 	struct md_view_options view = {.base = base,
 				       .etcd = cluster->etcd,
-				       .outside = cluster->outside,
+				       .outside = cluster->nodes_outside,
+				       .tls = cluster->settings.tls.given,
 				       .prefix = cluster->prefix,
 				       .self = cluster->name,
 				       .node_key = cluster->key,
@@ -336,6 +364,8 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 	cluster->obey = md_obey_create(cluster->worker);
 	cluster->obeys = event_new(base, -1, EV_PERSIST, on_obey, cluster);
 	bool made = cluster->member && cluster->view && cluster->wanted && cluster->obey && cluster->obeys;
+	if (made && cluster->settings.tls.given)
+		made = (cluster->check = md_node_check_create(cluster)) != NULL;
 	if (made && cluster->settings.placement)
 		made = (cluster->leader = make_leader(cluster)) != NULL;
 	return made ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
@@ -359,6 +389,8 @@ enum md_status md_cluster_create(struct md_worker *worker, const struct md_clust
 	cluster->settings = *settings;
 	enum md_status status = read_settings(cluster, options, err);
 	if (status == MD_OK)
+		status = make_etcd(cluster, options->etcd_password, err);
+	if (status == MD_OK)
 		status = make_parts(cluster, err);
 	if (status == MD_OK)
 		*made = cluster;
@@ -371,6 +403,7 @@ void md_cluster_destroy(struct md_cluster *cluster)
 {
 	if (!cluster)
 		return;
+	md_node_check_destroy(cluster->check);
 	md_probe_end_all(cluster);
 	if (cluster->obeys)
 		event_free(cluster->obeys);
@@ -381,6 +414,9 @@ void md_cluster_destroy(struct md_cluster *cluster)
 	md_view_destroy(cluster->view);
 	md_etcd_destroy(cluster->etcd);
 	md_http_outside_destroy(cluster->outside);
+	md_http_outside_destroy(cluster->nodes_outside);
+	md_cluster_unlisten(cluster);
+	md_cluster_secrets_destroy(cluster->secrets);
 	if (cluster->key)
 		sodium_memzero(cluster->key, strlen(cluster->key));
 	free(cluster->key);
@@ -432,21 +468,7 @@ void md_cluster_leave(struct md_cluster *cluster)
 		event_base_loop(cluster->worker->base, EVLOOP_ONCE);
 }
 
-/* ---- other nodes' requests ---- */
-
-bool md_cluster_vouches(const struct md_cluster *cluster, const struct md_http_head *head)
-{
-	const char *key = cluster && cluster->key ? md_http_head_find(head, MD_FORWARD_NODE_KEY) : NULL;
-	size_t size = key ? strlen(key) : 0;
-	return key && size == strlen(cluster->key) && !sodium_memcmp(key, cluster->key, size);
-}
-
-bool md_cluster_is_node(const struct md_cluster *cluster, const struct md_http_head *head)
-{
-	if (!cluster || !md_http_head_find(head, MD_FORWARD_NODE))
-		return false;
-	return !cluster->key || md_cluster_vouches(cluster, head);
-}
+/* ---- what is told of it ---- */
 
 const char *md_cluster_lack(const struct md_cluster *cluster)
 {

@@ -17,8 +17,9 @@ struct md_worker;
 /* What counts instead of the configuration's; NULL: its own. */
 struct md_cluster_options {
 	const char *endpoints, *node, *advertise;
-	const char *listen; /* where HTTP is served */
-	const char *state;  /* folder in which the node's identity is kept */
+	const char *listen;        /* where HTTP is served */
+	const char *etcd_password; /* of the environment; NULL: a file has it, or there is no user */
+	const char *state;         /* folder in which the node's identity is kept */
 };
 
 /*

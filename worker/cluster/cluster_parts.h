@@ -4,12 +4,14 @@
 #define MD_WORKER_CLUSTER_CLUSTER_PARTS_H
 
 #include "worker/cluster/cluster.h"
+#include "worker/cluster/cluster_tls.h"
 #include "worker/cluster/leader.h"
 #include "worker/cluster/member.h"
 #include "worker/cluster/node_view.h"
 #include "worker/cluster/obey.h"
 #include "worker/cluster/wanted.h"
 
+struct md_node_check;
 struct md_probe;
 
 struct md_cluster {
@@ -20,7 +22,14 @@ struct md_cluster {
 	char name[72], url[300], identity[40], prefix[260];
 	char *key; /* NULL: none */
 	bool url_given;
-	struct md_http_outside *outside;
+	struct md_http_outside *outside, *nodes_outside; /* of etcd, of other nodes */
+	struct md_cluster_secrets *secrets;              /* what is used of them was taken out */
+	struct md_http_front *front;                     /* of other nodes; NULL: everybody's */
+	struct md_http_front_events front_events;
+	struct event *expiry;
+	unsigned expiry_looks;
+	uint64_t unproven, unproven_silent; /* connections to it; ns: nothing is said before */
+	struct md_node_check *check;        /* NULL: without TLS between nodes */
 	struct md_etcd *etcd;
 	struct md_member *member;
 	struct md_view *view;
@@ -45,6 +54,8 @@ bool md_route_again(struct md_worker *worker, struct md_pass_target *target, str
 		    const char *why);
 /* The node's lease has ended: requests at it go elsewhere, or fail, unless it answers. */
 void md_probe_begin(struct md_cluster *cluster, struct md_view_node *node);
+struct md_node_check *md_node_check_create(struct md_cluster *cluster); /* NULL: out of memory */
+void md_node_check_destroy(struct md_node_check *check);
 void md_probe_end_all(struct md_cluster *cluster);
 
 #endif

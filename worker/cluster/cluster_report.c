@@ -76,6 +76,7 @@ json_t *md_cluster_report(const struct md_cluster *cluster)
 				    (json_int_t)leader.writes);
 	json_object_update(made, placing);
 	json_decref(placing);
+	json_object_set_new(made, "tls", md_cluster_report_tls(cluster));
 	return made;
 }
 
@@ -101,7 +102,7 @@ static json_t *describe_node(const struct md_cluster *cluster, const struct md_v
 			 "version", text_or_null(record ? record->version : NULL), "why", text_or_null(node->why),
 			 "gpus", (json_int_t)(record ? record->gpu_count : 0), "gpu_bytes",
 			 (json_int_t)(record ? record->gpu_bytes : 0), "models",
-			 (json_int_t)(record ? record->count : 0), "open", (json_int_t)node->target.open);
+			 (json_int_t)(record ? record->count : 0), "open", (json_int_t)md_view_open(node));
 }
 
 json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
@@ -304,7 +305,7 @@ static void put_nodes(const struct md_cluster *cluster, FILE *out)
 			      "Requests that were passed on to the node and have not ended.");
 	for (uint32_t i = 0; i < count; i++)
 		if (is_other(cluster, nodes[i]))
-			put_node(out, "cluster_requests_open", nodes[i], nodes[i]->target.open);
+			put_node(out, "cluster_requests_open", nodes[i], md_view_open(nodes[i]));
 	for (size_t c = 0; c < sizeof(node_counters) / sizeof(*node_counters); c++) {
 		md_metrics_text_begin(out, "medusa_worker_", node_counters[c].name, node_counters[c].type,
 				      node_counters[c].help);
@@ -344,5 +345,7 @@ void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
 	    leader.writes);
 	put(out, "cluster_retries_total", "counter",
 	    "Requests that another node did not answer, and that were given to somebody else.", cluster->retries);
+	put(out, "cluster_unproven_total", "counter",
+	    "Connections to the listener of nodes that have not proved to be a node's.", cluster->unproven);
 	put_nodes(cluster, out);
 }

@@ -13,7 +13,8 @@
 #include "worker/cluster/etcd_parts.h"
 
 #define CONNECT_S 1u
-#define KEEP_S 1u /* of a lease that lasts for little more */
+#define KEEP_S 1u   /* of a lease that lasts for little more */
+#define RENEWALS 3u /* while users are changed, a token may be refused that is new */
 #define ANSWER_MAX (64u << 20)
 
 struct md_etcd_call {
@@ -24,7 +25,11 @@ struct md_etcd_call {
 	unsigned bound_s; /* 0: any time */
 	unsigned status;  /* of HTTP */
 	bool too_large;
-	struct md_http_call *http;
+	unsigned renewed; /* how often the token that it was sent with was refused */
+	bool bare;        /* it was sent without one */
+	uint64_t counted; /* tokens that had been given when it was sent */
+	struct md_etcd_wait wait;
+	struct md_http_call *http; /* NULL: it waits for a token */
 	struct md_buf answer;
 	md_etcd_done *done;
 	void *context;
@@ -58,7 +63,22 @@ enum md_status md_etcd_create(struct event_base *base, struct md_http_outside *o
 
 void md_etcd_destroy(struct md_etcd *etcd)
 {
+	if (etcd)
+		md_etcd_auth_destroy(etcd->auth);
 	free(etcd);
+}
+
+bool md_etcd_use(struct md_etcd *etcd, const char *user, const char *password)
+{
+	if (etcd->auth)
+		return md_etcd_auth_set(etcd->auth, password);
+	etcd->auth = md_etcd_auth_create(etcd, user, password);
+	return etcd->auth;
+}
+
+bool md_etcd_refuses(const struct md_etcd *etcd)
+{
+	return etcd->standing == MD_ETCD_REFUSES;
 }
 
 const char *md_etcd_endpoint(const struct md_etcd *etcd)
@@ -66,17 +86,41 @@ const char *md_etcd_endpoint(const struct md_etcd *etcd)
 	return etcd->endpoints[etcd->current].url;
 }
 
-static void say_reached(struct md_etcd *etcd, const char *why)
+static void say(struct md_etcd *etcd, unsigned standing, const char *why)
 {
-	bool changes = !etcd->known || etcd->reached == (why != NULL);
-	etcd->known = true;
-	etcd->reached = !why;
+	bool changes = etcd->standing != standing;
+	etcd->standing = standing;
 	if (changes)
 		etcd->events->reached(etcd->context, why);
 }
 
-/* The endpoint does not answer: the next one is asked from now on, unless another one is already. */
-static void leave(struct md_etcd *etcd, unsigned endpoint)
+void md_etcd_say_unreached(struct md_etcd *etcd, const char *why)
+{
+	say(etcd, MD_ETCD_UNREACHED, why);
+}
+
+void md_etcd_say_refused(struct md_etcd *etcd, unsigned what, const char *why)
+{
+	etcd->refused |= what;
+	say(etcd, MD_ETCD_REFUSES, why);
+}
+
+/* What is refused stays so until the same is granted: leases are given to users without any right. */
+void md_etcd_say_granted(struct md_etcd *etcd, unsigned what)
+{
+	etcd->refused &= ~what;
+	if (!etcd->refused && what != MD_ETCD_AUTH) /* a token alone says little */
+		say(etcd, MD_ETCD_REACHED, NULL);
+}
+
+static unsigned kind_of(const struct md_etcd_call *call)
+{
+	return !strcmp(call->path, "/v3/kv/range") ? MD_ETCD_RANGE
+	       : !strcmp(call->path, "/v3/kv/txn") ? MD_ETCD_TXN
+						   : MD_ETCD_OTHER;
+}
+
+void md_etcd_leave(struct md_etcd *etcd, unsigned endpoint)
 {
 	if (endpoint != etcd->current || etcd->count < 2)
 		return;
@@ -90,6 +134,7 @@ static bool ask(struct md_etcd_call *call);
 
 static void free_call(struct md_etcd_call *call)
 {
+	md_etcd_auth_leave(&call->wait);
 	md_http_call_cancel(call->http);
 	md_buf_finish(&call->answer);
 	free(call->question);
@@ -111,17 +156,26 @@ static void end_call(struct md_etcd_call *call, const json_t *answer, const stru
 	done(context, answer, err);
 }
 
+/* A server that does not trust this side breaks the connection, and often nothing says why. */
+void md_etcd_describe(const struct md_etcd *etcd, unsigned endpoint, const char *why, struct md_error *err)
+{
+	const struct md_etcd_endpoint *at = &etcd->endpoints[endpoint];
+	bool broke = at->remote.tls && strstr(why, "broke:");
+	md_error_set(err, MD_ERR_IO, "etcd at %.150s: %.250s%s", at->url, why,
+		     broke ? ": it may want another certificate of this node (medusa.cluster.etcd_tls)" : "");
+}
+
 /* This endpoint has not answered: the next one is asked. */
 static void try_next(struct md_etcd_call *call, const char *why)
 {
 	struct md_etcd *etcd = call->etcd;
 	struct md_error err = {0};
-	md_error_set(&err, MD_ERR_IO, "etcd at %.150s: %.300s", etcd->endpoints[call->endpoint].url, why);
+	md_etcd_describe(etcd, call->endpoint, why, &err);
 	if (!call->bound_s) { /* a connection that is open for hours may be cut: that says little of the endpoint */
 		end_call(call, NULL, &err);
 		return;
 	}
-	leave(etcd, call->endpoint);
+	md_etcd_leave(etcd, call->endpoint);
 	call->endpoint = (call->endpoint + 1) % etcd->count;
 	if (call->tries < etcd->count) {
 		if (ask(call))
@@ -130,15 +184,24 @@ static void try_next(struct md_etcd_call *call, const char *why)
 	}
 	end_call(call, NULL, &err);
 	if (err.status == MD_ERR_IO)
-		say_reached(etcd, err.message);
+		md_etcd_say_unreached(etcd, err.message);
 }
 
-static const char *error_of(const json_t *answer, unsigned status, char text[32])
+/* Of an answer that is no JSON, its first line. */
+void md_etcd_explain(const json_t *answer, const struct md_buf *raw, unsigned status, char why[300])
 {
 	const json_t *error = json_object_get(answer, "error");
 	const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
-	snprintf(text, 32, "status %u", status);
-	return message ? message : text;
+	const char *text = raw->size ? (const char *)raw->data : "";
+	int size = (int)(raw->size < 200 ? raw->size : 200), line = 0;
+	while (line < size && text[line] >= ' ' && text[line] < 0x7f)
+		line++;
+	if (message)
+		snprintf(why, 300, "%s", message);
+	else if (!answer && line >= 10 && !strncmp(text, "CommonName", 10))
+		snprintf(why, 300, MD_ETCD_NO_NAMES " (medusa.cluster.etcd_tls.certificate)");
+	else
+		snprintf(why, 300, "status %u%s%.*s", status, !answer && line ? ": " : "", answer ? 0 : line, text);
 }
 
 /* Of a server that is there, but has no leader, or lost it on the way, others may know more. */
@@ -147,31 +210,78 @@ static bool is_for_others(unsigned status)
 	return status >= 500;
 }
 
+/* ---- refusals ---- */
+
+static bool says(const char *message, const char *what)
+{
+	return strstr(message, what) != NULL;
+}
+
+/* etcd was started anew, users were changed, or the token was not used for a long time. */
+static bool is_of_token(const char *message)
+{
+	return says(message, "invalid auth token") || says(message, "revision of auth store is old") ||
+	       says(message, "user name is empty");
+}
+
+/* True: the call goes on with another token. Users may be wanted since etcd was asked for one and had none. */
+static bool renew_token(struct md_etcd_call *call, const char *message)
+{
+	bool wants_user = call->bare && says(message, "permission denied");
+	if (!call->etcd->auth || call->renewed >= RENEWALS || !(wants_user || is_of_token(message)))
+		return false;
+	call->renewed++;
+	call->tries--;
+	md_etcd_auth_doubt(call->etcd->auth, call->counted);
+	return ask(call);
+}
+
+static void refuse(struct md_etcd_call *call, const char *message)
+{
+	struct md_etcd *etcd = call->etcd;
+	struct md_error err = {0};
+	const char *user = md_etcd_auth_user(etcd->auth), *url = etcd->endpoints[call->endpoint].url;
+	unsigned what = call->bound_s ? kind_of(call) : 0;
+	bool denied = call->status == 403 || says(message, "permission denied");
+	if (denied && user)
+		md_error_set(&err, MD_ERR_INVALID,
+			     "etcd at %.150s: %.100s: the role of user %.60s needs readwrite on all keys below "
+			     "medusa.cluster.prefix",
+			     url, message, user);
+	else if (denied || (!user && is_of_token(message)))
+		md_error_set(&err, MD_ERR_INVALID,
+			     "etcd at %.150s: %.100s: say medusa.cluster.etcd_user and its password", url, message);
+	else
+		md_error_set(&err, call->status == 404 ? MD_ERR_NOT_FOUND : MD_ERR_INVALID, "etcd at %.150s: %.300s",
+			     url, message);
+	denied = denied || is_of_token(message) || says(message, MD_ETCD_NO_NAMES);
+	end_call(call, NULL, &err);
+	if (denied && what)
+		md_etcd_say_refused(etcd, what, err.message);
+	else if (!denied)
+		md_etcd_say_granted(etcd, what);
+}
+
 static void judge(struct md_etcd_call *call)
 {
-	struct md_error err = {0};
 	json_error_t error;
-	char text[32];
+	char why[300];
 	json_t *answer =
 	    md_jansson_parse((const char *)call->answer.data, call->answer.size, JSON_DISABLE_EOF_CHECK, &error);
 	const json_t *result = json_object_get(answer, "result"); /* of calls that might stream */
 	const json_t *failure = json_object_get(answer, "error");
+	md_etcd_explain(answer, &call->answer, call->status, why);
 	if (call->status == 200 && json_is_object(answer) && !failure) {
 		struct md_etcd *etcd = call->etcd;
+		unsigned what = kind_of(call);
 		end_call(call, result ? result : answer, NULL);
-		say_reached(etcd, NULL);
+		md_etcd_say_granted(etcd, what);
+	} else if (call->status == 200 && !failure) {
+		try_next(call, "its answer is no JSON");
 	} else if (is_for_others(call->status) || call->status == 200) {
-		char why[200];
-		snprintf(why, sizeof(why), "%.190s",
-			 call->status == 200 && !failure ? "its answer is no JSON"
-							 : error_of(answer, call->status, text));
 		try_next(call, why);
-	} else {
-		struct md_etcd *etcd = call->etcd;
-		md_error_set(&err, call->status == 404 ? MD_ERR_NOT_FOUND : MD_ERR_INVALID, "etcd at %.150s: %.300s",
-			     etcd->endpoints[call->endpoint].url, error_of(answer, call->status, text));
-		end_call(call, NULL, &err);
-		say_reached(etcd, NULL);
+	} else if (!renew_token(call, why)) {
+		refuse(call, why);
 	}
 	json_decref(answer);
 }
@@ -226,12 +336,30 @@ struct md_http_call *md_etcd_post(struct md_etcd *etcd, unsigned endpoint, const
 		return NULL;
 	md_http_call_header(http, "Host", at->host);
 	md_http_call_header(http, "Content-Type", "application/json");
+	if (md_etcd_auth_token(etcd->auth))
+		md_http_call_header(http, "Authorization", md_etcd_auth_token(etcd->auth));
 	md_http_call_send(http, question, strlen(question), CONNECT_S, answer_s);
 	return http;
 }
 
+static void on_token(void *context, const struct md_error *err)
+{
+	struct md_etcd_call *call = context;
+	struct md_error lacks = {0};
+	if (!err && ask(call))
+		return;
+	md_error_set(&lacks, MD_ERR_NO_MEMORY, "out of memory for a question to etcd");
+	end_call(call, NULL, err ? err : &lacks);
+}
+
 static bool ask(struct md_etcd_call *call)
 {
+	call->wait.done = on_token;
+	call->wait.context = call;
+	if (md_etcd_auth_wait(call->etcd->auth, &call->wait))
+		return true;
+	call->counted = md_etcd_auth_counted(call->etcd->auth);
+	call->bare = !md_etcd_auth_token(call->etcd->auth);
 	call->tries++;
 	call->status = 0;
 	call->too_large = false;

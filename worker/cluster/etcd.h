@@ -19,7 +19,10 @@ struct md_etcd_watch;
 
 /* Neither may end calls or watches. */
 struct md_etcd_events {
-	/* Etcd answers again (why: NULL), or no endpoint does: a sentence without its end. At first nobody knows, and nobody is told. */
+	/*
+	 * Etcd answers again (why: NULL), or no endpoint does, or it refuses what the node needs (md_etcd_refuses): a sentence without its end.
+	 * At first nobody knows, and nobody is told.
+	 */
 	void (*reached)(void *context, const char *why);
 	/* Another endpoint is asked from now on: what streams from the one before may have ended without a sign. */
 	void (*moved)(void *context);
@@ -32,6 +35,9 @@ struct md_etcd_events {
 enum md_status md_etcd_create(struct event_base *base, struct md_http_outside *outside,
 			      const struct md_config_texts *endpoints, const struct md_etcd_events *events,
 			      void *context, struct md_etcd **made, struct md_error *err);
+/* The user that is used from now on, and whose password is another one later. Both are copied. False: out of memory. */
+bool md_etcd_use(struct md_etcd *etcd, const char *user, const char *password);
+bool md_etcd_refuses(const struct md_etcd *etcd);
 void md_etcd_destroy(struct md_etcd *etcd);               /* no call and no watch is left; NULL is fine */
 const char *md_etcd_endpoint(const struct md_etcd *etcd); /* the one that is asked now */
 

@@ -25,8 +25,9 @@ struct md_etcd_watch {
 	struct md_buf waiting;
 	size_t read; /* of `waiting` */
 	struct event *turn;
-	char why[200]; /* it has ended; "": it goes on */
-	bool *ended;   /* of a call of `changed` that is under way */
+	uint64_t counted; /* tokens that had been given when it began */
+	char why[200];    /* it has ended; "": it goes on */
+	bool *ended;      /* of a call of `changed` that is under way */
 	const struct md_etcd_watch_events *events;
 	void *context;
 };
@@ -48,12 +49,20 @@ void md_etcd_watch_end(struct md_etcd_watch *watch)
 		free_watch(watch);
 }
 
+/* etcd says of a token that it does not know no more than that permission is denied. */
+static void doubt_token(const struct md_etcd_watch *watch, const char *why)
+{
+	if (strstr(why, "denied") || strstr(why, "token") || strstr(why, "status 4"))
+		md_etcd_auth_doubt(watch->etcd->auth, watch->counted);
+}
+
 static void end(struct md_etcd_watch *watch, const char *why)
 {
 	const struct md_etcd_watch_events *events = watch->events;
 	void *context = watch->context;
 	char text[200];
 	snprintf(text, sizeof(text), "%s", why);
+	doubt_token(watch, text);
 	free_watch(watch);
 	events->ended(context, text);
 }
@@ -190,7 +199,11 @@ struct md_etcd_watch *md_etcd_watch_begin(struct md_etcd *etcd, const char *pref
 	struct md_etcd_watch *watch = calloc(1, sizeof(*watch));
 	if (!watch)
 		return NULL;
-	*watch = (struct md_etcd_watch){.etcd = etcd, .endpoint = etcd->current, .events = events, .context = context};
+	*watch = (struct md_etcd_watch){.etcd = etcd,
+					.endpoint = etcd->current,
+					.counted = md_etcd_auth_counted(etcd->auth),
+					.events = events,
+					.context = context};
 	if (begin(watch, prefix, revision))
 		return watch;
 	free_watch(watch);

@@ -213,7 +213,7 @@ static void on_put(void *context, const json_t *answer, const struct md_error *e
 	} else if (answer) {
 		judge_found(member, md_etcd_found(answer));
 	} else {
-		if (err->status != MD_ERR_IO)
+		if (err->status != MD_ERR_IO && !md_etcd_refuses(member->options.etcd)) /* which was said */
 			md_warn("cluster: this node's record: %s", err->message);
 		member->lease = err->status == MD_ERR_NOT_FOUND ? 0 : member->lease;
 		wait_keep(member, AGAIN_MS);

@@ -7,6 +7,7 @@
 
 #include "http/call.h"
 #include "worker/cluster/cluster_parts.h"
+#include "worker/core/forward.h"
 #include "worker/core/worker.h"
 
 #define PATIENCE_S 1u
@@ -47,7 +48,7 @@ static void judge(struct md_probe *probe)
 	if (!probe->answers && doubtful)
 		md_passed_fail(probe->cluster->worker, &probe->node->target,
 			       "its lease in the cluster has ended, and it does not answer");
-	if (doubtful && node->target.open > 1)
+	if (doubtful && md_view_open(node) > 1)
 		event_add(probe->again, &(struct timeval){.tv_sec = PAUSE_S});
 	else
 		finish(probe);
@@ -90,6 +91,8 @@ static void ask(struct md_probe *probe)
 		return;
 	}
 	md_http_call_header(probe->call, "Host", target->host);
+	if (probe->cluster->settings.tls.given)
+		md_http_call_header(probe->call, MD_FORWARD_NODE, probe->cluster->name);
 	md_http_call_bound(probe->call, PATIENCE_S);
 	md_http_call_send(probe->call, NULL, 0, PATIENCE_S, PATIENCE_S);
 }
@@ -98,7 +101,7 @@ static void on_again(evutil_socket_t fd, short what, void *context)
 {
 	struct md_probe *probe = context;
 	(void)fd, (void)what;
-	if (probe->node->target.open > 1)
+	if (md_view_open(probe->node) > 1)
 		ask(probe);
 	else
 		finish(probe);

@@ -97,6 +97,7 @@ static struct md_view_node *make_node(struct md_view *view, const char *name)
 					       .connect_s = CONNECT_S,
 					       .node = view->options.self,
 					       .node_key = view->options.node_key,
+					       .names_clients = view->options.tls,
 					       .counts = &node->counts,
 					       .unused = on_unused,
 					       .again = view->options.again};
@@ -208,6 +209,12 @@ static void take_record(struct md_view *view, struct md_view_node *node, const s
 		refuse_record(node, "its url is no http://HOST[:PORT]");
 		return;
 	}
+	if (view->options.tls && !node->target.remote.tls) {
+		md_record_free(record);
+		refuse_record(node, "its url has no https: say medusa.cluster.tls there, as here");
+		return;
+	}
+	node->target.remote.name = view->options.tls ? node->name : NULL;
 	md_record_free(node->record);
 	node->record = record;
 	node->why[0] = '\0';
@@ -555,6 +562,11 @@ struct md_view_node *const *md_view_nodes(const struct md_view *view, uint32_t *
 bool md_view_has_lease(const struct md_view_node *node)
 {
 	return node->record && !node->ended;
+}
+
+uint32_t md_view_open(const struct md_view_node *node)
+{
+	return node->target.open - node->checked;
 }
 
 uint64_t md_view_changes(const struct md_view *view)

@@ -22,13 +22,16 @@ struct md_view_node {
 	json_t *state;            /* as it was read last; NULL: none */
 	bool cordoned, draining;
 	bool left;         /* its state says that it leaves by itself: it is forgotten with its record */
+	bool checked;      /* it is being asked by worker/cluster/node_check.c, which holds it as a request does */
 	bool probed;       /* it is being asked whether it is there: worker/cluster/node_probe.c */
 	uint64_t ended;    /* md_clock_ns(): its lease has ended, and it stays known until then; 0: it has a lease */
 	bool listed;       /* it is in the list; else it goes with its last request */
 	enum md_wish wish; /* what a user wants of it */
 	uint64_t doubted;  /* md_clock_ns(): until then others are asked rather, because it was not reached */
 	uint64_t seen[3];  /* the readings of all keys that have found its record, state and wish last */
-	char why[160];     /* its record can't be used; "": it can, or there is none */
+	char trouble
+	    [200]; /* it can't be reached, as far as was tried (worker/cluster/node_check.c); "": it can, or nobody tries */
+	char why[160];                  /* its record can't be used; "": it can, or there is none */
 	struct md_view_node *next_left; /* of those that are not listed */
 };
 
@@ -50,6 +53,7 @@ struct md_view_options {
 	struct md_etcd *etcd;
 	struct md_http_outside *outside;
 	const char *prefix;   /* with "/" at its end */
+	bool tls;             /* nodes speak TLS alone, and their certificates have their names */
 	const char *self;     /* this node's name */
 	const char *node_key; /* NULL: nodes prove nothing to each other */
 	uint64_t grace_ns;    /* a node whose lease has ended stays known for so long */
@@ -70,6 +74,8 @@ bool md_view_is_current(const struct md_view *view); /* all was read, and change
 struct md_view_node *const *md_view_nodes(const struct md_view *view, uint32_t *count);
 struct md_view_node *md_view_find(const struct md_view *view, const char *name); /* NULL: none */
 bool md_view_has_lease(const struct md_view_node *node);                         /* it is there, as far as etcd knows */
+uint32_t md_view_open(
+    const struct md_view_node *node); /* requests at it that have not ended, and what else holds it but node_check.c */
 uint64_t md_view_changes(const struct md_view *view); /* keys that have changed, and were told */
 
 #endif

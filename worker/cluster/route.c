@@ -45,7 +45,7 @@ struct md_view_node *md_route_choose(const struct md_worker *worker, const struc
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
 	for (uint32_t i = 0; i < count; i++) {
 		double there_s = expect(cluster, nodes[i], name, now);
-		bool equal = best && there_s == best_s && nodes[i]->target.open < best->target.open;
+		bool equal = best && there_s == best_s && md_view_open(nodes[i]) < md_view_open(best);
 		if (there_s < 0 || (best && there_s >= best_s && !equal))
 			continue;
 		best = nodes[i];
@@ -63,7 +63,7 @@ void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct m
 	bool probed = node->ended; /* it may hang */
 	node->target.open++;       /* it may be forgotten within */
 	md_pass_begin(worker, exchange, request);
-	if (probed && node->target.open > 1)
+	if (probed && md_view_open(node) > 1)
 		md_probe_begin(worker->cluster, node);
 	if (!--node->target.open)
 		node->target.unused(&node->target);

@@ -245,6 +245,12 @@ struct md_config_policies {
 	const char *queueing, *placement, *eviction, *batching, *preloading;
 };
 
+/* Paths of PEM files, as of struct md_http_trust_files; "": not given. */
+struct md_config_tls {
+	const char *ca, *certificate, *key;
+	bool given;
+};
+
 /* The cluster that the node belongs to. */
 struct md_config_cluster {
 	struct md_config_texts endpoints; /* URLs of etcd; none: the node is alone */
@@ -255,8 +261,13 @@ struct md_config_cluster {
 	bool placement;                   /* it does what the cluster's leader places, and may be the leader */
 	const char *key_file;             /* of the key by which nodes know each other; "": there is none */
 	const char *ca, *certificate,
-	    *certificate_key;    /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */
-	uint64_t lease_grace_ns; /* a node whose lease has ended stays known for so long */
+	    *certificate_key;          /* of TLS, to etcd and to nodes; as of struct md_http_trust_files */
+	const char *listen;            /* where other nodes alone are served, by TLS; "": where everybody is */
+	struct md_config_tls tls;      /* of that, and of calls to other nodes */
+	struct md_config_tls etcd_tls; /* of calls to etcd */
+	const char *etcd_user;         /* "": none */
+	const char *etcd_password_file, *etcd_password_env; /* "": the other one */
+	uint64_t lease_grace_ns;                            /* a node whose lease has ended stays known for so long */
 };
 
 struct md_config_node {

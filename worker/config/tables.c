@@ -23,6 +23,8 @@ const struct md_config_keys *const md_config_tables[] = {
     &md_config_template_keys,
     &md_config_backbone_keys,
     &md_config_cluster_keys,
+    &md_config_cluster_tls_keys,
+    &md_config_etcd_tls_keys,
     &md_config_own_keys,
     &md_config_adapter_keys,
     &md_config_routing_keys,

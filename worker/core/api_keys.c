@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "worker/core/forward.h"
+
 #define KEY_MAX 512u
 
 /* The password of "user:password" in base64. */
@@ -55,10 +57,28 @@ bool md_keys_wanted(const struct md_worker_config *config)
 	return wanted;
 }
 
+/* A node has asked its client for the key, and says whose it is; "": of nobody in particular. */
+static const char *client_of(const struct md_http_head *head)
+{
+	const char *name = md_http_head_find(head, MD_FORWARD_CLIENT);
+	return name ? name : "";
+}
+
+static bool allow_node(const struct md_worker_config *config, const struct md_http_head *head, uint32_t *tenant)
+{
+	const char *name = client_of(head);
+	for (uint32_t i = 0; i < config->node.tenant_count; i++)
+		if (!strcmp(config->node.tenants[i].name, name))
+			*tenant = i;
+	return true;
+}
+
 bool md_keys_allow(const struct md_worker_config *config, const struct md_http_head *head, uint32_t *tenant)
 {
 	char key[KEY_MAX] = "";
 	*tenant = MD_CONFIG_NONE;
+	if (head->certificate)
+		return allow_node(config, head, tenant);
 	if (!md_keys_wanted(config))
 		return true;
 	if (!read_key(head, key))
@@ -75,6 +95,10 @@ void md_keys_name(const struct md_worker_config *config, const struct md_http_he
 	unsigned char hash[crypto_generichash_BYTES_MIN];
 	uint32_t tenant;
 	*name = '\0';
+	if (head->certificate) {
+		snprintf(name, size, "%s", client_of(head));
+		return;
+	}
 	if (!md_keys_wanted(config) || !md_keys_allow(config, head, &tenant))
 		return;
 	if (tenant != MD_CONFIG_NONE) {

@@ -25,9 +25,9 @@ static bool is_ours(const struct md_forward *how, const char *name, bool plain)
 	bool key = !strcasecmp(name, "Authorization") || !strcasecmp(name, "X-Api-Key");
 	return !strcasecmp(name, "Expect") || !strcasecmp(name, "Proxy-Authorization") ||
 	       !strcasecmp(name, "X-Forwarded-For") || !strcasecmp(name, MD_FORWARD_NODE) ||
-	       !strcasecmp(name, MD_FORWARD_NODE_KEY) || (key && (!how->keys || has_key)) ||
-	       (plain && !strcasecmp(name, "Accept-Encoding")) || (how->host_is_theirs && !strcasecmp(name, "Host")) ||
-	       (how->via && !strcasecmp(name, "Via"));
+	       !strcasecmp(name, MD_FORWARD_NODE_KEY) || !strcasecmp(name, MD_FORWARD_CLIENT) ||
+	       (key && (!how->keys || has_key)) || (plain && !strcasecmp(name, "Accept-Encoding")) ||
+	       (how->host_is_theirs && !strcasecmp(name, "Host")) || (how->via && !strcasecmp(name, "Via"));
 }
 
 /* What the client has in a list, which may be in several lines, and one more entry. */
@@ -73,6 +73,8 @@ void md_forward_headers(struct md_http_call *call, const struct md_http_exchange
 		md_http_call_header(call, MD_FORWARD_NODE, how->node);
 	if (how->node_key)
 		md_http_call_header(call, MD_FORWARD_NODE_KEY, how->node_key);
+	if (how->client && *how->client)
+		md_http_call_header(call, MD_FORWARD_CLIENT, how->client);
 	if (how->via)
 		put_longer(call, head, "Via", how->via);
 	put_longer(call, head, "X-Forwarded-For", md_http_exchange_peer(exchange));

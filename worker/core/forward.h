@@ -9,6 +9,7 @@
 /* Between the nodes of a cluster. Clients may send them, too; nobody else gets them. */
 #define MD_FORWARD_NODE "X-Medusa-Node"
 #define MD_FORWARD_NODE_KEY "X-Medusa-Node-Key"
+#define MD_FORWARD_CLIENT "X-Medusa-Client" /* who pays; of a node whose certificate was verified */
 
 struct md_forward {
 	const char *host;    /* of whoever is asked: sent if the client has sent none, or in any case: */
@@ -18,6 +19,7 @@ struct md_forward {
 	const char
 	    *node; /* of the cluster, by which the request comes; NULL: the daemon is in none, or asks somebody else */
 	const char *node_key; /* what proves that; NULL: nothing does */
+	const char *client;   /* who pays, for another node; NULL or "": not said */
 	const char *via;      /* put behind what Via says; NULL: none is sent by us */
 };
 

@@ -8,6 +8,7 @@
 
 #include "worker/accounting/usage_scan.h"
 #include "worker/core/answer_kind.h"
+#include "worker/core/api_keys.h"
 #include "worker/core/forward.h"
 #include "worker/core/relay.h"
 #include "worker/core/worker.h"
@@ -255,7 +256,7 @@ static void send_request(struct md_passed *passed)
 	struct md_worker *worker = passed->worker;
 	size_t size = passed->body_size;
 	const char *body = passed->body ? passed->body : md_http_exchange_body(exchange, &size);
-	char via[sizeof(worker->node_name) + 8];
+	char via[sizeof(worker->node_name) + 8], client[MD_USAGE_KEY_BYTES] = "";
 	passed->call = md_http_call_begin_by(worker->base, &target->way, md_http_exchange_head(exchange)->method,
 					     passed->path, &calling, passed);
 	if (!passed->call) {
@@ -263,13 +264,16 @@ static void send_request(struct md_passed *passed)
 		return;
 	}
 	snprintf(via, sizeof(via), "1.1 %s", worker->node_name);
+	if (target->names_clients)
+		md_keys_name(worker->config, md_http_exchange_head(exchange), client, sizeof(client));
 	md_forward_headers(passed->call, exchange,
 			   &(struct md_forward){.host = target->host,
 						.host_is_theirs = true,
-						.keys = worker->passes_keys || target->node,
+						.keys = worker->passes_keys || (target->node && !target->names_clients),
 						.key = target->api_key,
 						.node = target->node,
 						.node_key = target->node_key,
+						.client = client,
 						.via = via});
 	md_http_call_send(passed->call, body, size, target->connect_s, target->answer_s);
 }

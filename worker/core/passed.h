@@ -24,7 +24,8 @@ struct md_pass_target {
 	unsigned connect_s, answer_s; /* as of md_http_call_send */
 	const char *api_key;          /* sent in place of the client's; "" or NULL: none */
 	const char *node,
-	    *node_key; /* of the cluster: by whom the request comes, and what proves it; NULL: no node of it */
+	    *node_key;      /* of the cluster: by whom the request comes, and what proves it; NULL: no node of it */
+	bool names_clients; /* it believes who the client is, and does not get the client's key */
 	struct md_peer_counts *counts;                 /* borrowed */
 	uint32_t open;                                 /* requests that have not ended */
 	void (*unused)(struct md_pass_target *target); /* the last one has ended */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
+#include "worker/cluster/cluster_tls.h"
 #include "worker/core/loop_thread.h"
 #include "worker/core/notify.h"
 #include "worker/core/reload_change.h"
@@ -39,6 +41,7 @@ struct md_reload {
 	const struct md_worker_config *config;
 	struct md_engine_url *urls;
 	struct md_http_trust *trust; /* of peers */
+	struct md_cluster_secrets *secrets;
 	struct md_error err;
 	struct md_reload_change *change; /* to what was read; NULL: none is under way */
 	struct kept *kept;
@@ -157,6 +160,8 @@ static void read_files(void *context)
 		md_engine_url_read_all(reload->config, &reload->urls, &reload->err);
 	if (reload->config && reload->err.status == MD_OK)
 		md_peers_trust(reload->config, &reload->trust, &reload->err);
+	if (reload->config && reload->err.status == MD_OK)
+		md_cluster_secrets_renew(reload->worker->cluster, &reload->secrets, &reload->err);
 }
 
 static void tell(struct md_reload *reload, const struct md_reload_result *result)
@@ -196,6 +201,7 @@ static void end_reload(struct md_reload *reload, const struct md_reload_result *
 	reload->urls = NULL;
 	md_http_trust_destroy(reload->trust);
 	reload->trust = NULL;
+	md_cluster_secrets_destroy(md_steal_ptr(&reload->secrets));
 	say(reload, result);
 	tell(reload, result);
 	md_notify_ready(reload->worker->notify);
@@ -240,6 +246,7 @@ static void on_read(void *context)
 		refuse_read(reload, status, reload->err.message);
 		return;
 	}
+	md_cluster_secrets_use(reload->worker->cluster, md_steal_ptr(&reload->secrets));
 	if (MD_ARRAY_GROW(reload->kept, reload->kept_count, reload->kept_room)) {
 		reload->kept[reload->kept_count] = (struct kept){0};
 		reload->change =
@@ -310,6 +317,7 @@ void md_reload_destroy(struct md_reload *reload)
 	md_worker_config_destroy(reload->config);
 	free(reload->urls);
 	md_http_trust_destroy(reload->trust);
+	md_cluster_secrets_destroy(reload->secrets);
 	while (reload->waiters) {
 		struct waiter *waiter = reload->waiters;
 		reload->waiters = waiter->next;

@@ -201,14 +201,22 @@ static bool same_templates(const struct md_config_node *a, const struct md_confi
 	return a->template_count == b->template_count;
 }
 
+static bool same_tls(const struct md_config_tls *a, const struct md_config_tls *b)
+{
+	return a->given == b->given && same_name(a->ca, b->ca) && same_name(a->certificate, b->certificate) &&
+	       same_name(a->key, b->key);
+}
+
 static bool same_cluster(const struct md_config_cluster *a, const struct md_config_cluster *b)
 {
 	return same_texts(&a->endpoints, &b->endpoints) && same_name(a->node, b->node) &&
 	       same_name(a->advertise, b->advertise) && same_name(a->prefix, b->prefix) &&
 	       same_name(a->key_file, b->key_file) && same_name(a->ca, b->ca) &&
 	       same_name(a->certificate, b->certificate) && same_name(a->certificate_key, b->certificate_key) &&
-	       a->lease_grace_ns == b->lease_grace_ns && same_name(a->domain, b->domain) &&
-	       a->placement == b->placement;
+	       same_tls(&a->tls, &b->tls) && same_tls(&a->etcd_tls, &b->etcd_tls) && same_name(a->listen, b->listen) &&
+	       same_name(a->etcd_user, b->etcd_user) && same_name(a->etcd_password_file, b->etcd_password_file) &&
+	       same_name(a->etcd_password_env, b->etcd_password_env) && a->lease_grace_ns == b->lease_grace_ns &&
+	       same_name(a->domain, b->domain) && a->placement == b->placement;
 }
 
 /* What a daemon that runs can't take over. */

@@ -94,6 +94,7 @@ void md_reply_error(struct md_http_exchange *exchange, enum md_reply_error error
 static const struct kind refusals[] = {
     {400, "invalid_request_error", "bad_request", NULL},
     {401, "authentication_error", "unauthorized", NULL},
+    {403, "permission_error", "forbidden", NULL},
     {408, "invalid_request_error", "request_timeout", NULL},
     {413, "invalid_request_error", "request_too_large", NULL},
     {414, "invalid_request_error", "target_too_long", NULL},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "worker/cluster/cluster_tls.h"
 #include "worker/core/notify.h"
 #include "worker/core/worker.h"
 
@@ -92,8 +93,10 @@ static bool is_quiet(struct md_drain *drain)
 	if (!drain->quiet) {
 		drain->quiet = now;
 		md_http_front_drain(front);
+		md_cluster_drain(drain->worker->cluster);
 	}
-	return !md_http_front_connections(front) || now - drain->quiet > LAST_ANSWERS_MS * (uint64_t)MS;
+	return !(md_http_front_connections(front) + md_cluster_connections(drain->worker->cluster)) ||
+	       now - drain->quiet > LAST_ANSWERS_MS * (uint64_t)MS;
 }
 
 bool md_drain_look(struct md_drain *drain)

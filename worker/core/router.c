@@ -423,6 +423,10 @@ unsigned md_router_admit(void *context, const struct md_http_head *head, const c
 	unsigned status = check_target(head, path, why);
 	if (status)
 		return status;
+	if (head->certificate && !md_cluster_is_node(worker->cluster, head)) {
+		*why = "the certificate is not for the node that X-Medusa-Node names";
+		return 403;
+	}
 	if (is_open(head, path) || !strcmp(head->method, "OPTIONS")) {
 		*why = "a request like this has no body";
 		return head->chunked || head->length > 0 ? 413 : 0;

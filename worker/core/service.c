@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "worker/accounting/ledger.h"
+#include "worker/cluster/cluster_tls.h"
 #include "worker/control/control_place.h"
 #include "worker/control/socket.h"
 #include "worker/control/verbs.h"
@@ -49,6 +52,7 @@ struct service {
 	struct md_worker worker;
 	struct event *hangup, *tick;
 	struct event *ends[sizeof(ending_signals) / sizeof(*ending_signals)];
+	char *etcd_password;        /* of the environment; NULL: none, or the cluster has it */
 	int state;                  /* its lock; -1: none */
 	struct md_control *control; /* NULL: none */
 	struct md_verbs *verbs;
@@ -202,6 +206,13 @@ static void name_node(struct md_worker *worker)
 		used += (size_t)snprintf(worker->node_name + used, sizeof(worker->node_name) - used, "%02x", random[i]);
 }
 
+static void forget_password(struct service *service)
+{
+	if (service->etcd_password)
+		sodium_memzero(service->etcd_password, strlen(service->etcd_password));
+	free(md_steal_ptr(&service->etcd_password));
+}
+
 static enum md_status begin(struct service *service, const struct md_service_options *options, struct md_error *err)
 {
 	static const struct md_http_front_events events = {
@@ -211,6 +222,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	struct md_http_limits limits;
 	struct timeval tick = {.tv_sec = TICK_S};
 	char place[PATH_MAX];
+	MD_FORWARD(md_cluster_password_take(&worker->config->node.cluster, &service->etcd_password, err));
 	MD_FORWARD(md_state_lock(options->state, &service->state, err));
 	bool has_place = find_place(control_path(service, options), place);
 	worker->base = event_base_new();
@@ -266,11 +278,14 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 					     .node = options->node,
 					     .advertise = options->advertise,
 					     .listen = options->listen,
+					     .etcd_password = service->etcd_password,
 					     .state = options->state};
 	MD_FORWARD(md_cluster_create(worker, &cluster, &worker->cluster, err));
+	forget_password(service);
 	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
 	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
+	MD_FORWARD(md_cluster_listen(worker->cluster, &limits, &events, err));
 	md_engine_processes_listen(worker->processes, md_http_front_inode(worker->front));
 	worker->port = md_http_front_port(worker->front);
 	md_models_say_ours(worker);
@@ -299,9 +314,11 @@ static void free_event(struct event *event)
 static void end(struct service *service)
 {
 	struct md_worker *worker = &service->worker;
+	forget_password(service);
 	md_cluster_leave(worker->cluster);
 	md_control_destroy(service->control);
 	md_http_front_destroy(worker->front);
+	md_cluster_unlisten(worker->cluster);
 	md_long_pages_destroy(worker->pages);
 	md_performance_destroy(worker->performance);
 	md_verbs_destroy(service->verbs);
