@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three nodes of a cluster, an etcd of three members, and what can happen to them: cluster_chaos.py FOLDER ENGINE [--seconds N] [--seed N] [--clients N] [--only KIND]
+"""Three nodes of a cluster, an etcd of three members, and what can happen to them: cluster_chaos.py FOLDER ENGINE [--seconds N] [--seed N] [--clients N] [--only KIND] [--tls]
 
 Clients ask at all nodes, streamed and not. One fault comes after the other; when it is over and all nodes know each other again, all rests, and what clients, engines' journals, metrics and SQLite say is
-compared (chaos_books.py). The same seed is the same plan; how things fall together differs. Prints the seed, and a line for each violation.
+compared (chaos_books.py). The same seed is the same plan; how things fall together differs. With --tls, nodes and etcd speak TLS, and etcd has users; faults that look into what is sent, or at which certificates are not valid, are left out. Prints the seed, and a line for each violation.
 """
 import argparse
 import atexit
@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 import weakref
 
+from certificates import Authority
 from chaos_books import COMPUTED, Books, Fault, Wrong, ask, number
 from daemon import ENGINE, PATIENCE, Daemon, free_ports
 from etcd import Etcd, Wire, end
@@ -26,6 +27,7 @@ OWNERS = {"a": ["x", "ab", "ca", "all", COMPUTED], "b": ["y", "ab", "bc", "all",
 MODELS = {model: [node for node in OWNERS if model in OWNERS[node]] for node in OWNERS for model in OWNERS[node]}
 CLOCKS = (3600, -3600, 86400 * 400, -86400 * 400, 7, -7)
 SHORT = ("kill a node", "a node comes back with stale state", "the majority of etcd is lost", "nodes cannot reach one")  # of `make check`
+NOT_TLS = ("a node comes back with stale state", "nodes cannot reach one", "clocks apart")  # what is sent is looked into, or certificates are not valid
 LEASE_S = 3
 LONG = 3  # clients that ask for long streams
 
@@ -80,11 +82,11 @@ class Node(Daemon):
         folder, self.life = chaos.folder, chaos.life
         lines = "".join(f'  {m}: {{cmd: "{chaos.computes if m == COMPUTED else f"{ENGINE} --name {m} --journal {folder}/journal-{name}"}"}}\n' for m in OWNERS[name])
         super().__init__(f"{folder}/{name}", f"startPort: {chaos.ports[name]}\nmodels:\n{lines}groups: {{all: {{swap: false, members: [{', '.join(OWNERS[name])}]}}}}\n"
-                         f"medusa: {{state: {folder}/usage-{name}.sqlite, cluster: {{lease_grace: 300s}}}}\n",
-                         "--cluster", ",".join(wire.url for wire in chaos.to_etcd[name]), "--node", name, "--advertise", chaos.to_node[name].url,
+                         f"medusa: {{state: {folder}/usage-{name}.sqlite, cluster: {{lease_grace: 300s{chaos.security(name)}}}}}\n",
+                         "--cluster", ",".join(chaos.url(wire) for wire in chaos.to_etcd[name]), "--node", name, "--advertise", chaos.url(chaos.to_node[name]),
                          env={"MEDUSA_LOG": "info", "LD_PRELOAD": " ".join(filter(None, (os.environ.get("LD_PRELOAD"), f"{os.environ['MEDUSA_BUILD']}/tests/faults/surroundings.so"))),
                               "SURROUNDINGS": chaos.clock(name, 0), "SURROUNDINGS_PROGRAM": "medusa-worker"})
-        chaos.to_node[name].target = self.port
+        chaos.to_node[name].target = chaos.ports[name] + 5 if chaos.tls else self.port
         chaos.started.append(self)
 
     def stands(self):
@@ -108,7 +110,14 @@ class Chaos:
         self.books = Books(MODELS, folder, self.violation)
         first = free_ports(30)
         self.ports = {name: first + 6 + 6 * i for i, name in enumerate(OWNERS)}
-        self.etcd = Etcd(folder, first, 3)
+        self.tls = Authority(folder, "authority") if options.tls else None
+        self.etcd = Etcd(folder, first, 3, (self.tls.pem, *self.tls.issue("etcd", ["IP:127.0.0.1"])) if self.tls else None)
+        if self.tls:
+            self.etcd.guard("root-secret", {"worker": ("worker-secret", "readwrite", "/medusa/")})
+            with open(os.open(f"{folder}/password", os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+                file.write("worker-secret")
+            for name in OWNERS:
+                self.tls.issue(name, [f"DNS:{name}"])
         self.to_etcd = {name: [EtcdWire(member.url) for member in self.etcd.members] for name in OWNERS}
         self.to_node = {name: NodeWire(name) for name in OWNERS}
         self.nodes, self.gate, self.over, self.busy, self.lock = {}, threading.Event(), False, 0, threading.Lock()
@@ -122,6 +131,15 @@ class Chaos:
                 one.process.send_signal(signal.SIGCONT)
                 one.process.kill()
         self.etcd.stop()
+
+    def url(self, wire):
+        return wire.url.replace("http:", "https:") if self.tls else wire.url
+
+    def security(self, name):
+        """Of a node's configuration."""
+        files = "{{ca: {0}/authority.pem, certificate: {0}/{1}.pem, key: {0}/{1}.key}}".format
+        return "" if not self.tls else (f", tls: {files(self.folder, name)}, listen: 127.0.0.1:{self.ports[name] + 5}, etcd_tls: {files(self.folder, 'etcd')}, "
+                                        f"etcd_user: worker, etcd_password_file: {self.folder}/password")
 
     def violation(self, what):
         with self.lock:
@@ -379,9 +397,12 @@ class Chaos:
         if self.options.only:
             yield self.options.only
         elif not self.options.seconds:
-            yield from SHORT
+            yield from self.possible(SHORT)
         while not self.options.only and time.monotonic() - self.began < self.options.seconds:
-            yield from self.random.sample(self.KINDS, len(self.KINDS))
+            yield from self.random.sample(self.possible(self.KINDS), len(self.possible(self.KINDS)))
+
+    def possible(self, kinds):
+        return [kind for kind in kinds if not (self.tls and kind in NOT_TLS)]
 
     def run(self):
         for name in OWNERS:
@@ -434,6 +455,7 @@ def main():
     arguments.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     arguments.add_argument("--clients", type=int, default=8 + LONG)
     arguments.add_argument("--only", choices=Chaos.KINDS)
+    arguments.add_argument("--tls", action="store_true")
     options = arguments.parse_args()
     print(f"  seed {options.seed}", flush=True)
     chaos = Chaos(os.path.abspath(options.folder), options.engine, options)
