@@ -333,6 +333,10 @@ static enum md_status make_etcd(struct md_cluster *cluster, const char *password
 	MD_FORWARD(md_http_outside_create(base, md_steal_ptr(&secrets->nodes), &cluster->nodes_outside, err));
 	MD_FORWARD(md_etcd_create(base, cluster->outside, &cluster->settings.endpoints, &etcd_events, cluster,
 				  &cluster->etcd, err));
+	for (uint32_t i = 0; *user && i < cluster->settings.endpoints.count; i++)
+		if (strncasecmp(cluster->settings.endpoints.items[i], "https:", 6) != 0)
+			md_warn("cluster: the password of etcd's user %.60s goes to %.200s without TLS: say https",
+				user, cluster->settings.endpoints.items[i]);
 	if (*user && !md_etcd_use(cluster->etcd, user, password ? password : ""))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for etcd's user");
 	return MD_OK;
