@@ -458,6 +458,33 @@ check("why", passes("nodes", "its url has no https"), a.ctl("cluster", "nodes").
 check("it gets no request at all", lambda status: status in (404, 502), a.chat("lure").status)
 etcd.must("del", "/medusa/nodes/ghost")
 
+# ---- what one node tells another ----
+heads, spy = [], ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+spy.load_cert_chain(*authority.issue("spy", ["DNS:spy"]))
+listener = socket.create_server(("127.0.0.1", 0))
+
+
+def listen():
+    while True:
+        wire, _ = listener.accept()
+        wire.settimeout(PATIENCE)
+        try:
+            with spy.wrap_socket(wire, server_side=True) as one:
+                heads.append(one.recv(65536))
+        except OSError:
+            wire.close()
+
+
+threading.Thread(target=listen, daemon=True).start()
+record.update(url=f"https://127.0.0.1:{listener.getsockname()[1]}", models=[{"id": "caught", "first_token_s": [0.1, 0.1, 0.1]}])
+etcd.must("put", "/medusa/nodes/spy", json.dumps(record))
+until("a knows a node that tells what it hears", lambda: "spy" in a.nodes())
+until("and asks it", lambda: a.chat("caught").status == 502 and any(b"POST /v1/chat" in head for head in heads))
+head = [head for head in heads if b"POST /v1/chat" in head][0].decode().lower()
+check("it is told who asks, and who pays, but not the client's key", (True, True, False),
+      ("x-medusa-node: a\r\n" in head, "x-medusa-client: team\r\n" in head, KEY in head or "authorization" in head or "x-api-key" in head))
+etcd.must("del", "/medusa/nodes/spy")
+
 
 # ---- what can't be ----
 def refused(what, wanted, **how):
