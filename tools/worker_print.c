@@ -111,17 +111,40 @@ static void print_nodes(const json_t *nodes)
 	    md_plain_line(stdout, "%s: %s", text_of(node, "node"), text_of(node, "why"));
 }
 
+/* "here 1a2b3c4d5e6f", "fetching 1a2b3c4d5e6f 37 %"; of other nodes only what they have. */
+static const char *files_of(const json_t *place, char text[96])
+{
+	const json_t *files = json_object_get(place, "files");
+	const char *hash = json_string_value(json_object_get(place, "content"));
+	if (!files) {
+		snprintf(text, 96, "%s%.12s", hash ? "here " : "-", hash ? hash : "");
+		return text;
+	}
+	int used = snprintf(text, 96, "%.20s %.12s", text_of(files, "state"), hash ? hash : "");
+	if (!strcmp(text_of(files, "state"), "fetching") && number(files, "of"))
+		snprintf(text + used, 96 - (size_t)used, " %lld %%", 100 * number(files, "done") / number(files, "of"));
+	return text;
+}
+
 static void print_places(const json_t *models)
 {
 	const json_t *model, *place;
 	size_t i, j;
-	char expected[32];
-	printf("%-32s %-24s %-8s %10s %5s %5s %s\n", "MODEL", "NODE", "PLACE", "TTFT (s)", "WAIT", "RUN", "PLACED");
+	char expected[32], files[96];
+	printf("%-32s %-24s %-8s %10s %5s %5s %-28s %s\n", "MODEL", "NODE", "PLACE", "TTFT (s)", "WAIT", "RUN", "FILES",
+	       "PLACED");
 	json_array_foreach(models, i, model) json_array_foreach(json_object_get(model, "nodes"), j, place)
-	    md_plain_line(stdout, "%-32s %-24s %-8s %10s %5lld %5lld %s%s", j ? "" : text_of(model, "model"),
+	    md_plain_line(stdout, "%-32s %-24s %-8s %10s %5lld %5lld %-28s %s%s", j ? "" : text_of(model, "model"),
 			  text_of(place, "node"), text_of(place, "place"), seconds_of(place, "expected_s", expected),
-			  number(place, "waiting"), number(place, "running"), text_of(place, "placed"),
+			  number(place, "waiting"), number(place, "running"), files_of(place, files),
+			  text_of(place, "placed"),
 			  json_is_true(json_object_get(place, "moved")) ? ", moved here" : "");
+	json_array_foreach(models, i, model) json_array_foreach(json_object_get(model, "nodes"), j, place)
+	{
+		const json_t *said = json_object_get(place, "files");
+		if (json_is_string(json_object_get(said, "why")))
+			md_plain_line(stdout, "%s: its files: %s", text_of(model, "model"), text_of(said, "why"));
+	}
 }
 
 void md_worker_print_cluster(const json_t *answer)

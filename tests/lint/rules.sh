@@ -19,6 +19,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/workplace.c' ':!tools/preload.c' ':!tools/folder.c' # folders of their own, and a lock
 	':!tools/cache_pack.c' ':!tools/cache_tree.c' ':!tools/cache_write.c' # files below a folder, which no link leads out of
 	':!tools/swap_freeze.c' ':!tools/swap_process.c' # files of a cgroup, and of /proc/PID
+	':!worker/cluster/content_part.c'    # files of its own store, which it fills
 	':!worker/core/engine_log.c' ':!worker/core/log_process.c' ':!worker/core/log_writer.c' # logs that are appended to, in a folder of the daemon's own
 	':!tools/options.c')        # standard descriptors that the caller has closed
 own_maps=(':!swap/pool_file.c' ':!ranks/rounds.c') # a memfd that is sealed against being cut off

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "worker/cluster/cluster_parts.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -92,17 +93,23 @@ static void on_missing(void *context)
 
 static void on_reads(void *context)
 {
-	md_wanted_begin(((struct md_cluster *)context)->wanted);
+	struct md_cluster *cluster = context;
+	md_wanted_begin(cluster->wanted);
+	md_contents_begin(cluster->worker->contents);
 }
 
 static void on_has_read(void *context)
 {
-	md_wanted_end(((struct md_cluster *)context)->wanted);
+	struct md_cluster *cluster = context;
+	md_wanted_end(cluster->wanted);
+	md_contents_end(cluster->worker->contents);
 }
 
 static void on_other(void *context, const char *key, const json_t *pair, const struct md_buf *value)
 {
-	md_wanted_take(((struct md_cluster *)context)->wanted, key, pair, value);
+	struct md_cluster *cluster = context;
+	md_wanted_take(cluster->wanted, key, pair, value);
+	md_contents_take(cluster->worker->contents, key, value);
 }
 
 static const struct md_view_events view_events = {.gone = on_node_gone,

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/buf.h"
 #include "worker/cluster/cluster_parts.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/metrics_text.h"
 #include "worker/core/worker.h"
 
@@ -123,6 +124,10 @@ struct place {
 	struct md_standing standing;
 	char placed[8]; /* "kept", "wanted"; "": the leader has not placed it there */
 	bool moved;     /* by a user, to there */
+	/* Files that travel: as the node says, and of this node more; offsets in the texts. */
+	uint32_t hash, why;
+	const char *files; /* their state; NULL: not of this node, or it has none that travel */
+	uint64_t done, of;
 };
 
 struct md_cluster_models {
@@ -136,6 +141,23 @@ static uint32_t put_text(struct md_buf *buf, const char *text)
 	size_t at = buf->size;
 	md_buf_put(buf, text, strlen(text) + 1);
 	return (uint32_t)at;
+}
+
+static void copy_files(struct md_cluster_models *copy, const struct md_cluster *cluster,
+		       const struct md_view_node *node, const char *model, struct place *place)
+{
+	const struct md_contents *contents = cluster->worker->contents;
+	const char *hash = md_contents_of(contents, node->name, model), *why = "";
+	if (!strcmp(node->name, cluster->name)) {
+		struct md_contents_row row = md_contents_row_of(contents, model);
+		place->files = row.state;
+		place->done = row.done;
+		place->of = row.of;
+		hash = row.hash;
+		why = row.state ? row.why : "";
+	}
+	place->hash = put_text(&copy->texts, hash ? hash : "");
+	place->why = put_text(&copy->texts, why);
 }
 
 static bool copy_node(struct md_cluster_models *copy, const struct md_cluster *cluster, const struct md_view_node *node)
@@ -155,6 +177,7 @@ static bool copy_node(struct md_cluster_models *copy, const struct md_cluster *c
 					.standing = model->standing,
 					.moved = pin && !strcmp(pin, node->name)};
 		snprintf(place->placed, sizeof(place->placed), "%s", placed ? placed : "");
+		copy_files(copy, cluster, node, model->id, place);
 	}
 	return !copy->texts.failed;
 }
@@ -189,11 +212,18 @@ static const char *text_at(const struct md_cluster_models *copy, uint32_t at)
 static json_t *describe_place(const struct md_cluster_models *copy, const struct place *place)
 {
 	double expected_s = md_standing_expected_s(&place->standing);
-	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:b}", "node", text_at(copy, place->node), "place",
-			 md_place_name(place->standing.place), "expected_s",
-			 expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
-			 (json_int_t)place->standing.waiting, "running", (json_int_t)place->standing.running, "placed",
-			 text_or_null(place->placed), "moved", place->moved);
+	json_t *made = json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:b, s:o}", "node", text_at(copy, place->node),
+				 "place", md_place_name(place->standing.place), "expected_s",
+				 expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",
+				 (json_int_t)place->standing.waiting, "running", (json_int_t)place->standing.running,
+				 "placed", text_or_null(place->placed), "moved", place->moved, "content",
+				 text_or_null(text_at(copy, place->hash)));
+	if (!place->files)
+		return made;
+	json_object_set_new(made, "files",
+			    json_pack("{s:s, s:I, s:I, s:o}", "state", place->files, "done", (json_int_t)place->done,
+				      "of", (json_int_t)place->of, "why", text_or_null(text_at(copy, place->why))));
+	return made;
 }
 
 json_t *md_cluster_report_models(const struct md_cluster_models *copy)

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -95,8 +96,9 @@ void md_obey_look(struct md_obey *obey, const json_t *models, bool loads)
 		const char *wanted = json_string_value(json_object_get(models, model->id));
 		if (model->base)
 			continue;
-		keep(model, wanted && !strcmp(wanted, "kept"));
-		if (wanted && !strcmp(wanted, "wanted") && loads && !obey->job && may_load(obey, model, now))
+		bool here = !wanted || md_contents_want(model) == MD_CONTENTS_HERE;
+		keep(model, wanted && here && !strcmp(wanted, "kept"));
+		if (wanted && here && !strcmp(wanted, "wanted") && loads && !obey->job && may_load(obey, model, now))
 			load(obey, model, now);
 	}
 }

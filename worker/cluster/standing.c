@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/worker.h"
 
 #define STEP 1.25 /* from one number of seconds that is told to the next */
@@ -52,7 +53,8 @@ static void time_starts(const struct md_model *model, const struct md_learned *l
 static enum md_place place_of(const struct md_model *model)
 {
 	const struct md_model *host = model->base ? model->base : model;
-	if (md_model_keep_rest(host))
+	bool stopped = md_engine_state(host->engine) == MD_ENGINE_STOPPED;
+	if (md_model_keep_rest(host) || (stopped && md_contents_missing_s(host) >= MD_STANDING_NEVER))
 		return MD_PLACE_NOWHERE;
 	switch (md_model_state(model)) {
 	case MD_ENGINE_READY:
@@ -75,6 +77,9 @@ void md_standing_of(const struct md_model *model, struct md_standing *standing)
 	const struct md_learned *engine = model->base ? &model->base->learned : &model->learned;
 	*standing = (struct md_standing){.place = place_of(model)};
 	time_starts(model, &model->learned, engine, standing->first_s);
+	double missing_s = md_contents_missing_s(model->base ? model->base : model);
+	if (missing_s < MD_STANDING_NEVER)
+		standing->first_s[MD_START_DISK] += missing_s;
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
 	if (!model->unfinished || medusa_sched_function_get(model->worker->sched, model->function, &state))
 		return;

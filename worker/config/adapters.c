@@ -109,7 +109,8 @@ static struct md_config_model derive(const struct md_config_model *models, uint3
 	model.filters.by_id = NULL;
 	model.filters.by_id_count = 0;
 	model.metadata = NULL;
-	model.own.artifact = NULL;
+	model.own.artifact = model.own.place = model.own.content = NULL;
+	model.own.sources = (struct md_config_texts){NULL, 0};
 	model.own.memory_bytes = model.own.host_memory_bytes = 0;
 	model.own.swap = MD_CONFIG_SWAP_OFF;
 	model.own.start_ns = model.own.swap_ns = 0;

@@ -18,6 +18,8 @@ struct cluster_source {
 #define CLUSTER(member) offsetof(struct cluster_source, cluster.member)
 #define TLS(member) offsetof(struct md_config_tls, member)
 
+static const char *const fetches[] = {"demanded", "any", "off", NULL}; /* as enum md_config_fetch */
+
 static const struct md_config_key cluster_keys[] = {
     MD_KEY("endpoints", MD_KEY_TEXTS, CLUSTER(endpoints), NULL),
     MD_KEY("node", MD_KEY_TEXT, CLUSTER(node), NULL),
@@ -36,6 +38,12 @@ static const struct md_config_key cluster_keys[] = {
     MD_KEY("etcd_password_file", MD_KEY_TEXT, CLUSTER(etcd_password_file), NULL),
     MD_KEY("etcd_password_env", MD_KEY_TEXT, CLUSTER(etcd_password_env), NULL),
     MD_KEY("lease_grace", MD_KEY_TIME, CLUSTER(lease_grace_ns), "10s"),
+    MD_KEY("store", MD_KEY_TEXT, CLUSTER(store), NULL),
+    MD_KEY("store_bytes", MD_KEY_BYTES, CLUSTER(store_bytes), "0"),
+    MD_KEY("fetch", MD_KEY_CHOICE, CLUSTER(fetch), "demanded", .choices = fetches),
+    MD_KEY("fetch_streams", MD_KEY_COUNT, CLUSTER(fetch_streams), "4", .low = 1, .high = 64),
+    MD_KEY("fetch_rate", MD_KEY_BYTES, CLUSTER(fetch_rate), "0"),
+    MD_KEY("signed_by", MD_KEY_TEXT, CLUSTER(signed_by), NULL),
 };
 const struct md_config_keys md_config_cluster_keys = MD_KEYS("medusa.cluster.", cluster_keys, .strict = true);
 
@@ -143,5 +151,6 @@ enum md_status md_config_read_cluster(struct md_config_build *build, struct md_t
 	if (*cluster->certificate_key && !*cluster->certificate)
 		return md_tree_refuse(md_tree_find(node, "certificate_key"), build->err,
 				      "medusa.cluster.certificate is needed, too");
-	return read_security(build, &source, node, cluster);
+	MD_FORWARD(read_security(build, &source, node, cluster));
+	return md_config_check_store(build, node, cluster);
 }

@@ -81,7 +81,11 @@ enum md_config_neighbours { MD_CONFIG_NEIGHBOURS_OFF, MD_CONFIG_NEIGHBOURS_AUTO 
 
 /* models.*.medusa; 0 and NULL: not given, so it is measured or the default of the daemon holds. */
 struct md_config_own {
-	const char *artifact; /* path of a .medusa */
+	const char *artifact; /* path of a .medusa; with `place`: in there */
+	/* of a model whose files travel between nodes; else place is NULL: */
+	const char *place;              /* folder by which its engine finds them, in medusa.cluster.store */
+	const char *content;            /* the hash that they must have; NULL: any */
+	struct md_config_texts sources; /* where this node's own ones are: the artifact, and what `files` lists */
 	uint64_t memory_bytes, host_memory_bytes, kv_request_bytes;
 	uint64_t slo_ns;
 	enum medusa_sched_goal goal;
@@ -251,6 +255,13 @@ struct md_config_tls {
 	bool given;
 };
 
+/* What of a model's files is fetched from other nodes. */
+enum md_config_fetch {
+	MD_CONFIG_FETCH_DEMANDED, /* what the model's configuration demands by its hash */
+	MD_CONFIG_FETCH_ANY,      /* else what the other nodes have for it, if it is the same on all of them */
+	MD_CONFIG_FETCH_OFF,
+};
+
 /* The cluster that the node belongs to. */
 struct md_config_cluster {
 	struct md_config_texts endpoints; /* URLs of etcd; none: the node is alone */
@@ -268,6 +279,12 @@ struct md_config_cluster {
 	const char *etcd_user;         /* "": none */
 	const char *etcd_password_file, *etcd_password_env; /* "": the other one */
 	uint64_t lease_grace_ns;                            /* a node whose lease has ended stays known for so long */
+	const char *store;    /* folder of what is fetched; "": models' files are each node's own */
+	uint64_t store_bytes; /* the most that it holds; 0: as much as there is room for */
+	enum md_config_fetch fetch;
+	uint32_t fetch_streams; /* blocks that are fetched at one time, for all models together */
+	uint64_t fetch_rate;    /* bytes a second; 0: as fast as it goes */
+	const char *signed_by;  /* public keys, one of which must have signed an artifact that is fetched; "": any */
 };
 
 struct md_config_node {

@@ -130,6 +130,10 @@ static enum md_status refuse_name(const struct expansion *expansion, const char 
 		    "${PORT} is used, but the model's cmd does not use it: the engine would not know it");
 	if (!strcmp(name, "PID") && scope->model_id)
 		return md_tree_refuse_place(expansion->at, expansion->err, "${PID} is known in cmdStop only");
+	if (!strcmp(name, "content") && scope->model_id)
+		return md_tree_refuse_place(
+		    expansion->at, expansion->err,
+		    "${content} is the folder of the model's files in medusa.cluster.store, which is missing");
 	if (look_up(scope, name, UINT32_MAX))
 		return md_tree_refuse_place(expansion->at, expansion->err,
 					    "the macro ${%s} is used by one that stands before it; move it up", name);
@@ -178,6 +182,9 @@ static enum md_status put_macro(struct expansion *expansion, const char *name, u
 		md_buf_put(&expansion->out, number, (size_t)length);
 	} else if (!strcmp(name, "PID") && scope->keeps_pid) {
 		md_buf_put(&expansion->out, "${PID}", 6);
+	} else if (!strcmp(name, "content") && scope->content) {
+		md_buf_put(&expansion->out, scope->content, strlen(scope->content));
+		scope->names_content = true;
 	} else {
 		return refuse_name(expansion, name);
 	}

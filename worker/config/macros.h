@@ -33,6 +33,8 @@ struct md_macro_scope {
 	int64_t port;                           /* ${PORT}; 0: there is none yet */
 	int64_t *next_port;                     /* a value that names ${PORT} takes this one; NULL: it may not */
 	bool keeps_pid;                         /* ${PID} is replaced when the command runs */
+	const char *content;                    /* ${content}; NULL: there is none */
+	bool names_content;                     /* a value has it */
 };
 
 /* Replaces the macros in all values of a subtree, not in keys. A value that is exactly "${name}" gets the macro's type. */

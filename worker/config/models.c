@@ -18,6 +18,8 @@ struct model_source {
 	const char *cmd, *stop, *check;
 	int64_t ttl, unload, concurrency;
 	struct md_tree *filters, *macros, *timeouts, *compat, *capabilities, *medusa;
+	const char *place;  /* ${content} */
+	bool names_content; /* a value has it */
 };
 
 #define SOURCE(member) offsetof(struct model_source, member)
@@ -261,6 +263,7 @@ static enum md_status fill_model(struct md_config_build *build, const struct md_
 	MD_FORWARD(md_keys_read(build, &md_config_compat_keys, source->compat, &model->ignore_websockets));
 	MD_FORWARD(read_capabilities(build, source->capabilities, &model->capabilities));
 	MD_FORWARD(md_config_read_own(build, source->medusa, &model->own));
+	MD_FORWARD(md_config_read_content(build, node, source->place, source->names_content, &model->own));
 	if (!strcmp(model->id, COMFYUI)) {
 		model->ignore_websockets = true;
 		if (model->concurrency < COMFYUI_CONCURRENCY)
@@ -281,9 +284,12 @@ static enum md_status read_model(struct md_config_build *build, struct md_tree *
 	struct md_macro_scope scope = {
 	    .forest = build->forest, .global = &build->macros, .model = &macros, .model_id = node->key};
 	MD_FORWARD(md_keys_mapping(build, node));
+	MD_FORWARD(md_config_content_place(build, node, &scope.content));
 	MD_FORWARD(md_macros_read(build->forest, md_tree_find(node, "macros"), &build->macros, &macros, build->err));
 	MD_FORWARD(expand_model(build, node, &scope, next_port));
 	MD_FORWARD(md_keys_read(build, &md_config_model_keys, node, &source));
+	source.place = scope.content;
+	source.names_content = scope.names_content;
 	MD_FORWARD(fill_model(build, node, sections, &source));
 	MD_FORWARD(read_proxy(build, node, scope.port, &source.model));
 	source.model.port = (uint16_t)scope.port;

@@ -118,6 +118,8 @@ static const char *const neighbours[] = {"off", "auto", NULL};
 
 static const struct md_config_key own_keys[] = {
     MD_KEY("artifact", MD_KEY_TEXT, OWN(artifact), NULL),
+    MD_KEY("files", MD_KEY_TEXTS, OWN(sources), NULL),
+    MD_KEY("content", MD_KEY_TEXT, OWN(content), NULL),
     MD_KEY("memory", MD_KEY_BYTES, OWN(memory_bytes), "0"),
     MD_KEY("host_memory", MD_KEY_BYTES, OWN(host_memory_bytes), "0", .note = NOT_YET),
     MD_KEY("kv_per_request", MD_KEY_BYTES, OWN(kv_request_bytes), "0"),

@@ -48,6 +48,15 @@ enum md_status md_config_note_shared(struct md_config_build *build, const struct
 enum md_status md_config_note_kept(struct md_config_build *build, const struct md_config_sections *sections);
 /* MD_ERR_CORRUPT if a model states more memory than any GPU of medusa.gpus, all of which state theirs. */
 enum md_status md_config_check_memory(struct md_config_build *build, const struct md_config_sections *sections);
+/* medusa.cluster: what its keys of contents say together. */
+enum md_status md_config_check_store(const struct md_config_build *build, const struct md_tree *node,
+				     const struct md_config_cluster *cluster);
+/* The folder by which the engine of a model finds its files: *place; NULL: there is no medusa.cluster.store. */
+enum md_status md_config_content_place(struct md_config_build *build, const struct md_tree *model, const char **place);
+/* medusa.files and medusa.content of a model; `named`: a value of it has ${content}. */
+enum md_status md_config_read_content(struct md_config_build *build, const struct md_tree *model, const char *place,
+				      bool named, struct md_config_own *own);
+
 /* The model with this ID, not with this alias; MD_CONFIG_NONE: none. */
 uint32_t md_config_find_id(const struct md_worker_config *config, const char *id);
 

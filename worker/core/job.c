@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "worker/accounting/account.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/adapter_foreign.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/forward.h"
@@ -44,6 +45,7 @@ static void leave_granted(struct md_worker_job *job)
 static void destroy(struct md_worker_job *job)
 {
 	struct md_model *model = job->model;
+	model->worker->parked -= job->parked;
 	md_account_close(job);
 	md_adapter_foreign_end(job);
 	leave_granted(job);
@@ -125,6 +127,10 @@ static void on_gone(void *context)
 		MD_JOB_COUNT(job, left_waiting, 1);
 	MD_JOB_COUNT(job, open, -1); /* the scheduler may take its time to answer */
 	job->left = true;
+	if (job->parked) {
+		destroy(job);
+		return;
+	}
 	md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_WAITING)
 		return; /* the scheduler answers with a refusal */
@@ -385,9 +391,8 @@ static void want_again(struct md_model *model)
 	md_model_keep_changed(model);
 }
 
-static void post_arrival(struct md_worker_job *job)
+static void arrive(struct md_worker_job *job)
 {
-	job->model->unfinished++;
 	want_again(job->model);
 	want_again(md_model_with_engine(job->model));
 	md_decisions_post(job->model->worker,
@@ -398,6 +403,31 @@ static void post_arrival(struct md_worker_job *job)
 						      .tenant = job->tenant,
 						      .priority = (int32_t)job->model->config->own.priority,
 						      .load = job->load});
+}
+
+/* A request whose model's files are on their way takes no memory of a GPU from others meanwhile. */
+static void post_arrival(struct md_worker_job *job)
+{
+	struct md_model *host = md_model_with_engine(job->model);
+	job->model->unfinished++;
+	job->parked = md_engine_state(host->engine) == MD_ENGINE_STOPPED && md_contents_want(host) == MD_CONTENTS_COMES;
+	if (job->parked)
+		job->model->worker->parked++;
+	else
+		arrive(job);
+}
+
+void md_jobs_unpark(struct md_worker *worker)
+{
+	size_t count;
+	struct md_worker_job **jobs = worker->parked ? md_job_list(worker, &count) : NULL;
+	for (size_t i = 0; jobs && i < count; i++)
+		if (jobs[i]->parked && md_contents_want(md_model_with_engine(jobs[i]->model)) != MD_CONTENTS_COMES) {
+			jobs[i]->parked = false;
+			worker->parked--;
+			arrive(jobs[i]);
+		}
+	free(jobs);
 }
 
 /* The target has the prefix of the engine's URL. */
@@ -480,6 +510,10 @@ void md_job_dismiss(struct md_worker_job *job)
 	if (job->stage == MD_JOB_RUNNING || (job->dismissed && job->stage == MD_JOB_WAITING))
 		return; /* it runs, or the scheduler has been told already */
 	job->dismissed = true;
+	if (job->parked) {
+		md_job_refuse(job, MEDUSA_SCHED_REASON_CANCELLED);
+		return;
+	}
 	md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
 	if (job->stage == MD_JOB_GRANTED)
 		md_job_abort(job, MEDUSA_SCHED_REASON_CANCELLED);

@@ -9,6 +9,10 @@ static void give_up(struct md_worker_job *job, enum medusa_sched_reason reason)
 	if (job->dismissed || job->gives_up || job->load || !job->relay.exchange)
 		return;
 	job->gives_up = reason;
+	if (job->parked) {
+		md_job_refuse(job, reason);
+		return;
+	}
 	md_decisions_post(
 	    job->model->worker,
 	    (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_CANCEL, .request = job->id, .batch = job->batch});

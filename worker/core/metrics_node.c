@@ -5,6 +5,7 @@
 
 #include "worker/accounting/ledger.h"
 #include "worker/cluster/cluster_report.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/gpu_memory.h"
 #include "worker/core/loop_turn.h"
 #include "worker/core/metrics_text.h"
@@ -315,5 +316,6 @@ void md_metrics_node_print(struct md_worker *worker, FILE *out)
 	put_lost(out, worker);
 	put_peers(out, worker);
 	md_cluster_print_metrics(worker->cluster, out);
+	md_contents_print_metrics(worker->contents, out);
 	put_loop(out);
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "worker/accounting/account.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/adopt.h"
 #include "worker/core/shared_backbone.h"
 #include "worker/core/sharers.h"
@@ -77,10 +78,21 @@ static bool is_occupied(const struct md_model *model)
 	return false;
 }
 
+/* A process that runs has them. Of files that will not come the load fails in a later turn (look_at). */
+static bool lacks_files(struct md_model *model)
+{
+	if (md_engine_state(model->engine) != MD_ENGINE_STOPPED)
+		return false;
+	enum md_contents_state state = md_contents_want(model);
+	if (state == MD_CONTENTS_LACKS)
+		event_active(model->worker->look, EV_TIMEOUT, 0);
+	return state != MD_CONTENTS_HERE;
+}
+
 static void start(struct md_model *model)
 {
 	model->pretended = false;
-	model->load_waits = is_occupied(model);
+	model->load_waits = is_occupied(model) || lacks_files(model);
 	if (model->load_waits || md_engine_state(model->engine) == MD_ENGINE_READY)
 		return;
 	md_model_newest(model)->starts++;
@@ -364,6 +376,14 @@ static void end_retired_adapter(struct md_model *model)
 		md_adapter_unload(model, 0);
 }
 
+static void fail_load(struct md_model *model)
+{
+	char why[440];
+	model->load_waits = false;
+	snprintf(why, sizeof(why), "was not started: its files are not here: %.380s", md_contents_why(model));
+	on_failed(model, why);
+}
+
 /* An engine ends when it has nothing to do, also if it has no memory that the scheduler could want. */
 static void end_retired(struct md_model *model)
 {
@@ -387,8 +407,12 @@ static void end_retired(struct md_model *model)
 
 static void look_at(struct md_model *model)
 {
-	if (model->load_waits && (md_model_all_unfinished(model) || !model->gone))
-		start(model);
+	if (model->load_waits && (md_model_all_unfinished(model) || !model->gone)) {
+		if (is_occupied(model) || md_contents_want(model) != MD_CONTENTS_LACKS)
+			start(model);
+		else
+			fail_load(model);
+	}
 	if (model->retired && model->base)
 		end_retired_adapter(model);
 	else if (model->retired)

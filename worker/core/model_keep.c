@@ -2,6 +2,7 @@
 #include "worker/core/model_keep.h"
 
 #include "base/clock.h"
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -22,7 +23,9 @@ void md_model_keep_promise(const struct md_model *model, const struct md_config_
 	bool wanted = !model->coming && !model->unwanted && !(base && base->unwanted);
 	bool waits = model->keep.again_at || (base && base->keep.again_at);
 	function->pinned = wanted && (own->pin || md_adapter_is_fixed(model));
-	function->min_replicas = wanted && (own->min_replicas || model->placed) && !waits; /* a model is one engine */
+	bool kept = wanted && (own->min_replicas || model->placed) && !waits;
+	/* a model is one engine; one whose files are on their way takes no memory meanwhile */
+	function->min_replicas = kept && (base || md_contents_want((struct md_model *)model) == MD_CONTENTS_HERE);
 }
 
 /* What is promised of adapters depends on their engine. */

@@ -406,7 +406,8 @@ bool md_models_same_engine(const struct md_model *model, const struct md_worker_
 	return old->own.adapted == new->own.adapted &&md_models_memory(model->worker, config, new) ==
 		   model->weight_bytes &&same_texts(old->argv, new->argv) &&
 	       same_environment(&old->env, &new->env) && !strcmp(old->proxy, new->proxy) &&
-	       same_text(old->own.artifact, new->own.artifact) && swapping_of(&old->own) == swapping_of(&new->own) &&
+	       same_text(old->own.artifact, new->own.artifact) && same_text(old->own.content, new->own.content) &&
+	       same_text(old->own.place, new->own.place) && swapping_of(&old->own) == swapping_of(&new->own) &&
 	       old->own.gpu_neighbours == new->own.gpu_neighbours &&
 	       old->own.share == new->own.share &&md_shared_backbone_is(model, config, new->own.backbone);
 }

@@ -216,7 +216,9 @@ static bool same_cluster(const struct md_config_cluster *a, const struct md_conf
 	       same_tls(&a->tls, &b->tls) && same_tls(&a->etcd_tls, &b->etcd_tls) && same_name(a->listen, b->listen) &&
 	       same_name(a->etcd_user, b->etcd_user) && same_name(a->etcd_password_file, b->etcd_password_file) &&
 	       same_name(a->etcd_password_env, b->etcd_password_env) && a->lease_grace_ns == b->lease_grace_ns &&
-	       same_name(a->domain, b->domain) && a->placement == b->placement;
+	       same_name(a->domain, b->domain) && a->placement == b->placement && same_name(a->store, b->store) &&
+	       a->store_bytes == b->store_bytes && a->fetch == b->fetch && a->fetch_streams == b->fetch_streams &&
+	       a->fetch_rate == b->fetch_rate && same_name(a->signed_by, b->signed_by);
 }
 
 /* What a daemon that runs can't take over. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cluster/cluster_contents.h"
 #include "worker/core/service.h"
 
 #include <errno.h>
@@ -282,6 +283,7 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 					     .state = options->state};
 	MD_FORWARD(md_cluster_create(worker, &cluster, &worker->cluster, err));
 	forget_password(service);
+	MD_FORWARD(md_contents_create(worker, options->state, &worker->contents, err));
 	MD_FORWARD(open_control(service, control_path(service, options), err));
 	md_clients_limits(worker->config, &limits);
 	MD_FORWARD(md_http_front_create(worker->base, options->listen, &limits, &events, worker, &worker->front, err));
@@ -325,6 +327,7 @@ static void end(struct service *service)
 	md_job_end_all(worker);
 	md_passed_end_all(worker);
 	md_peers_retire(worker->peers);
+	md_contents_destroy(worker->contents);
 	md_cluster_destroy(worker->cluster);
 	md_adopt_end(worker);
 	md_gpu_memory_end(worker->gpu_memory);

@@ -7,5 +7,7 @@
 
 /* Until fd, which is the caller's, is closed, or the process ends; what it forks does not hold it. MD_ERR_BUSY names who has the folder. */
 enum md_status md_state_lock(const char *folder, int *fd, struct md_error *err);
+/* The same of another folder; option: how a user names it. */
+enum md_status md_lock_folder(const char *folder, const char *option, int *fd, struct md_error *err);
 
 #endif

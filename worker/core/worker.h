@@ -74,6 +74,7 @@ struct md_worker_job {
 	bool load;             /* nobody's request: it ends as soon as the engine is ready */
 	void (*loaded)(void *context, const char *why); /* of such a one; NULL: nobody waits for it */
 	void *waiter;
+	bool parked;                        /* it waits for its model's files, and the scheduler does not know of it */
 	bool dismissed;                     /* the daemon takes no more work, and this has not begun */
 	enum medusa_sched_reason gives_up;  /* a limit of its model, of which the scheduler knows nothing; 0: none */
 	struct event *impatient;            /* at the end of max_wait; NULL: there is none */
@@ -220,9 +221,11 @@ struct md_worker {
 	struct md_peers *peers;   /* of the configuration */
 	struct md_passed *passed; /* requests that were passed on to peers, of earlier configurations, too */
 	size_t passed_count;
-	struct md_cluster *cluster; /* NULL: the node is alone */
-	const char *profile;        /* the one that is active, of the configuration; NULL: none */
-	char node_name[40];         /* by which this daemon finds itself again in Via */
+	struct md_cluster *cluster;   /* NULL: the node is alone */
+	struct md_contents *contents; /* files of models that travel; NULL: none do */
+	uint32_t parked;              /* jobs that wait for those, of which the scheduler knows nothing yet */
+	const char *profile;          /* the one that is active, of the configuration; NULL: none */
+	char node_name[40];           /* by which this daemon finds itself again in Via */
 	struct md_pages *pages;
 	struct md_performance *performance;
 	struct md_notify *notify; /* the service manager */
@@ -257,6 +260,7 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
  * else with the reason. NULL: out of memory, `done` is not called.
  */
 struct md_worker_job *md_job_load(struct md_model *model, void (*done)(void *context, const char *why), void *context);
+void md_jobs_unpark(struct md_worker *worker);                              /* files of models have come, or will not */
 void md_job_forget(void *job);                                              /* `done` is not called; loading goes on */
 void md_job_grant(struct md_worker_job *job, uint64_t batch, uint32_t gpu); /* the scheduler runs it */
 /*
