@@ -39,7 +39,7 @@ def asked_here(node, model):
 
 # ---- requests wait without memory of a GPU, and may leave ----
 pa.rate = 8 << 20
-w = Node(world, "w", {"m": f"content: {HASH}, max_wait: 60s", "hasty": f"content: {HASH}, max_wait: 300ms"})
+w = Node(world, "w", {"m": f"content: {HASH}, max_wait: 60s, memory: 1GB, swap: off", "hasty": f"content: {HASH}, max_wait: 300ms, memory: 1GB, swap: off"}, more=", gpus: [{memory: 10GB}]")
 knows(w, "m", HASH)
 check("a loads it", 200, a.chat("m").status)
 until("w knows that", lambda: w.places("m").get("a") == "gpu")
@@ -49,7 +49,7 @@ replies = []
 waiting = threading.Thread(target=lambda: replies.append(asked_here(w, "m")))
 waiting.start()
 until("it is fetched for the request", lambda: w.files("m")[0] == "fetching")
-check("a model that has no files yet takes no memory", {}, {k: v for k, v in w.running().items() if v != "stopped"})
+check("a model that has no files yet takes no memory", ["stopped", 0], [{m["model"]: m["state"] for m in w.tell("models")["models"]}["m"], w.tell("status")["gpus"][0]["used_bytes"]])
 r = asked_here(w, "hasty")
 check("a limit holds meanwhile", 504, r.status)
 gone = w.connect()
