@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Manifests of contents: what is printed is read, and what can't be is refused by what is wrong. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "worker/cluster/content_manifest.h"
@@ -74,4 +75,34 @@ Test(worker_content_manifest, hashes)
 	text[5] = 'A';
 	cr_assert_not(md_content_is_hash(text));
 	cr_assert_not(md_content_is_hash("0e57"));
+}
+
+/* files: the value of "files"; blocks: of one block. */
+static enum md_status read_files(const char *files, struct md_error *err)
+{
+	char text[1024];
+	struct md_content_manifest m;
+	int size = snprintf(text, sizeof(text),
+			    "{\"format\":1,\"block_bytes\":4194304,\"files\":%s,\"blocks\":\"%064d\"}", files, 0);
+	enum md_status status = md_content_manifest_read(text, (size_t)size, &m, err);
+	md_content_manifest_finish(&m);
+	return status;
+}
+
+Test(worker_content_manifest, what_leads_out_is_refused)
+{
+	static const char *const hostile[] = {"[{\"name\":\"../x\",\"size\":5}]",
+					      "[{\"name\":\"/x\",\"size\":5}]",
+					      "[{\"name\":\"a/../../x\",\"size\":5}]",
+					      "[{\"name\":\"a\",\"size\":0},{\"name\":\"a/x\",\"size\":5}]",
+					      "[{\"name\":\"x\",\"size\":2},{\"name\":\"x\",\"size\":3}]",
+					      "[{\"name\":\"x\",\"size\":-1}]",
+					      "[{\"name\":\"x\",\"size\":4194305}]",
+					      "[{\"name\":\"x\",\"size\":9223372036854775807}]",
+					      "[]",
+					      "5"};
+	struct md_error err = {0};
+	cr_assert_eq(read_files("[{\"name\":\"a/x\",\"size\":5}]", &err), MD_OK, "%s", err.message);
+	for (size_t i = 0; i < sizeof(hostile) / sizeof(*hostile); i++)
+		cr_assert_eq(read_files(hostile[i], &err), MD_ERR_CORRUPT, "%s was read", hostile[i]);
 }

@@ -113,6 +113,14 @@ pa.spoil = None
 until("what is right now is fetched when it is wanted again", lambda: d.ctl("load", "m").returncode == 0)
 check("equal", True, read(f"{d.store}/models/m/first.bin") == read(FIRST))
 
+# ---- own files that come later ----
+make_file(f"{folder}/src/later", 100, 14)
+late = Node(world, "late", {"kept": f"files: [{folder}/src/other], min_replicas: 1"})
+until("its files are missing", lambda: late.files("kept")[0] in ("missing", "waiting"))
+check("it is not loaded", "stopped", {m["model"]: m["state"] for m in late.tell("models")["models"]}["kept"])
+os.rename(f"{folder}/src/later", f"{folder}/src/other")
+until("a model that is to stay loaded is loaded when they have come", lambda: {m["model"]: m["state"] for m in late.tell("models")["models"]}["kept"] == "ready")
+
 # ---- a disk without room ----
 around = open(f"{folder}/around", "w+b")
 around.write(struct.pack("qQ", 0, 0))

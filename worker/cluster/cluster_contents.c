@@ -348,6 +348,14 @@ double md_contents_missing_s(const struct md_model *model)
 	return entry ? entry->missing_s : 0;
 }
 
+/* A model that is to stay loaded wants its files again and again; of those that are placed, obey.c does. */
+static void want_kept(struct md_contents *contents, const struct md_contents_entry *entry)
+{
+	struct md_model *model = entry->ready ? NULL : md_models_find(contents->worker, entry->id);
+	if (model && model->config->own.min_replicas && !model->unwanted)
+		md_contents_want(model);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
 	struct md_contents *contents = context;
@@ -358,8 +366,10 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 	fetch_next(contents);
 	if (contents->fetch)
 		learn(contents);
-	for (uint32_t i = 0; i < contents->count; i++)
+	for (uint32_t i = 0; i < contents->count; i++) {
 		contents->entries[i].missing_s = missing_s(contents, &contents->entries[i]);
+		want_kept(contents, &contents->entries[i]);
+	}
 	md_contents_tell(contents);
 }
 
