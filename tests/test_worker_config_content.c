@@ -44,7 +44,7 @@ Test(worker_config_content, wrong_ones_are_refused)
 	    {STORE "models: {a: {cmd: \"${PORT}\", medusa: {files: [/x/..]}}}", "\"/x/..\" has no name"},
 	    {"medusa: {cluster: {store_bytes: 1GB}}", "medusa.cluster.store is needed, too"},
 	    {"medusa: {cluster: {signed_by: k}}", "medusa.cluster.store is needed, too"},
-	    {"medusa: {cluster: {store: /s, fetch: any}}", "medusa.cluster.key_file is needed, too"},
+	    {"medusa: {cluster: {store: /s, fetch: any}}", "medusa.cluster.tls or key_file is needed, too"},
 	    {"medusa: {cluster: {store: /s, fetch: all}}", "demanded"},
 	    {"medusa: {cluster: {store: /s, fetch_streams: 0}}", "fetch_streams"},
 	    {"macros: {x: \"${content}\"}\nmodels: {a: {cmd: \"${PORT} ${x}\"}}",

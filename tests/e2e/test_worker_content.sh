@@ -26,4 +26,9 @@ cp $sample "$work/plain.medusa"
 run hostile python3 tests/worker/content_hostile.py "$work/hostile" "$work/us.medusa" "$work/others.medusa" "$work/plain.medusa" "$work/us.pub"
 assert_exit hostile 0
 grep -A3 FAIL "$work/hostile.out"
+section 'between nodes that show certificates'
+mkdir "$work/tls"
+run tls python3 tests/worker/content_tls.py "$work/tls"
+assert_exit tls 0
+grep -A3 FAIL "$work/tls.out"
 finish

@@ -174,8 +174,9 @@ static const char *never(const struct md_contents *contents, const struct md_con
 	const struct md_cluster *cluster = contents->worker->cluster;
 	if (!cluster)
 		return "this node is in no cluster";
-	if (!cluster->key)
-		return "nodes give contents only to those who have medusa.cluster.key_file, and this one has none";
+	if (!cluster->key && !cluster->settings.tls.given)
+		return "nodes give contents only to those who prove that they are of the cluster (medusa.cluster.tls "
+		       "or key_file), and this one can't";
 	if (contents->settings->fetch == MD_CONFIG_FETCH_OFF)
 		return "medusa.cluster.fetch is off";
 	if (!*entry->demanded && contents->settings->fetch == MD_CONFIG_FETCH_DEMANDED)

@@ -238,7 +238,7 @@ static void serve(struct md_contents *contents, struct md_http_exchange *exchang
 	}
 }
 
-/* Whoever has no key of the nodes learns nothing, not even what there is. */
+/* Who is not proved to be a node learns nothing, not even what there is. */
 bool md_contents_answer(struct md_worker *worker, struct md_http_exchange *exchange, const char *path)
 {
 	const struct md_http_head *head = md_http_exchange_head(exchange);
@@ -250,8 +250,9 @@ bool md_contents_answer(struct md_worker *worker, struct md_http_exchange *excha
 		return false;
 	if (!md_cluster_vouches(worker->cluster, head)) {
 		contents->counts.refused++;
-		md_reply_error(exchange, MD_REPLY_FORBIDDEN, NULL,
-			       "contents are for nodes of the cluster, which have its key");
+		md_reply_error(
+		    exchange, MD_REPLY_FORBIDDEN, NULL,
+		    "contents are for nodes that prove that they are of the cluster (medusa.cluster.tls or key_file)");
 		return true;
 	}
 	snprintf(hash, sizeof(hash), "%s", path + prefix);

@@ -15,10 +15,10 @@ enum md_status md_config_check_store(const struct md_config_build *build, const 
 				     const struct md_config_cluster *cluster)
 {
 	static const char *const keys[] = {"store_bytes", "fetch", "fetch_streams", "fetch_rate", "signed_by"};
-	if (*cluster->store && cluster->fetch == MD_CONFIG_FETCH_ANY && !*cluster->key_file)
+	if (*cluster->store && cluster->fetch == MD_CONFIG_FETCH_ANY && !*cluster->key_file && !cluster->tls.given)
 		return md_tree_refuse(
 		    md_tree_find(node, "fetch"), build->err,
-		    "medusa.cluster.key_file is needed, too: without a key nobody knows whose files these are");
+		    "medusa.cluster.tls or key_file is needed, too: without them nobody knows whose files these are");
 	for (size_t i = 0; node && !*cluster->store && i < sizeof(keys) / sizeof(*keys); i++) {
 		const struct md_tree *at = md_tree_find(node, keys[i]);
 		if (at && at->kind != MD_TREE_NULL)
