@@ -8,50 +8,46 @@
 #include "worker/core/reply.h"
 #include "worker/core/worker.h"
 
-#define HOP_S 0.005    /* what a node must be better by: what is known of it is a little old */
-#define HOP_PART 1.1   /* and by this part */
-#define RATHER_NOT 1e6 /* seconds: only if nobody else has it */
 #define DOUBT_NS UINT64_C(3000000000)
 
-/* Seconds to a first token there. Below 0: the node takes no requests, or does not have it. */
-static double expect(const struct md_cluster *cluster, const struct md_view_node *node, const char *name, uint64_t now)
+static struct md_offer offer_of(const struct md_cluster *cluster, const struct md_view_node *node, const char *name,
+				uint64_t now)
 {
 	const struct md_record_model *model = node->record ? md_record_find(node->record, name) : NULL;
-	if (!model || node->draining || node == cluster->avoided || !strcmp(node->name, cluster->name))
-		return -1;
-	return md_standing_expected_s(&model->standing) + (node->cordoned ? RATHER_NOT : 0) +
-	       (node->doubted > now ? RATHER_NOT / 2 : 0) + (node->ended ? 2 * RATHER_NOT : 0);
+	return (struct md_offer){
+	    .standing = model ? &model->standing : NULL,
+	    .closed = node->draining || node == cluster->avoided || !strcmp(node->name, cluster->name),
+	    .cordoned = node->cordoned,
+	    .doubted = node->doubted > now,
+	    .ended = node->ended != 0,
+	    .open = node->target.open,
+	};
 }
 
 static double expect_here(const struct md_cluster *cluster, const struct md_model *local)
 {
 	struct md_standing standing;
 	if (!local || md_drain_is_on(cluster->worker->drain))
-		return 2 * MD_STANDING_NEVER;
+		return MD_OFFER_NOT_HERE;
 	md_standing_of(local, &standing);
-	return md_standing_expected_s(&standing) + (cluster->wish != MD_WISH_NONE ? RATHER_NOT : 0);
+	return md_offer_here_s(&standing, cluster->wish != MD_WISH_NONE);
 }
 
 struct md_view_node *md_route_choose(const struct md_worker *worker, const struct md_http_head *head, const char *name,
 				     const struct md_model *local)
 {
 	const struct md_cluster *cluster = worker->cluster;
-	struct md_view_node *best = NULL;
-	double best_s = 0;
+	struct md_offer_best best = {.found = false};
 	uint32_t count;
 	if (!cluster || md_cluster_is_node(cluster, head))
 		return NULL;
 	uint64_t now = md_clock_ns();
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
 	for (uint32_t i = 0; i < count; i++) {
-		double there_s = expect(cluster, nodes[i], name, now);
-		bool equal = best && there_s == best_s && md_view_open(nodes[i]) < md_view_open(best);
-		if (there_s < 0 || (best && there_s >= best_s && !equal))
-			continue;
-		best = nodes[i];
-		best_s = there_s;
+		const struct md_offer offer = offer_of(cluster, nodes[i], name, now);
+		md_offer_consider(&best, i, &offer);
 	}
-	return best && best_s * HOP_PART + HOP_S < expect_here(cluster, local) ? best : NULL;
+	return md_offer_is_better(&best, expect_here(cluster, local)) ? nodes[best.index] : NULL;
 }
 
 void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct md_http_exchange *exchange,

@@ -1,34 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/cluster/standing.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "worker/cluster/cluster_contents.h"
 #include "worker/core/worker.h"
-
-#define STEP 1.25 /* from one number of seconds that is told to the next */
-#define MEMORY_S 120.0
-#define LEAST (1.0 / 1024) /* what is less is told as 0 */
-
-static const char *const names[MD_PLACES] = {"gpu", "host", "loading", "disk", "nowhere"};
-
-const char *md_place_name(enum md_place place)
-{
-	return names[place];
-}
-
-bool md_place_find(const char *name, enum md_place *place)
-{
-	for (unsigned i = 0; name && i < MD_PLACES; i++)
-		if (!strcmp(names[i], name)) {
-			*place = (enum md_place)i;
-			return true;
-		}
-	return false;
-}
-
-/* ---- of a model of this node ---- */
 
 /* An adapter's engine may have to come first. */
 static void time_starts(const struct md_model *model, const struct md_learned *learned,
@@ -92,75 +66,4 @@ void md_standing_unused(const struct md_model *model, struct md_standing *standi
 	static const struct md_learned nothing;
 	*standing = (struct md_standing){.place = MD_PLACE_DISK};
 	time_starts(model, &nothing, &nothing, standing->first_s);
-}
-
-/* ---- for others ---- */
-
-static uint32_t floor_of(uint32_t count)
-{
-	uint32_t power = 1;
-	while (power <= count / 2)
-		power *= 2;
-	return count ? power : 0;
-}
-
-void md_standing_round(struct md_standing *standing)
-{
-	standing->waiting = floor_of(standing->waiting);
-	standing->running = floor_of(standing->running);
-	for (unsigned i = 0; i < MD_STARTS; i++)
-		if (standing->first_s[i] > 0)
-			standing->first_s[i] = pow(STEP, round(log(standing->first_s[i]) / log(STEP)));
-}
-
-bool md_standing_equal(const struct md_standing *a, const struct md_standing *b)
-{
-	bool equal = a->place == b->place && a->waiting == b->waiting && a->running == b->running &&
-		     !(a->rate < b->rate) && !(a->rate > b->rate) && !(a->busy < b->busy) && !(a->busy > b->busy);
-	for (unsigned i = 0; i < MD_STARTS; i++)
-		equal = equal && fabs(a->first_s[i] - b->first_s[i]) <= 1e-3 * b->first_s[i];
-	return equal;
-}
-
-/* What is told changes only when it is off by a factor of two, so that what moves slowly is not told over and over. */
-static double tell(double now, double told)
-{
-	if (told > 0 && now >= told / 2 && now < told * 2)
-		return told;
-	return now < LEAST ? 0 : exp2(floor(log2(now)));
-}
-
-void md_demand_note(struct md_demand *demand, uint64_t taken, uint32_t there, double seconds)
-{
-	uint64_t come = taken - demand->taken;
-	if (!(seconds > 0) || (!come && !there && !(demand->rate > 0) && !(demand->busy > 0)))
-		return;
-	double part = 1 - exp(-seconds / MEMORY_S);
-	demand->taken = taken;
-	demand->rate += part * ((double)come / seconds - demand->rate);
-	demand->busy += part * (there - demand->busy);
-	demand->told_rate = tell(demand->rate, demand->told_rate);
-	demand->told_busy = tell(demand->busy, demand->told_busy);
-	if (demand->rate < LEAST / 1024 && demand->busy < LEAST / 1024)
-		demand->rate = demand->busy = 0;
-}
-
-/* Of a load that is under way, half of it is still to come, as far as anybody knows. */
-double md_standing_expected_s(const struct md_standing *standing)
-{
-	const double *first = standing->first_s;
-	double wait = standing->waiting * first[MD_START_GPU];
-	switch (standing->place) {
-	case MD_PLACE_GPU:
-		return first[MD_START_GPU] + wait;
-	case MD_PLACE_HOST:
-		return first[MD_START_HOST] + wait;
-	case MD_PLACE_LOADING:
-		return first[MD_START_DISK] / 2 + wait;
-	case MD_PLACE_DISK:
-		return first[MD_START_DISK] + wait;
-	case MD_PLACE_NOWHERE:
-		break;
-	}
-	return MD_STANDING_NEVER;
 }
