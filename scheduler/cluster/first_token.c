@@ -8,7 +8,7 @@
 #define HOP_S 0.005    /* what a node must be better by: what is known of it is a little old */
 #define HOP_PART 1.1   /* and by this part */
 #define RATHER_NOT 1e6 /* seconds: only if nobody else has it */
-#define STEP 1.25 /* from one number of seconds that is told to the next */
+#define STEP 1.25      /* from one number of seconds that is told to the next */
 #define MEMORY_S 120.0
 #define LEAST (1.0 / 1024) /* what is less is told as 0 */
 

@@ -12,4 +12,9 @@ section 'three nodes, of which one leads'
 run placement python3 tests/worker/cluster_placement.py "$work"
 assert_exit placement 0
 grep -A3 FAIL "$work/placement.out"
+section 'plans on a thread'
+mkdir "$work/thread"
+run plan_thread python3 tests/worker/cluster_plan_thread.py "$work/thread"
+assert_exit plan_thread 0
+grep -A3 FAIL "$work/plan_thread.out"
 finish

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), or prints JSON (jansson), other than the
- * first thread, makes the file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not
+ * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), prints JSON (jansson) or sorts (qsort), other than
+ * the first thread, makes the file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not
  * there, hold nobody.
  */
 #include <dlfcn.h>
@@ -47,4 +47,12 @@ MD_EXPORT int json_dump_callback(const void *value, put *callback, void *context
 	    (int (*)(const void *, put *, void *, size_t))dlsym(RTLD_NEXT, "json_dump_callback");
 	hold_other_threads();
 	return next(value, callback, context, flags);
+}
+
+MD_EXPORT void qsort(void *items, size_t count, size_t size, int (*compare)(const void *, const void *))
+{
+	void (*next)(void *, size_t, size_t, int (*)(const void *, const void *)) =
+	    (void (*)(void *, size_t, size_t, int (*)(const void *, const void *)))dlsym(RTLD_NEXT, "qsort");
+	hold_other_threads();
+	next(items, count, size, compare);
 }
