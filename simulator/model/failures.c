@@ -44,7 +44,10 @@ static void gpu_lost(struct md_sim_model *model, uint32_t index)
 		if (model->transfers[i].live && model->transfers[i].place == index)
 			md_sim_model_transfer_drop(model, i);
 	readers_fail(model, index, NONE);
-	memset(md_sim_model_copy(model, index, 0), 0, model->artifact_count * sizeof(struct copy));
+	uint32_t artifacts =
+	    model->functions->backbone_count + model->function_count * (uint32_t)MEDUSA_SCHED_CLASS_LIBRARY;
+	for (uint32_t artifact = 0; artifact < artifacts; artifact++)
+		*md_sim_model_copy(model, index, artifact) = (struct copy){0};
 	gpu->used = gpu->residues = 0;
 	gpu->present = false;
 	gpu->block_bytes = 0;

@@ -99,8 +99,8 @@ struct md_sim_model {
 	struct gpu *gpus;
 	struct timing *timings;
 	double *billed; /* ns, by function */
-	uint32_t artifact_count;
-	struct copy *copies; /* place * artifact_count + artifact */
+	uint32_t function_count, function_room; /* that are known here, and that there is room for */
+	struct copy *copies;                    /* artifact * (gpu_count + 1) + place */
 	struct transfer *transfers;
 	uint32_t transfer_count, transfer_capacity, free_transfer;
 	struct batch *batches;
@@ -121,7 +121,7 @@ void md_sim_model_plan(struct md_sim_model *model, uint64_t at, uint32_t kind, u
 uint32_t md_sim_model_artifact(const struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone);
 static inline struct copy *md_sim_model_copy(struct md_sim_model *model, uint32_t place, uint32_t artifact)
 {
-	return &model->copies[(size_t)place * model->artifact_count + artifact];
+	return &model->copies[(size_t)artifact * (model->node->gpu_count + 1) + place];
 }
 void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes);
 void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t bytes);
@@ -129,7 +129,7 @@ void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t byte
 void md_sim_model_leave(struct md_sim_model *model, uint32_t place, struct copy *copy, uint64_t bytes);
 
 /* ---- timing.c ---- */
-void md_sim_model_time(struct md_sim_model *model);
+void md_sim_model_time(struct md_sim_model *model, uint32_t from); /* functions from that one on */
 
 /* ---- staged_copies.c ---- */
 bool md_sim_model_links(struct md_sim_model *model); /* false: out of memory */

@@ -2,6 +2,7 @@
 /* The clock of the node model: what is due, what follows from it, and how memory is accounted for. */
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "simulator/model/model_state.h"
@@ -39,8 +40,8 @@ uint32_t md_sim_model_artifact(const struct md_sim_model *model, int kind, uint3
 {
 	if (kind == MEDUSA_SCHED_CLASS_BACKBONE)
 		return backbone;
-	return model->functions->backbone_count +
-	       (uint32_t)(kind - MEDUSA_SCHED_CLASS_WEIGHTS) * model->functions->count + function;
+	return model->functions->backbone_count + function * MEDUSA_SCHED_CLASS_LIBRARY +
+	       (uint32_t)(kind - MEDUSA_SCHED_CLASS_WEIGHTS);
 }
 
 void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes)
@@ -74,22 +75,48 @@ void md_sim_model_leave(struct md_sim_model *model, uint32_t place, struct copy 
 	copy->residue = bytes;
 }
 
-static bool allocate(struct md_sim_model *model)
-{
-	const struct md_sim_node *node = model->node;
-	const struct md_sim_functions *functions = model->functions;
-	model->artifact_count = functions->backbone_count + MEDUSA_SCHED_CLASS_LIBRARY * functions->count;
-	model->gpus = calloc(node->gpu_count + 1, sizeof(*model->gpus));
-	model->timings = calloc(functions->count + 1, sizeof(*model->timings));
-	model->billed = calloc(functions->count + 1, sizeof(*model->billed));
-	model->copies = calloc((size_t)(node->gpu_count + 1) * model->artifact_count + 1, sizeof(*model->copies));
-	return model->gpus && model->timings && model->billed && model->copies;
-}
-
 static void in_host(struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone)
 {
 	uint32_t artifact = md_sim_model_artifact(model, kind, function, backbone);
 	md_sim_model_copy(model, model->node->gpu_count, artifact)->state = COPY_THERE;
+}
+
+/* Room for functions, with what they need more than there is set to 0. */
+static bool reserve(struct md_sim_model *model, uint32_t count)
+{
+	uint32_t had = model->function_room, room = had + had / 2 > count ? had + had / 2 : count;
+	size_t places = (size_t)model->node->gpu_count + 1, backbones = model->functions->backbone_count;
+	size_t artifacts = backbones + (size_t)room * MEDUSA_SCHED_CLASS_LIBRARY;
+	if (had && count <= had)
+		return true;
+	struct timing *timings = realloc(model->timings, (room + 1) * sizeof(*timings));
+	model->timings = timings ? timings : model->timings;
+	double *billed = realloc(model->billed, (room + 1) * sizeof(*billed));
+	model->billed = billed ? billed : model->billed;
+	struct copy *copies = realloc(model->copies, (places * artifacts + 1) * sizeof(*copies));
+	model->copies = copies ? copies : model->copies;
+	if (!timings || !billed || !copies)
+		return false;
+	size_t old = had ? places * (backbones + (size_t)had * MEDUSA_SCHED_CLASS_LIBRARY) : 0;
+	memset(copies + old, 0, (places * artifacts + 1 - old) * sizeof(*copies));
+	memset(billed + had, 0, (room + 1 - had) * sizeof(*billed));
+	model->function_room = room;
+	return true;
+}
+
+bool md_sim_model_add_functions(struct md_sim_model *model)
+{
+	const struct md_sim_functions *functions = model->functions;
+	if (!reserve(model, functions->count))
+		return false;
+	md_sim_model_time(model, model->function_count);
+	for (; model->function_count < functions->count; model->function_count++) {
+		if (!functions->functions[model->function_count].spec.in_host)
+			continue;
+		in_host(model, MEDUSA_SCHED_CLASS_WEIGHTS, model->function_count, NONE);
+		in_host(model, MEDUSA_SCHED_CLASS_LIBRARY, model->function_count, NONE);
+	}
+	return true;
 }
 
 /* "All functions are warmed up": what is configured as in host memory is there; GPUs are empty. */
@@ -102,12 +129,6 @@ static void warm_start(struct md_sim_model *model)
 	for (uint32_t i = 0; i < model->functions->backbone_count; i++)
 		if (model->functions->backbones[i].spec.in_host)
 			in_host(model, MEDUSA_SCHED_CLASS_BACKBONE, 0, i);
-	for (uint32_t i = 0; i < model->functions->count; i++) {
-		if (!model->functions->functions[i].spec.in_host)
-			continue;
-		in_host(model, MEDUSA_SCHED_CLASS_WEIGHTS, i, NONE);
-		in_host(model, MEDUSA_SCHED_CLASS_LIBRARY, i, NONE);
-	}
 }
 
 enum md_status md_sim_model_create(const struct md_sim_model_options *options, struct md_sim_model **created,
@@ -121,12 +142,13 @@ enum md_status md_sim_model_create(const struct md_sim_model_options *options, s
 	model->report_lag = model->node->report_lag_ns;
 	model->functions = options->functions;
 	model->free_transfer = model->free_batch = NONE;
-	if (!allocate(model) || !md_sim_model_links(model) || !md_sim_model_blocks(model)) {
+	model->gpus = calloc(model->node->gpu_count + 1, sizeof(*model->gpus));
+	if (!model->gpus || !md_sim_model_add_functions(model) || !md_sim_model_links(model) ||
+	    !md_sim_model_blocks(model)) {
 		md_sim_model_destroy(model);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a model of %u functions on %u GPUs",
 				    options->functions->count, options->node->gpu_count);
 	}
-	md_sim_model_time(model);
 	warm_start(model);
 	for (size_t i = 0; i < options->fault_count; i++)
 		md_sim_model_plan(model, options->faults[i].now, AGENDA_FAULT, (uint32_t)i, 0);
@@ -348,6 +370,29 @@ void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct 
 		memory->artifacts = place->used - memory->kv - memory->residues;
 	if (place->present && place->limit > place->used)
 		memory->free = place->limit - place->used;
+}
+
+static enum copy_state state_at(const struct md_sim_model *model, uint32_t place, int kind, uint32_t function)
+{
+	uint32_t artifact = md_sim_model_artifact(model, kind, function, NONE);
+	return (enum copy_state)md_sim_model_copy((struct md_sim_model *)model, place, artifact)->state;
+}
+
+enum md_sim_where md_sim_model_where(const struct md_sim_model *model, uint32_t function)
+{
+	uint32_t host = model->node->gpu_count;
+	enum md_sim_where best = state_at(model, host, MEDUSA_SCHED_CLASS_WEIGHTS, function) == COPY_THERE
+				     ? MD_SIM_IN_HOST
+				     : MD_SIM_ON_DISK;
+	for (uint32_t gpu = 0; gpu < host; gpu++) {
+		enum copy_state weights = state_at(model, gpu, MEDUSA_SCHED_CLASS_WEIGHTS, function);
+		enum copy_state context = state_at(model, gpu, MEDUSA_SCHED_CLASS_CONTEXT, function);
+		if (weights == COPY_THERE && context == COPY_THERE)
+			return MD_SIM_ON_GPU;
+		if (weights == COPY_COMING || (weights == COPY_THERE && context == COPY_COMING))
+			best = MD_SIM_COMING;
+	}
+	return best;
 }
 
 uint64_t md_sim_model_running(const struct md_sim_model *model)

@@ -73,8 +73,8 @@ static void time_function(const struct md_sim_node *node, const struct md_sim_fu
 	fit(&peer, work, timing->tail, bytes, &timing->peer_bytes, &timing->peer_head);
 }
 
-void md_sim_model_time(struct md_sim_model *model)
+void md_sim_model_time(struct md_sim_model *model, uint32_t from)
 {
-	for (uint32_t i = 0; i < model->functions->count; i++)
+	for (uint32_t i = from; i < model->functions->count; i++)
 		time_function(model->node, &model->functions->functions[i], &model->timings[i]);
 }
