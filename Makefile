@@ -456,6 +456,7 @@ FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/
 	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
 	$(call to,$(wildcard simulator/functions/*.yaml),$(PREFIX)/share/medusa/functions) \
+	$(call to,$(wildcard simulator/clusters/*.yaml),$(PREFIX)/share/medusa/clusters) \
 	$(call to,docs/scheduler.md docs/simulate-json.md,$(PREFIX)/share/medusa/doc) \
 	$(call to,packaging/medusa-worker.service packaging/medusa-worker-grafana.json,$(PREFIX)/share/medusa) \
 	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
@@ -490,7 +491,7 @@ uninstall:
 	$(foreach one,$(PROGRAMS) $(FILES),$(call remove_one,$(one))$(newline)	)
 	$(foreach one,$(LINKS),$(call remove_link,$(one))$(newline)	)
 	rmdir '$(DESTDIR)$(LIBDIR)/medusa/hostcuda' '$(DESTDIR)$(LIBDIR)/medusa' 2>/dev/null || true
-	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa/doc share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
+	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa/clusters share/medusa/doc share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
 
 # ---- packages: docs/packaging.md ---------------------------------------------------------------------------------
 # The commands are linked for the place where Debian's libraries go; those of the tree stay as they are.

@@ -63,9 +63,24 @@ def undocumented(value, known, path=""):
     return found
 
 
+def check_cluster(report):
+    expect(list(report) == ["tool", "format", "simulated", "cluster", "node", "functions", "trace", "seed", "policy", "routings"], "JSON: keys or their order")
+    with open("docs/simulate-json.md", encoding="utf-8") as page:
+        missing = undocumented(report, set(re.findall(r"`([a-z_0-9.\[\]]+)`", page.read())))
+    expect(not missing, f"JSON: keys that docs/simulate-json.md lacks: {sorted(missing)}")
+    for routing in report["routings"]:
+        requests, ended = routing["requests"], sum(routing["rejected"].values())
+        expect(requests["all"] == requests["served"] + ended + requests["broken"] + requests["nowhere"], f"JSON: {routing['name']}: requests add up")
+        expect(routing["ttft_ms"]["count"] == requests["served"] >= requests["met"], f"JSON: {routing['name']}: first tokens")
+        expect(sum(routing["found"].values()) >= requests["served"], f"JSON: {routing['name']}: where models were found")
+
+
 def check_json(path):
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
+    if "cluster" in report:
+        check_cluster(report)
+        return report
     expect(list(report) == ["tool", "format", "simulated", "node", "functions", "trace", "seed", "policies"], "JSON: keys or their order")
     expect(report["tool"] == "medusa-simulate" and report["format"] == 1 and report["simulated"] is True, "JSON: what it is")
     with open("docs/simulate-json.md", encoding="utf-8") as page:
@@ -203,6 +218,8 @@ def check_html(path, report):
     xml.fromstring(text)
 
 
-check_html(sys.argv[2], check_json(sys.argv[1]))
+checked = check_json(sys.argv[1])
+if sys.argv[2:]:  # a cluster has no HTML
+    check_html(sys.argv[2], checked)
 print("\n".join(faults))
 sys.exit(bool(faults))

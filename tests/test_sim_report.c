@@ -339,7 +339,7 @@ Test(sim_report, refusals, .init = setup, .fini = teardown)
 	unmake(&made);
 }
 
-static void write_much(struct md_sim_report *report, FILE *out)
+static void write_much(void *report, FILE *out)
 {
 	static char much[1 << 16];
 	(void)report;
@@ -348,7 +348,7 @@ static void write_much(struct md_sim_report *report, FILE *out)
 }
 
 /* Less than a buffer: the trouble comes when the file is closed. */
-static void write_little(struct md_sim_report *report, FILE *out)
+static void write_little(void *report, FILE *out)
 {
 	(void)report;
 	fputs("a few words", out);
@@ -377,7 +377,7 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 
 static size_t names_while_writing;
 
-static void count_names(struct md_sim_report *report, FILE *out)
+static void count_names(void *report, FILE *out)
 {
 	(void)report;
 	fputs("new", out);

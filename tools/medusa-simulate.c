@@ -8,7 +8,7 @@
 #include "tools/simulate.h"
 #include "tools/stop.h"
 
-static struct md_simulate_given given = {.policies = "torpor,fifo-lru,medusa"};
+static struct md_simulate_given given;
 
 static const struct md_option options[] = {
     {.name = "node",
@@ -69,6 +69,14 @@ static const struct md_option options[] = {
      .value = &given.transfer_timeout},
     {.name = "run-timeout", .argument = "TIME", .help = "Take a run as lost after it.", .value = &given.run_timeout},
     {.name = "faults", .argument = "FILE", .help = "What goes wrong, when and where (CSV).", .value = &given.faults},
+    {.name = "cluster",
+     .argument = "FILE|NAME",
+     .help = "Many such nodes that are one cluster (YAML, or a shipped one).",
+     .value = &given.cluster},
+    {.name = "routing",
+     .argument = "NAME,...",
+     .help = "How a cluster's requests find their nodes (all four ways).",
+     .value = &given.routing},
     {.name = "count", .argument = "N", .help = "Number of functions; takes the models in turn.", .value = &given.count},
     {.name = "mapping",
      .argument = "HOW",
@@ -111,11 +119,12 @@ static const struct md_command command = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .once = true,
-    .exit_codes = "  0  all good\n"
-		  "  1  a policy left requests that neither ran nor were refused; --gpus FROM-TO: none is enough\n"
-		  "  2  usage\n"
-		  "  3  a file is bad or cannot be read, or a function cannot run on the node\n"
-		  "  4  an output could not be written, or there was no memory\n",
+    .exit_codes =
+	"  0  all good\n"
+	"  1  a policy or a routing left requests that neither ran nor were refused; --gpus FROM-TO: none is enough\n"
+	"  2  usage\n"
+	"  3  a file is bad or cannot be read, or a function cannot run on the node\n"
+	"  4  an output could not be written, or there was no memory\n",
 };
 
 /* "-" is stdout, where tables would be in the way. */
@@ -158,6 +167,10 @@ static int simulate(struct md_simulate *run)
 		return result;
 	if (run->gpus_least)
 		return md_simulate_sizes(run);
+	if (given.cluster) {
+		result = md_simulate_cluster(run);
+		return result == MD_EXIT_OK ? md_options_flush(&command) : result;
+	}
 	if (md_simulate_run(run, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	result = report(run);
@@ -186,7 +199,10 @@ int main(int argc, char *argv[])
 	signal(SIGXFSZ, SIG_IGN); /* writing fails instead, and no half of a file stays */
 	given.command = &command;
 	run.given = &given;
-	if ((result = md_simulate_take_numbers(&run)) >= 0 || (result = md_simulate_take_policies(&run)) >= 0)
+	if (!given.policies)
+		given.policies = given.cluster ? "medusa" : "torpor,fifo-lru,medusa";
+	if ((result = md_simulate_take_routings(&run)) >= 0 || (result = md_simulate_take_numbers(&run)) >= 0 ||
+	    (result = md_simulate_take_policies(&run)) >= 0)
 		return result;
 	result = simulate(&run);
 	md_simulate_forget_results(&run);

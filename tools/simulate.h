@@ -3,6 +3,7 @@
 #ifndef MD_TOOLS_SIMULATE_H
 #define MD_TOOLS_SIMULATE_H
 
+#include "simulator/cluster/sim_cluster.h"
 #include "simulator/simulator.h"
 #include "tools/options.h"
 
@@ -17,6 +18,7 @@ struct md_simulate_given {
 	const char *mapping, *seed, *speed, *load, *gpus, *goal, *duration, *count;
 	const char *fixed_batch, *fixed_delay, *preload_period, *residency;
 	const char *max_wait, *max_queue, *retries, *transfer_timeout, *run_timeout;
+	const char *cluster, *routing;
 	bool no_real, quiet, list;
 };
 
@@ -36,7 +38,11 @@ struct md_simulate {
 	uint32_t gpus_least; /* --gpus FROM-TO, where gpus is TO at first; 0: it is one number */
 	double goal;         /* the part of the requests that is to be in time, of --gpus FROM-TO */
 	bool from_trace;     /* the functions are those that the trace names */
-	char *paths[2];      /* of the files of node and functions, when they were found */
+	char *paths[3];      /* of the files of node, functions and cluster, when they were found */
+	struct md_sim_cluster cluster;
+	enum md_sim_routing routings[MD_SIM_ROUTINGS];
+	struct md_sim_cluster_result cluster_results[MD_SIM_ROUTINGS];
+	size_t routing_count, cluster_result_count;
 };
 
 /* ---- simulate_options.c: numbers; these return -1 to go on, else an exit code ---- */
@@ -63,6 +69,12 @@ enum md_status md_simulate_run(struct md_simulate *run, struct md_error *err);
 void md_simulate_forget_results(struct md_simulate *run);
 /* Says which policies left requests, which is a defect; an exit code. */
 int md_simulate_unfinished(const struct md_simulate *run);
+
+/* ---- simulate_cluster.c: --cluster ---- */
+/* What makes no sense for a cluster, or without one, and the routings; -1 to go on, else an exit code. */
+int md_simulate_take_routings(struct md_simulate *run);
+enum md_status md_simulate_read_cluster(struct md_simulate *run, struct md_error *err); /* and makes its requests */
+int md_simulate_cluster(struct md_simulate *run);                                       /* an exit code */
 
 /* ---- simulate_sizes.c ---- */
 /* --gpus FROM-TO: finds the smallest number of GPUs for each policy, and prints it; an exit code. */

@@ -37,7 +37,7 @@ enum md_status md_simulate_read(struct md_simulate *run, struct md_error *err)
 	MD_FORWARD(md_sim_workload_read(given->trace, &run->functions, &run->arrivals, &run->workload, err));
 	if (given->faults)
 		MD_FORWARD(md_sim_faults_read(given->faults, &run->node, &run->functions, &run->workload, err));
-	return MD_OK;
+	return given->cluster ? md_simulate_read_cluster(run, err) : MD_OK;
 }
 
 void md_simulate_forget_inputs(struct md_simulate *run)
@@ -45,7 +45,8 @@ void md_simulate_forget_inputs(struct md_simulate *run)
 	md_sim_workload_finish(&run->workload);
 	md_sim_functions_finish(&run->functions);
 	md_sim_node_finish(&run->node);
-	for (int i = 0; i < 2; i++) {
+	md_sim_cluster_finish(&run->cluster);
+	for (int i = 0; i < 3; i++) {
 		free(run->paths[i]);
 		run->paths[i] = NULL;
 	}
@@ -88,6 +89,7 @@ static int check_output(const struct md_simulate *run, const char *option, const
 	    {"--functions", run->paths[1]},
 	    {"--trace", md_sim_law_find(given->trace) ? NULL : given->trace},
 	    {"--faults", given->faults},
+	    {"--cluster", run->paths[2]},
 	};
 	struct stat folder;
 	if (!output)

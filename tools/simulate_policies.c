@@ -201,10 +201,16 @@ int md_simulate_list(const struct md_command *command)
 		for (size_t i = 0; i < count; i++)
 			printf(" %s%s", known[i].name, i + 1 < count ? "," : "\n");
 	}
-	for (int i = 0; i < 2; i++) {
-		MD_AUTO_FREE char *names = md_shipped_names(i ? "functions" : "nodes");
+	static const char *const shipped[][2] = {
+	    {"node", "nodes"}, {"functions", "functions"}, {"cluster", "clusters"}};
+	for (int i = 0; i < 3; i++) {
+		MD_AUTO_FREE char *names = md_shipped_names(shipped[i][1]);
 		if (names && *names)
-			printf("\n--%s by name: %s\n", i ? "functions" : "node", names);
+			printf("\n--%s by name: %s\n", shipped[i][0], names);
 	}
+	puts("");
+	for (unsigned i = 0; i < MD_SIM_ROUTINGS; i++)
+		printf("--routing %-13s %s\n", md_sim_routing_name((enum md_sim_routing)i),
+		       md_sim_routing_summary((enum md_sim_routing)i));
 	return md_options_flush(command);
 }

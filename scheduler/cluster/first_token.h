@@ -76,7 +76,7 @@ struct md_offer_best {
 	uint32_t open;
 	double seconds;
 };
-/* Of equal ones, the one with the fewest requests from here is the best, and then the first one. */
+/* Of equal ones, the one with the fewest requests from here is the best, and then the one that was considered first. */
 void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct md_offer *offer);
 
 /* What a model that is nowhere here, or that this node does not take, is counted as. */

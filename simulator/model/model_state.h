@@ -98,7 +98,7 @@ struct md_sim_model {
 	uint32_t disk, *peer_links; /* gpu_count x gpu_count */
 	struct gpu *gpus;
 	struct timing *timings;
-	double *billed; /* ns, by function */
+	double *billed;                         /* ns, by function */
 	uint32_t function_count, function_room; /* that are known here, and that there is room for */
 	struct copy *copies;                    /* artifact * (gpu_count + 1) + place */
 	struct transfer *transfers;

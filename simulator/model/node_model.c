@@ -89,11 +89,11 @@ static bool reserve(struct md_sim_model *model, uint32_t count)
 	size_t artifacts = backbones + (size_t)room * MEDUSA_SCHED_CLASS_LIBRARY;
 	if (had && count <= had)
 		return true;
-	struct timing *timings = realloc(model->timings, (room + 1) * sizeof(*timings));
+	struct timing *timings = md_array_resize(model->timings, (uint64_t)room + 1, sizeof(*timings));
 	model->timings = timings ? timings : model->timings;
-	double *billed = realloc(model->billed, (room + 1) * sizeof(*billed));
+	double *billed = md_array_resize(model->billed, (uint64_t)room + 1, sizeof(*billed));
 	model->billed = billed ? billed : model->billed;
-	struct copy *copies = realloc(model->copies, (places * artifacts + 1) * sizeof(*copies));
+	struct copy *copies = md_array_resize(model->copies, places * artifacts + 1, sizeof(*copies));
 	model->copies = copies ? copies : model->copies;
 	if (!timings || !billed || !copies)
 		return false;
@@ -372,27 +372,30 @@ void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct 
 		memory->free = place->limit - place->used;
 }
 
+/* What has no bytes is brought by nobody, and missed by nobody. */
 static enum copy_state state_at(const struct md_sim_model *model, uint32_t place, int kind, uint32_t function)
 {
+	const struct medusa_sched_function *spec = &model->functions->functions[function].spec;
 	uint32_t artifact = md_sim_model_artifact(model, kind, function, NONE);
+	if (!(kind == MEDUSA_SCHED_CLASS_WEIGHTS ? spec->weight_bytes : spec->context_bytes))
+		return COPY_THERE;
 	return (enum copy_state)md_sim_model_copy((struct md_sim_model *)model, place, artifact)->state;
 }
 
 enum md_sim_where md_sim_model_where(const struct md_sim_model *model, uint32_t function)
 {
 	uint32_t host = model->node->gpu_count;
-	enum md_sim_where best = state_at(model, host, MEDUSA_SCHED_CLASS_WEIGHTS, function) == COPY_THERE
-				     ? MD_SIM_IN_HOST
-				     : MD_SIM_ON_DISK;
+	bool in_host = state_at(model, host, MEDUSA_SCHED_CLASS_WEIGHTS, function) == COPY_THERE, comes = false;
 	for (uint32_t gpu = 0; gpu < host; gpu++) {
 		enum copy_state weights = state_at(model, gpu, MEDUSA_SCHED_CLASS_WEIGHTS, function);
 		enum copy_state context = state_at(model, gpu, MEDUSA_SCHED_CLASS_CONTEXT, function);
 		if (weights == COPY_THERE && context == COPY_THERE)
 			return MD_SIM_ON_GPU;
-		if (weights == COPY_COMING || (weights == COPY_THERE && context == COPY_COMING))
-			best = MD_SIM_COMING;
+		comes |= weights == COPY_COMING || (weights == COPY_THERE && context == COPY_COMING);
 	}
-	return best;
+	if (comes)
+		return in_host ? MD_SIM_RETURNING : MD_SIM_LOADING;
+	return in_host ? MD_SIM_IN_HOST : MD_SIM_ON_DISK;
 }
 
 uint64_t md_sim_model_running(const struct md_sim_model *model)

@@ -110,8 +110,8 @@ bool md_sim_model_failed(const struct md_sim_model *model); /* out of memory: th
 const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *count);
 /* What lies on a GPU; a GPU that is lost has nothing, not even free memory. */
 void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct md_sim_memory *memory);
-/* Where a function without a backbone is: what is nearest to a GPU that can compute it. Coming: on its way to a GPU. */
-enum md_sim_where { MD_SIM_ON_GPU, MD_SIM_COMING, MD_SIM_IN_HOST, MD_SIM_ON_DISK };
+/* Where a function without a backbone is, at best: on its way to a GPU from the disk (loading), or from host memory (returning). */
+enum md_sim_where { MD_SIM_ON_GPU, MD_SIM_LOADING, MD_SIM_RETURNING, MD_SIM_IN_HOST, MD_SIM_ON_DISK };
 enum md_sim_where md_sim_model_where(const struct md_sim_model *model, uint32_t function);
 /* Requests in batches, on all GPUs. */
 uint64_t md_sim_model_running(const struct md_sim_model *model);

@@ -102,8 +102,9 @@ static void write_verdict(const struct md_sim_report *report, FILE *out)
 	md_sim_html_element("p class=\"note\"", verdict ? verdict : "Out of memory for the conclusion.", out);
 }
 
-static void write_report(struct md_sim_report *report, FILE *out)
+static void write_report(void *given, FILE *out)
 {
+	struct md_sim_report *report = given;
 	md_sim_html_begin(out);
 	write_about(report, out);
 	write_verdict(report, out);

@@ -11,7 +11,7 @@
 
 /* ---- what was simulated ----------------------------------------------------------------------------------------- */
 
-static void node(struct md_json *json, const struct md_sim_node *node)
+void md_sim_json_node(struct md_json *json, const struct md_sim_node *node)
 {
 	md_json_object(json, "node");
 	md_json_text(json, "name", node->name);
@@ -55,7 +55,7 @@ static void tenants(struct md_json *json, const struct md_sim_functions *functio
 	md_json_end(json);
 }
 
-static void functions(struct md_json *json, const struct md_sim_functions *functions)
+void md_sim_json_functions(struct md_json *json, const struct md_sim_functions *functions)
 {
 	md_json_object(json, "functions");
 	md_json_text(json, "source", functions->source);
@@ -76,7 +76,7 @@ static void functions(struct md_json *json, const struct md_sim_functions *funct
 	md_json_end(json);
 }
 
-static void trace(struct md_json *json, const struct md_sim_workload *workload)
+void md_sim_json_trace(struct md_json *json, const struct md_sim_workload *workload)
 {
 	md_json_object(json, "trace");
 	md_json_text(json, "source", workload->source);
@@ -87,7 +87,7 @@ static void trace(struct md_json *json, const struct md_sim_workload *workload)
 
 /* ---- what came out ---------------------------------------------------------------------------------------------- */
 
-static void settings(struct md_json *json, const struct md_sim_policy *policy)
+void md_sim_json_settings(struct md_json *json, const struct md_sim_policy *policy)
 {
 	md_json_object(json, "settings");
 	md_json_text(json, "queueing", policy->queueing);
@@ -106,7 +106,7 @@ static void settings(struct md_json *json, const struct md_sim_policy *policy)
 	md_json_end(json);
 }
 
-static void summary(struct md_json *json, struct md_sim_samples *samples)
+void md_sim_json_summary(struct md_json *json, struct md_sim_samples *samples)
 {
 	md_json_number(json, "count", samples->count);
 	md_json_real(json, "mean", md_sim_samples_mean(samples));
@@ -122,7 +122,7 @@ static void distribution(struct md_json *json, const char *key, struct md_sim_sa
 {
 	struct md_sim_cdf cdf;
 	md_json_object(json, key);
-	summary(json, samples);
+	md_sim_json_summary(json, samples);
 	md_sim_report_cdf(samples, &cdf);
 	md_json_object(json, "cdf");
 	md_json_reals(json, "values", cdf.values, cdf.count);
@@ -136,7 +136,7 @@ static bool is_known(size_t reason)
 	return reason && strncmp(md_sim_report_reason(reason), "unknown", 7) != 0;
 }
 
-static void reasons(struct md_json *json, const uint64_t rejected[MD_SIM_REASONS])
+void md_sim_json_reasons(struct md_json *json, const uint64_t rejected[MD_SIM_REASONS])
 {
 	md_json_object(json, "rejected");
 	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
@@ -162,7 +162,7 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 	md_json_number(json, "rejected", md_sim_report_rejected(result));
 	md_json_number(json, "unfinished", result->unfinished);
 	md_json_end(json);
-	reasons(json, result->rejected);
+	md_sim_json_reasons(json, result->rejected);
 }
 
 static void distributions(struct md_json *json, struct md_sim_report *report, struct md_sim_result *result)
@@ -328,16 +328,16 @@ static void one_tenant(struct md_json *json, const struct md_sim_report *report,
 	md_json_number(json, "requests", result->requests);
 	md_json_number(json, "served", result->served);
 	md_json_number(json, "met", result->met);
-	reasons(json, result->rejected);
+	md_sim_json_reasons(json, result->rejected);
 	md_json_number(json, "waiting_most", result->waiting_most);
 	md_json_real(json, "gpu_s", result->gpu_s);
 	md_json_real(json, "share", md_sim_report_tenant_share(results, tenant));
 	contended(json, result);
 	md_json_object(json, "wait_ms");
-	summary(json, &result->wait_ms);
+	md_sim_json_summary(json, &result->wait_ms);
 	md_json_end(json);
 	md_json_object(json, "ttft_ms");
-	summary(json, &result->ttft_ms);
+	md_sim_json_summary(json, &result->ttft_ms);
 	md_json_end(json);
 	md_json_end(json);
 }
@@ -387,10 +387,10 @@ static void one_function(struct md_json *json, const struct md_sim_report *repor
 	md_json_real(json, "gpu_s", result->gpu_s);
 	md_json_real(json, "cost", result->cost);
 	md_json_object(json, "latency_ms");
-	summary(json, &result->latency_ms);
+	md_sim_json_summary(json, &result->latency_ms);
 	md_json_end(json);
 	md_json_object(json, "ttft_ms");
-	summary(json, &result->ttft_ms);
+	md_sim_json_summary(json, &result->ttft_ms);
 	md_json_end(json);
 	md_json_end(json);
 }
@@ -400,7 +400,7 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	md_json_object(json, NULL);
 	md_json_text(json, "name", result->policy->name);
 	md_json_text(json, "summary", result->policy->summary);
-	settings(json, result->policy);
+	md_sim_json_settings(json, result->policy);
 	service(json, result);
 	distributions(json, report, result);
 	load(json, result);
@@ -417,17 +417,18 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	md_json_end(json);
 }
 
-static void write_report(struct md_sim_report *report, FILE *out)
+static void write_report(void *given, FILE *out)
 {
+	struct md_sim_report *report = given;
 	struct md_json json;
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_text(&json, "tool", "medusa-simulate");
 	md_json_number(&json, "format", FORMAT);
 	md_json_bool(&json, "simulated", true);
-	node(&json, report->node);
-	functions(&json, report->functions);
-	trace(&json, report->workload);
+	md_sim_json_node(&json, report->node);
+	md_sim_json_functions(&json, report->functions);
+	md_sim_json_trace(&json, report->workload);
 	md_json_number(&json, "seed", report->seed);
 	md_json_list(&json, "policies");
 	for (size_t p = 0; p < report->count; p++)

@@ -106,11 +106,10 @@ bool md_sim_report_normalize(const struct md_sim_report *report, const struct md
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
+typedef void (*md_sim_report_writer)(void *report, FILE *out);
 
 /* The file is written beside path and renamed, so that there is a whole file or none; "-" is stdout. */
-enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
-				     struct md_error *err);
+enum md_status md_sim_report_publish(void *report, md_sim_report_writer writer, const char *path, struct md_error *err);
 
 /* ---- plots, as SVG inside of HTML (plot.c) ----------------------------------------------------------------------- */
 
@@ -181,5 +180,17 @@ void md_sim_plot_escape(const char *text, FILE *out);
 /* The same of the first characters, and "..." if there are more. */
 void md_sim_plot_escape_most(const char *text, size_t most, FILE *out);
 #define MD_SIM_NAME_SHOWN 64 /* characters of a function's or a model's name; the JSON has all of them */
+
+/* ---- parts of the JSON that reports of nodes and of clusters share (json_report.c) ---------------------------------- */
+
+struct md_json;
+
+void md_sim_json_node(struct md_json *json, const struct md_sim_node *node);
+void md_sim_json_functions(struct md_json *json, const struct md_sim_functions *functions);
+void md_sim_json_trace(struct md_json *json, const struct md_sim_workload *workload);
+void md_sim_json_settings(struct md_json *json, const struct md_sim_policy *policy);
+void md_sim_json_summary(struct md_json *json,
+			 struct md_sim_samples *samples); /* what a distribution has but its curve */
+void md_sim_json_reasons(struct md_json *json, const uint64_t rejected[MD_SIM_REASONS]); /* an object by reason */
 
 #endif

@@ -45,7 +45,7 @@ bool md_sim_report_normalize(const struct md_sim_report *report, const struct md
 	return true;
 }
 
-static enum md_status write_all(struct md_sim_report *report, md_sim_report_writer writer, int fd, const char *path,
+static enum md_status write_all(void *report, md_sim_report_writer writer, int fd, const char *path,
 				struct md_error *err)
 {
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -75,8 +75,7 @@ static enum md_status keep_mode(int fd, const struct stat *replaced, const char 
 	return MD_OK;
 }
 
-enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
-				     struct md_error *err)
+enum md_status md_sim_report_publish(void *report, md_sim_report_writer writer, const char *path, struct md_error *err)
 {
 	MD_AUTO_FREE char *temporary = NULL;
 	struct stat there;

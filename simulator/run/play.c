@@ -54,28 +54,6 @@ static enum md_status no_memory(struct md_error *err)
 
 /* ---- who decides ------------------------------------------------------------------------------------------------- */
 
-static struct medusa_sched_options options_of(const struct md_sim_policy *policy, uint64_t seed)
-{
-	return (struct medusa_sched_options){
-	    .size = sizeof(struct medusa_sched_options),
-	    .seed = seed,
-	    .queueing = policy->queueing,
-	    .placement = policy->placement,
-	    .eviction = policy->eviction,
-	    .batching = policy->batching,
-	    .preloading = policy->preloading,
-	    .fixed_batch = policy->fixed_batch,
-	    .fixed_delay_ns = policy->fixed_delay_ns,
-	    .max_wait_ns = policy->max_wait_ns,
-	    .max_queue = policy->max_queue,
-	    .retries = policy->retries,
-	    .preload_period_ns = policy->preload_period_ns,
-	    .residency_per_switch = policy->residency_per_switch,
-	    .transfer_timeout_ns = policy->transfer_timeout_ns,
-	    .run_timeout_ns = policy->run_timeout_ns,
-	};
-}
-
 static enum md_status refused(const struct medusa_sched *sched, const char *what, const char *name,
 			      struct md_error *err)
 {
@@ -127,36 +105,9 @@ static enum md_status tell_functions(struct run *run, struct md_error *err)
 	return MD_OK;
 }
 
-/* The node's GPUs, with no more slots than the policy uses; freed by the caller. NULL: out of memory. */
-static struct medusa_sched_gpu *gpus_of(const struct run *run)
-{
-	uint32_t count = run->node->gpu_count, most = run->policy->slots;
-	struct medusa_sched_gpu *gpus = malloc((count + 1) * sizeof(*gpus));
-	if (!gpus)
-		return NULL;
-	memcpy(gpus, run->node->gpus, count * sizeof(*gpus));
-	for (uint32_t gpu = 0; most && gpu < count; gpu++)
-		gpus[gpu].slots = gpus[gpu].slots > most ? most : gpus[gpu].slots;
-	return gpus;
-}
-
 static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md_error *err)
 {
-	MD_AUTO_FREE struct medusa_sched_gpu *gpus = gpus_of(run);
-	const struct medusa_sched_node node = {
-	    .size = sizeof(node),
-	    .gpus = gpus,
-	    .gpu_count = run->node->gpu_count,
-	    .host_bytes = run->node->host_bytes,
-	    .host_bytes_per_s = run->node->host_bytes_per_s,
-	    .cold_bytes_per_s = run->node->cold_bytes_per_s,
-	    .peer_bytes_per_s = run->policy->no_peers ? NULL : run->node->peer_bytes_per_s,
-	};
-	const struct medusa_sched_options options = options_of(run->policy, seed);
-	if (!gpus)
-		return no_memory(err);
-	if (medusa_sched_create(&node, &options, &run->sched))
-		return refused(NULL, "policy", run->policy->name, err);
+	MD_FORWARD(md_sim_run_scheduler(run->node, run->policy, seed, &run->sched, err));
 	MD_FORWARD(tell_tenants(run, err));
 	return tell_functions(run, err);
 }

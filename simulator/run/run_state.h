@@ -17,6 +17,10 @@ enum md_status md_sim_run_prepare(const struct md_sim_functions *functions, cons
 				  struct md_sim_functions *prepared, struct md_error *err);
 void md_sim_run_unprepare(struct md_sim_functions *prepared);
 
+/* ---- make_scheduler.c: without functions and tenants ---- */
+enum md_status md_sim_run_scheduler(const struct md_sim_node *node, const struct md_sim_policy *policy, uint64_t seed,
+				    struct medusa_sched **sched, struct md_error *err);
+
 /* ---- native.c: early binding, in the place of the scheduler library ---- */
 struct md_sim_native;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), prints JSON (jansson) or sorts (qsort), other than
- * the first thread, makes the file HOLD.held and waits as long as the file HOLD is there. Names that are not set, or files that are not
- * there, hold nobody.
+ * Preloaded into a process under test: a thread that begins a text in memory (open_memstream), or prints JSON (jansson), other than the
+ * first thread, makes the file HOLD.held and waits as long as the file HOLD is there; one that sorts at least SORTED_MANY things does so with
+ * HOLD_SORT. Names that are not set, or files that are not there, hold nobody.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,9 +24,11 @@ static void hold(const char *file)
 		usleep(2000);
 }
 
-static void hold_other_threads(void)
+#define SORTED_MANY 5000
+
+static void hold_other_threads(const char *name)
 {
-	const char *file = getenv("HOLD");
+	const char *file = getenv(name);
 	if (file && syscall(SYS_gettid) != getpid() && !access(file, F_OK))
 		hold(file);
 }
@@ -34,7 +36,7 @@ static void hold_other_threads(void)
 MD_EXPORT FILE *open_memstream(char **bytes, size_t *size)
 {
 	FILE *(*next)(char **, size_t *) = (FILE * (*)(char **, size_t *)) dlsym(RTLD_NEXT, "open_memstream");
-	hold_other_threads();
+	hold_other_threads("HOLD");
 	return next(bytes, size);
 }
 
@@ -45,7 +47,7 @@ MD_EXPORT int json_dump_callback(const void *value, put *callback, void *context
 {
 	int (*next)(const void *, put *, void *, size_t) =
 	    (int (*)(const void *, put *, void *, size_t))dlsym(RTLD_NEXT, "json_dump_callback");
-	hold_other_threads();
+	hold_other_threads("HOLD");
 	return next(value, callback, context, flags);
 }
 
@@ -53,6 +55,7 @@ MD_EXPORT void qsort(void *items, size_t count, size_t size, int (*compare)(cons
 {
 	void (*next)(void *, size_t, size_t, int (*)(const void *, const void *)) =
 	    (void (*)(void *, size_t, size_t, int (*)(const void *, const void *)))dlsym(RTLD_NEXT, "qsort");
-	hold_other_threads();
+	if (count >= SORTED_MANY)
+		hold_other_threads("HOLD_SORT");
 	next(items, count, size, compare);
 }

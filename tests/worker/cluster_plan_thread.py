@@ -12,7 +12,7 @@ first = free_ports(20)
 etcd = Etcd(folder, first)
 PORTS = {"a": first + 4, "b": first + 8}
 PRELOAD = " ".join(filter(None, (os.environ.get("LD_PRELOAD"), f"{os.environ['MEDUSA_BUILD']}/tests/faults/hold.so")))
-MANY = 3000  # of each node: more than are copied in one turn
+MANY = 3000  # of each node: more than are copied in one turn, and of both together as many as tests/faults/hold.c holds
 hold = f"{folder}/plan"
 started = []
 
@@ -59,7 +59,7 @@ def is_held():
     return os.path.exists(hold + ".held")
 
 
-a = Node("a", LD_PRELOAD=PRELOAD, HOLD=hold)
+a = Node("a", LD_PRELOAD=PRELOAD, HOLD_SORT=hold)
 until("a leads", lambda: a.status()["leads"])
 b = Node("b")
 until("both are known", lambda: a.states() == {"a": "ready", "b": "ready"})
@@ -100,6 +100,17 @@ until("the plan is stale for b", lambda: "the plan is stale for node b, which ha
 until("what b had is planned anew without it", lambda: not placed("b"))
 check("uncordon", 0, a.ctl("cluster", "uncordon", "b").returncode)
 until("b gets again what users want there", lambda: placed("b").get("m1") == placed("b").get("m2") == "kept")
+
+# ---- a node dies: what was asked of it alone is placed elsewhere before anybody asks for it there ----
+check("m7 is asked for", 200, b.chat("m7").status)
+where = until("m7 is placed", lambda: [n for n in "ab" if '"m7"' in etcd.get(f"/medusa/placements/{n}")])
+check("where it was asked for", ["b"], where)
+b.process.kill()
+b.process.wait()
+until("m7 is placed at a", lambda: '"m7":"wanted"' in etcd.get("/medusa/placements/a"))
+until("and loaded", lambda: any(n["node"] == "a" and n["place"] == "gpu" for m in a.tell("cluster", "models")["models"] if m["model"] == "m7" for n in m["nodes"]))
+b = Node("b")
+until("b is back", lambda: a.states() == {"a": "ready", "b": "ready"})
 
 # ---- the daemon ends while a plan is made ----
 hold_plan()

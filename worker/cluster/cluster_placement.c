@@ -12,14 +12,14 @@
 
 #define PART 4096u /* models that are copied in one turn of the loop, and those of one node more */
 
-/* A node that takes models, as it was when it was copied. */
+/* A node that takes models, or took them until its lease ended, as it was when it was copied. */
 struct copied_node {
 	char *name;
 	json_t *root;          /* of its record: the texts that are used are in it */
 	json_t *had;           /* its placement; NULL: none */
 	const char *domain;    /* NULL: its own */
 	uint64_t memory_bytes; /* of its GPUs */
-	bool closed;
+	bool closed, absent;   /* absent: its lease has ended, and what was asked of it is asked of others now */
 };
 
 /* A model of a node's record; adapters go where their model is. */
@@ -87,7 +87,7 @@ bool md_placement_takes_models(const struct md_view_node *node)
 
 static bool is_closed(const struct md_view_node *node)
 {
-	return node->cordoned || node->draining || node->wish != MD_WISH_NONE;
+	return node->ended || node->cordoned || node->draining || node->wish != MD_WISH_NONE;
 }
 
 static struct entry describe(const struct md_placement *p, const struct md_record_model *from, uint32_t node)
@@ -123,7 +123,8 @@ static bool add_node(struct md_placement *p, const struct md_view_node *node, co
 				 .had = json_incref((json_t *)md_wanted_placement(wanted, node->name)),
 				 .domain = node->record->domain,
 				 .memory_bytes = node->record->gpu_bytes,
-				 .closed = is_closed(node)};
+				 .closed = is_closed(node),
+				 .absent = !md_view_has_lease(node)};
 	for (uint32_t i = 0; i < node->record->count; i++) {
 		const struct md_record_model *model = &node->record->models[i];
 		if (model->base)
@@ -156,7 +157,7 @@ enum md_placement_step md_placement_copy(struct md_placement *p, const struct md
 	struct md_view_node *const *nodes = md_view_nodes(view, &count);
 	uint32_t at = find_next(p, nodes, count);
 	for (; at < count && p->entry_count - had < PART; at++)
-		if (md_placement_takes_models(nodes[at]) && !add_node(p, nodes[at], wanted))
+		if (nodes[at]->record && nodes[at]->record->placed && !add_node(p, nodes[at], wanted))
 			return MD_PLACEMENT_NO_MEMORY;
 	if (at == count)
 		return MD_PLACEMENT_COPIED;
@@ -274,7 +275,8 @@ static json_t *name_choices(const struct md_placement *p, const struct medusa_sc
 {
 	json_t *plan = json_object();
 	for (uint32_t i = 0; i < p->node_count; i++)
-		json_object_set_new(plan, p->nodes[i].name, json_object());
+		if (!p->nodes[i].absent)
+			json_object_set_new(plan, p->nodes[i].name, json_object());
 	for (uint32_t i = 0; i < count; i++)
 		json_object_set_new(json_object_get(plan, p->nodes[choices[i].node].name), p->ids[choices[i].model],
 				    json_string(choices[i].kept ? "kept" : "wanted"));

@@ -33,21 +33,32 @@ static double expect_here(const struct md_cluster *cluster, const struct md_mode
 	return md_offer_here_s(&standing, cluster->wish != MD_WISH_NONE);
 }
 
+/* Nodes are looked at from this one on, in the order of their names: where many are equal, not all nodes choose the same one. */
+struct md_view_node *md_route_pick(const struct md_cluster *cluster, struct md_view_node *const *nodes, uint32_t count,
+				   const char *name, double here_s)
+{
+	struct md_offer_best best = {.found = false};
+	uint64_t now = md_clock_ns();
+	uint32_t first = 0;
+	while (first < count && strcmp(nodes[first]->name, cluster->name) < 0)
+		first++;
+	for (uint32_t k = 0; k < count; k++) {
+		uint32_t i = (first + k) % count;
+		const struct md_offer offer = offer_of(cluster, nodes[i], name, now);
+		md_offer_consider(&best, i, &offer);
+	}
+	return md_offer_is_better(&best, here_s) ? nodes[best.index] : NULL;
+}
+
 struct md_view_node *md_route_choose(const struct md_worker *worker, const struct md_http_head *head, const char *name,
 				     const struct md_model *local)
 {
 	const struct md_cluster *cluster = worker->cluster;
-	struct md_offer_best best = {.found = false};
 	uint32_t count;
 	if (!cluster || md_cluster_is_node(cluster, head))
 		return NULL;
-	uint64_t now = md_clock_ns();
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
-	for (uint32_t i = 0; i < count; i++) {
-		const struct md_offer offer = offer_of(cluster, nodes[i], name, now);
-		md_offer_consider(&best, i, &offer);
-	}
-	return md_offer_is_better(&best, expect_here(cluster, local)) ? nodes[best.index] : NULL;
+	return md_route_pick(cluster, nodes, count, name, expect_here(cluster, local));
 }
 
 void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct md_http_exchange *exchange,

@@ -15,6 +15,9 @@ struct md_worker;
  */
 struct md_view_node *md_route_choose(const struct md_worker *worker, const struct md_http_head *head, const char *name,
 				     const struct md_model *local);
+/* Of these nodes, sorted by name; here_s: md_offer_here_s of this node. NULL: none is clearly sooner. */
+struct md_view_node *md_route_pick(const struct md_cluster *cluster, struct md_view_node *const *nodes, uint32_t count,
+				   const char *name, double here_s);
 /* request->target and once are set here. */
 void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct md_http_exchange *exchange,
 		   struct md_pass_request *request);
