@@ -119,12 +119,11 @@ static const struct md_command command = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .once = true,
-    .exit_codes =
-	"  0  all good\n"
-	"  1  a policy or a routing left requests that neither ran nor were refused; --gpus FROM-TO: none is enough\n"
-	"  2  usage\n"
-	"  3  a file is bad or cannot be read, or a function cannot run on the node\n"
-	"  4  an output could not be written, or there was no memory\n",
+    .exit_codes = "  0  all good\n"
+		  "  1  a policy left requests that neither ran nor were refused; --gpus FROM-TO: none is enough\n"
+		  "  2  usage\n"
+		  "  3  a file is bad or cannot be read, or a function cannot run on the node\n"
+		  "  4  an output could not be written, or there was no memory\n",
 };
 
 /* "-" is stdout, where tables would be in the way. */

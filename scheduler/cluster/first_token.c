@@ -102,7 +102,8 @@ double md_standing_expected_s(const struct md_standing *standing)
 
 /* ---- which node ---- */
 
-double md_offer_expected_s(const struct md_offer *offer)
+/* Seconds to a first token there. Below 0: it takes no request for the model. */
+static double expect(const struct md_offer *offer)
 {
 	if (!offer->standing || offer->closed)
 		return -1;
@@ -112,7 +113,7 @@ double md_offer_expected_s(const struct md_offer *offer)
 
 void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct md_offer *offer)
 {
-	double there_s = md_offer_expected_s(offer);
+	double there_s = expect(offer);
 	bool equal = best->found && there_s == best->seconds && offer->open < best->open;
 	if (there_s < 0 || (best->found && there_s >= best->seconds && !equal))
 		return;

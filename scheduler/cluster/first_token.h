@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a model stands on a node of a cluster, as nodes tell each other, and which node a request goes to: that whose first token is
- * expected first. The worker routes with it, and so does the simulator.
+ * expected first. The worker routes with it, and so does the simulator; the shared library has none of it.
  */
 #ifndef MD_SCHEDULER_CLUSTER_FIRST_TOKEN_H
 #define MD_SCHEDULER_CLUSTER_FIRST_TOKEN_H
@@ -65,9 +65,6 @@ struct md_offer {
 	bool ended;                         /* its lease has ended: it is asked last of all */
 	uint32_t open;                      /* requests there that the node which asks has passed on */
 };
-
-/* Seconds to a first token there. Below 0: it takes no request for the model. */
-double md_offer_expected_s(const struct md_offer *offer);
 
 /* The best of those that were considered so far. All zero: none was. */
 struct md_offer_best {
