@@ -133,7 +133,7 @@ enum md_status md_sim_route(struct md_sim_cluster_state *state, size_t request, 
 /* Which node it is; MEDUSA_SCHED_NONE: there is none. */
 uint32_t md_sim_route_choose(struct md_sim_cluster_state *state, uint32_t function, uint32_t from, uint32_t avoided);
 
-/* ---- rounds.c: the leader ---- */
+/* ---- leader_rounds.c ---- */
 enum md_status md_sim_round(struct md_sim_cluster_state *state);
 enum md_status md_sim_obey(struct md_sim_cluster_state *state, uint32_t node);
 
