@@ -20,7 +20,7 @@ static struct md_offer offer_of(const struct md_cluster *cluster, const struct m
 	    .cordoned = node->cordoned,
 	    .doubted = node->doubted > now,
 	    .ended = node->ended != 0,
-	    .open = node->target.open,
+	    .open = md_view_open(node),
 	};
 }
 
