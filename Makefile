@@ -458,7 +458,7 @@ FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/
 	$(call to,$(wildcard simulator/functions/*.yaml),$(PREFIX)/share/medusa/functions) \
 	$(call to,$(wildcard simulator/clusters/*.yaml),$(PREFIX)/share/medusa/clusters) \
 	$(call to,docs/scheduler.md docs/simulate-json.md,$(PREFIX)/share/medusa/doc) \
-	$(call to,packaging/medusa-worker.service packaging/medusa-worker-grafana.json,$(PREFIX)/share/medusa) \
+	$(call to,packaging/medusa-worker.service packaging/medusa-worker-kubernetes.yaml packaging/medusa-worker-grafana.json,$(PREFIX)/share/medusa) \
 	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
 	$(call to,$(filter $(BUILD)/completion/zsh/%,$(COMPLETIONS)),$(PREFIX)/share/zsh/site-functions) \
 	$(call to,$(filter $(BUILD)/completion/fish/%,$(COMPLETIONS)),$(PREFIX)/share/fish/vendor_completions.d)
