@@ -222,7 +222,7 @@ r = l.ctl("load", "o")
 check("which one is not known", (True, True), (r.returncode != 0, "nodes have different files for it" in r.stderr))
 u = Node(world, "u", {"n": f"content: {OTHER}"}, key=False)
 r = u.ctl("load", "n")
-check("without the nodes' key", (True, True), (r.returncode != 0, "medusa.cluster.key_file" in r.stderr))
+check("without the nodes' key", (True, True), (r.returncode != 0, "medusa.cluster.tls or key_file" in r.stderr))
 
 # ---- manifests that lie ----
 said = {}
