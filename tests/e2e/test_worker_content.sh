@@ -26,6 +26,11 @@ cp $sample "$work/plain.medusa"
 run hostile python3 tests/worker/content_hostile.py "$work/hostile" "$work/us.medusa" "$work/others.medusa" "$work/plain.medusa" "$work/us.pub"
 assert_exit hostile 0
 grep -A3 FAIL "$work/hostile.out"
+section 'what lies in a store after a daemon was killed'
+mkdir "$work/store"
+run store python3 tests/worker/content_store.py "$work/store"
+assert_exit store 0
+grep -A3 FAIL "$work/store.out"
 section 'between nodes that show certificates'
 mkdir "$work/tls"
 run tls python3 tests/worker/content_tls.py "$work/tls"

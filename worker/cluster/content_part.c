@@ -279,6 +279,29 @@ static enum md_status write_whole(const struct md_content_part *part, const char
 	return md_file_write(fd, bytes, size, path, err);
 }
 
+static enum md_status make_files(const struct md_content_part *part, struct md_error *err)
+{
+	for (uint32_t i = 0; i < part->manifest->file_count; i++)
+		MD_FORWARD(make_file(part, &part->manifest->files[i], err));
+	return MD_OK;
+}
+
+/* A byte for each block, 0 where nothing is known; bytes that are there stay. */
+static enum md_status make_bits(const struct md_content_part *part, struct md_error *err)
+{
+	char path[PATH_MAX];
+	MD_FORWARD(part_path(part, "bits", path, err));
+	MD_AUTO_FD int fd = open_file(path, O_RDWR | O_CREAT);
+	return fd >= 0 && !ftruncate(fd, part->manifest->block_count) ? MD_OK : output_error(err, "making", path);
+}
+
+/* A daemon that was killed while it removed this may have left some of it. */
+static enum md_status mend(const struct md_content_part *part, struct md_error *err)
+{
+	MD_FORWARD(make_files(part, err));
+	return make_bits(part, err);
+}
+
 static enum md_status begin_anew(const struct md_content_part *part, const char *text, size_t size,
 				 struct md_error *err)
 {
@@ -287,12 +310,8 @@ static enum md_status begin_anew(const struct md_content_part *part, const char 
 	remove_below(path);
 	if (mkdir(path, FOLDER_MODE))
 		return output_error(err, "making the folder", path);
-	for (uint32_t i = 0; i < part->manifest->file_count; i++)
-		MD_FORWARD(make_file(part, &part->manifest->files[i], err));
-	MD_AUTO_FREE char *bits = calloc(part->manifest->block_count + 1u, 1);
-	if (!bits)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u blocks", part->manifest->block_count);
-	MD_FORWARD(write_whole(part, "bits", bits, part->manifest->block_count, err));
+	MD_FORWARD(make_files(part, err));
+	MD_FORWARD(make_bits(part, err));
 	return write_whole(part, "manifest", text, size, err);
 }
 
@@ -321,8 +340,10 @@ enum md_status md_content_part_open(const struct md_content_part *part, const st
 {
 	uint64_t wanted = part->manifest->bytes;
 	bool begun = is_begun(part, text, size);
-	if (begun)
+	if (begun) {
+		MD_FORWARD(mend(part, err));
 		MD_FORWARD(verify(part, ends, there, err));
+	}
 	for (uint32_t i = 0; i < part->manifest->block_count; i++)
 		wanted -= there[i] ? md_content_block_size(part->manifest, i) : 0;
 	struct md_content_room counted_once = *room; /* files of a part have their whole size from the beginning */
@@ -429,13 +450,14 @@ enum md_status md_content_part_end(const struct md_content_part *part, const cha
 		remove_below(from);
 	MD_FORWARD(status);
 	from[strlen(from) - 1] = '\0';
-	MD_FORWARD(part_path(part, "bits", bits, err));
-	unlink(bits);
 	if (nftw(from, sync_folder, LOOK_FDS, FTW_PHYS))
 		return md_error_set(err, MD_ERR_OUTPUT, "%.400s", unsynced);
-	if (snprintf(to, sizeof(to), "%s/%s", part->store, part->hash) >= (int)sizeof(to))
+	if (snprintf(to, sizeof(to), "%s/%s", part->store, part->hash) >= (int)sizeof(to) ||
+	    snprintf(bits, sizeof(bits), "%s/bits", to) >= (int)sizeof(bits))
 		return md_error_set(err, MD_ERR_INVALID, "medusa.cluster.store: %.100s...: the path is too long",
 				    part->store);
 	remove_below(to); /* what was found damaged there */
-	return md_file_rename(from, to, err);
+	MD_FORWARD(md_file_rename(from, to, err));
+	unlink(bits); /* not before: whoever is killed meanwhile goes on with what is there */
+	return MD_OK;
 }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies in a store after a daemon was killed at a bad moment: content_store.py FOLDER."""
+import os
+import sys
+
+from content_world import BLOCK, Node, World, make_file, read
+from daemon import check, finish, until
+
+folder = sys.argv[1]
+world = World(folder)
+SIZE = 3 * BLOCK + 5
+FILE = make_file(f"{folder}/src/files/first.bin", SIZE, 21)
+make_file(f"{folder}/src/files/empty", 0, 22)
+a = Node(world, "a", {"m": f"files: [{folder}/src/files]"})
+until("a knows what it has", lambda: a.files("m")[0] == "here")
+HASH = a.files("m")[1]
+b = Node(world, "b", {"m": f"content: {HASH}"})
+WHOLE, PART = f"{b.store}/{HASH}", f"{b.store}/partial-{HASH}"
+
+
+def loads(what, fetched):
+    """`fetched` bytes come for it, and the files are right."""
+    until(f"{what}: b knows that a has them", lambda: b.contents("m").get("a") == HASH)
+    r = b.ctl("load", "m")
+    check(f"{what}: it is loaded", (0, ""), (r.returncode, r.stderr))
+    check(f"{what}: so much has come", fetched, b.metric("fetched_bytes_total"))
+    check(f"{what}: equal", True, read(f"{b.store}/models/m/files/first.bin") == read(FILE))
+    check(f"{what}: nothing else is there", ["files", "manifest"], sorted(os.listdir(WHOLE)))
+
+
+def again(change):
+    """What was fetched is in parts once more, as `change` leaves it for the next daemon."""
+    global b
+    b.stop()
+    os.rename(WHOLE, PART)
+    with open(f"{PART}/bits", "wb") as file:
+        file.write(b"\1" * 4)
+    change()
+    b = Node(world, "b", {"m": f"content: {HASH}"}, port=b.ports)
+
+
+loads("at first", SIZE)
+again(lambda: None)
+loads("killed when all was there", 0)
+again(lambda: os.remove(f"{PART}/bits"))
+loads("nobody knows which blocks are there", SIZE)
+again(lambda: os.remove(f"{PART}/files/files/first.bin"))
+loads("killed while it was removed, with a file that is gone", SIZE)
+again(lambda: (os.remove(f"{PART}/files/files/first.bin"), os.remove(f"{PART}/files/files/empty"), os.rmdir(f"{PART}/files/files"), os.rmdir(f"{PART}/files")))
+loads("with all files gone", SIZE)
+again(lambda: os.truncate(f"{PART}/files/files/first.bin", BLOCK + 7))
+loads("a file that was cut off", SIZE - BLOCK)
+again(lambda: os.truncate(f"{PART}/manifest", 50))
+loads("half a manifest", SIZE)
+world.close()
+finish()
