@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in a store after a daemon was killed at a bad moment: content_store.py FOLDER."""
+"""What lies in a store after a daemon was killed at a bad moment, and after somebody has changed it: content_store.py FOLDER."""
 import os
 import sys
 
@@ -52,5 +52,37 @@ again(lambda: os.truncate(f"{PART}/files/files/first.bin", BLOCK + 7))
 loads("a file that was cut off", SIZE - BLOCK)
 again(lambda: os.truncate(f"{PART}/manifest", 50))
 loads("half a manifest", SIZE)
+
+# ---- files that were changed in the store ----
+def spoil():
+    with open(f"{WHOLE}/files/files/first.bin", "r+b") as file:
+        file.write(bytes([read(FILE)[0] ^ 1]))
+
+
+def begin():
+    global b
+    b = Node(world, "b", {"m": f"content: {HASH}"}, port=b.ports)
+
+
+b.stop()
+begin()
+until("what nobody has touched is here at once", lambda: b.files("m")[0] == "here")
+loads("not touched", 0)
+b.stop()
+os.utime(f"{WHOLE}/files/files/first.bin")
+begin()
+until("what is as it was is here again", lambda: b.files("m")[0] == "here")
+loads("touched, and as it was", 0)
+b.stop()
+spoil()
+begin()
+until("a file that was changed is found", lambda: b.files("m")[0] == "missing")
+check("the log says so", True, f"model m: content {HASH} is fetched again: {WHOLE}: its files were changed" in b.stderr())
+loads("changed while no daemon was there", SIZE)
+check("unload", 0, b.ctl("unload", "m").returncode)
+spoil()
+check("others don't get it", 409, b.page(f"/medusa/content/{HASH}").status)
+until("it is found", lambda: b.files("m")[0] == "missing")
+loads("changed while a daemon was there", 2 * SIZE)
 world.close()
 finish()

@@ -228,6 +228,7 @@ static void on_fetched(void *context, const struct md_error *why)
 		}
 		entry->failures = 0;
 		entry->state = MD_ENTRY_NEW; /* it is found in the store */
+		entry->fresh = true;
 		*entry->why = '\0';
 		snprintf(entry->hint, sizeof(entry->hint), "%s", contents->fetched);
 	}

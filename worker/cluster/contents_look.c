@@ -31,6 +31,7 @@ struct md_contents_look {
 	uint32_t source_count;
 	char hint[MD_CONTENT_HASH_TEXT];
 	bool reads; /* the files, to hash them */
+	bool fresh; /* what is in the store was verified when it came, a moment ago */
 	/* what was found: */
 	enum md_entry_state found;
 	bool ready, foreign;
@@ -91,7 +92,7 @@ static void write_cache(const struct md_contents_look *look, const struct md_con
 	char path[PATH_MAX], *temporary;
 	struct md_error err = {0};
 	int fd;
-	if (md_content_tree_is_young(tree) || !name_cache(look, tree, path))
+	if (!name_cache(look, tree, path))
 		return;
 	enum md_status status = md_file_create_beside(path, &temporary, &fd, &err);
 	if (status == MD_OK) {
@@ -171,6 +172,34 @@ static void judge_own(struct md_contents_look *look, struct md_content_tree *tre
 	}
 }
 
+static bool same_text(const struct md_buf *a, const struct md_buf *b)
+{
+	return a->size == b->size && !memcmp(a->data, b->data, a->size);
+}
+
+/* An engine may have written into its files, or somebody else: those that nobody has verified as they are now are read. */
+static enum md_status verify_stored(struct md_contents_look *look, const char *hash, const struct md_content_tree *tree,
+				    const struct md_buf *manifest, struct md_error *err)
+{
+	struct md_contents *contents = look->contents;
+	struct md_buf known = {0}, found = {0};
+	enum md_status status = MD_OK;
+	bool same = !look->fresh && read_cache(look, tree, &known) && same_text(&known, manifest);
+	if (!same && !look->fresh && !look->reads) {
+		status = MD_ERR_BUSY;
+	} else if (!same && !look->fresh) {
+		status = md_content_tree_hash(tree, &contents->read, &contents->ends, &found, err);
+		if (status == MD_OK && !same_text(&found, manifest))
+			status =
+			    md_error_set(err, MD_ERR_CORRUPT, "%.200s/%s: its files were changed", look->store, hash);
+	}
+	if (status == MD_OK && !same)
+		write_cache(look, tree, manifest);
+	md_buf_finish(&known);
+	md_buf_finish(&found);
+	return status;
+}
+
 /* In the store, where an earlier fetch has put it. */
 static void look_into_store(struct md_contents_look *look)
 {
@@ -182,8 +211,18 @@ static void look_into_store(struct md_contents_look *look)
 	if (!*hash && !md_content_store_linked(look->place, hash))
 		return;
 	enum md_status status = md_content_store_find(look->store, hash, &text, &tree, &err);
+	if (status == MD_OK) {
+		status = verify_stored(look, hash, &tree, &text, &err);
+		if (status != MD_OK)
+			md_content_tree_finish(&tree);
+	}
+	if (status == MD_ERR_BUSY) {
+		look->found = MD_ENTRY_UNREAD;
+		md_buf_finish(&text);
+		return;
+	}
 	if (status != MD_OK) {
-		if (status != MD_ERR_NOT_FOUND)
+		if (status != MD_ERR_NOT_FOUND && !atomic_load(&look->contents->ends))
 			md_warn("model %s: content %s is fetched again: %s", look->id, hash, err.message);
 		md_buf_finish(&text);
 		return;
@@ -217,7 +256,8 @@ static void read_own(struct md_contents_look *look, struct md_content_tree *tree
 		return;
 	enum md_status status = md_content_tree_hash(tree, &contents->read, &contents->ends, &text, &look->err);
 	if (status == MD_OK) {
-		write_cache(look, tree, &text);
+		if (!md_content_tree_is_young(tree))
+			write_cache(look, tree, &text);
 		judge_own(look, tree, &text);
 	} else if (status != MD_ERR_BUSY) { /* else it is read once more */
 		look->found = MD_ENTRY_BROKEN;
@@ -234,7 +274,9 @@ static void work(void *context)
 				    ? md_content_tree_find(look->sources, look->source_count, &tree, &look->err)
 				    : MD_ERR_NOT_FOUND;
 	if (status == MD_OK) {
-		(look->reads ? read_own : find_own)(look, &tree);
+		find_own(look, &tree);
+		if (look->found == MD_ENTRY_UNREAD && look->reads)
+			read_own(look, &tree);
 		md_content_tree_finish(&tree);
 	} else if (status != MD_ERR_NOT_FOUND) {
 		look->found = MD_ENTRY_BROKEN;
@@ -249,6 +291,7 @@ static void take_found(struct md_contents *contents, struct md_contents_entry *e
 {
 	struct md_content *old = entry->content;
 	entry->state = look->found;
+	entry->fresh = false;
 	entry->ready = look->ready || (look->found == MD_ENTRY_UNREAD && entry->ready && !*entry->demanded);
 	entry->foreign = look->foreign;
 	snprintf(entry->missing, sizeof(entry->missing), "%.190s",
@@ -308,7 +351,8 @@ static void begin(struct md_contents *contents, const struct md_contents_entry *
 					  .state = strdup(contents->state),
 					  .sources = copy_texts(entry->sources, entry->source_count),
 					  .source_count = entry->source_count,
-					  .reads = reads};
+					  .reads = reads,
+					  .fresh = entry->fresh};
 	snprintf(look->hint, sizeof(look->hint), "%s", entry->hint);
 	bool whole = look->id && look->place && look->demanded && look->store && look->state && look->sources;
 	for (uint32_t i = 0; whole && i < look->source_count; i++)

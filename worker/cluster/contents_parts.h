@@ -34,6 +34,7 @@ struct md_contents_entry {
 	enum md_entry_state state;
 	bool ready; /* its engine finds its files */
 	bool wanted;
+	bool fresh;                 /* what it waits for has just come, and was verified */
 	bool foreign;               /* what this node has of its own is not what is demanded */
 	struct md_content *content; /* HERE; NULL */
 	uint32_t failures;          /* of fetches, one after the other */
