@@ -242,8 +242,11 @@ class Evil(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        if how == "big":
+            sent.set()
 
 
+sent = threading.Event()
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Evil)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -264,6 +267,7 @@ lies = {
     "line": (manifest([("a\nb", 100)]), "a relative path is wanted"),
     "nul": (manifest([("a\0b", 100)]), "a relative path is wanted"),
     "long": (manifest([("a" * 300, 100)]), "a relative path is wanted"),
+    "deep": (manifest([("a/" * 64 + "a", 100)]), "a relative path is wanted"),
     "none": (manifest([]), "files: a list of 1 to"),
     "huge": (manifest([("a", 1 << 60)]), "at most 4 TiB"),
     "sum": (manifest([(str(i), 1 << 41) for i in range(9)]), "at most 4 TiB"),
@@ -279,12 +283,14 @@ for name, (text, _) in lies.items():
     said[digest(text)] = (text, "")
 right = manifest([("a", 100)])
 swindle = manifest([("status", 100)])
+big = manifest([("d/" * 60 + "f" * 120 + f"{i:06}", 0) for i in range(90000)], 2)  # of less than 80 MB, and not right
+said[digest(big)] = (big, "big")
 said["0" * 64] = (right, "")
 said[digest(swindle)] = (swindle, "status")
 said[digest(right)] = (right, "")
 record = {"format": 1, "identity": "0" * 32, "url": f"http://127.0.0.1:{server.server_address[1]}", "version": "1", "gpus": [], "host_pool_bytes": 0, "models": []}
 world.etcd.run("put", "/medusa/nodes/evil", json.dumps(record))
-demands = {name: digest(text) for name, (text, _) in lies.items()} | {"wrong": "0" * 64, "status": digest(swindle), "right": digest(right)}
+demands = {name: digest(text) for name, (text, _) in lies.items()} | {"wrong": "0" * 64, "status": digest(swindle), "right": digest(right), "big": digest(big)}
 world.etcd.run("put", "/medusa/contents/evil", json.dumps({"format": 1, "models": {name: {"content": value, "bytes": 100} for name, value in demands.items()}}))
 for key, value in (("contents/odd", "{"), ("contents/a b", "{}"), ("contents/odder", '{"format": 1, "models": {"right": {"content": "../../x", "bytes": 1}, "wrong": 5, "block": {"content": "' + "1" * 64 + '", "bytes": "x"}}}')):
     world.etcd.run("put", "/medusa/" + key, value)
@@ -301,5 +307,14 @@ check("another one than was asked for", True, "node evil: the manifest that it s
 check("it is named", True, f"content {'0' * 64}: node evil (http://127.0.0.1:{server.server_address[1]}) is left out" in z.stderr())
 z.ctl("load", "status")
 check("an answer that is none", True, "its answer is 200, and 206 is wanted" in (z.files("status")[4] or ""))
+thread = threading.Thread(target=z.ctl, args=("load", "big"))
+thread.start()
+sent.wait()
+answers = 0
+while thread.is_alive():
+    answers += z.get("/health").status == 200
+thread.join()
+check("one that is big is refused", True, "hashes of 0 blocks are wanted" in (z.files("big")[4] or ""))
+check("and clients are served while it is read", lambda n: n >= 20, answers)
 world.close()
 finish()

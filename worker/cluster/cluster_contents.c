@@ -301,10 +301,8 @@ static void fetch_next(struct md_contents *contents)
 	bool used = false;
 	for (uint32_t i = 0; contents->fetch && i < contents->count; i++)
 		used = used || is_fetched_for(contents, &contents->entries[i], contents->fetched);
-	if (contents->fetch && !used) { /* the configuration is another one now */
-		md_content_fetch_end(md_steal_ptr(&contents->fetch));
-		free_needed(contents);
-	}
+	if (contents->fetch && !used) /* the configuration is another one now */
+		md_content_fetch_give_up(contents->fetch);
 	for (uint32_t i = 0; !contents->fetch && i < contents->count; i++) {
 		struct md_contents_entry *entry = &contents->entries[i];
 		if (entry->wanted && !entry->ready && entry->state == MD_ENTRY_MISSING &&

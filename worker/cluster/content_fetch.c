@@ -19,7 +19,7 @@
 #define MANIFEST NO_BLOCK
 #define NO_BLOCK UINT32_MAX
 
-enum step { GET_MANIFEST, OPEN, BLOCKS, END, OVER };
+enum step { GET_MANIFEST, READ_MANIFEST, OPEN, BLOCKS, END, OVER };
 
 /* A call for a block, or for the manifest, and then its writing. */
 struct slot {
@@ -39,13 +39,14 @@ struct md_content_fetch {
 	struct md_content_sources sources;
 	struct slot *slots;
 	struct md_buf text; /* of the manifest */
+	bool other;         /* it is not the one that was asked for */
 	struct md_content_manifest manifest;
 	bool *there, *under_way; /* by blocks */
 	uint32_t missing, next;
 	struct md_content_progress progress;
 	uint64_t began, lonely_since;
 	uint64_t free_at;              /* ns: when what has come would have come at the rate */
-	struct md_loop_thread *thread; /* opens, or ends */
+	struct md_loop_thread *thread; /* reads the manifest, opens, or ends */
 	atomic_bool ends;
 	struct md_error err, last, outcome; /* last: why a node was of no use */
 	struct event *tick;
@@ -94,7 +95,7 @@ static void finish(struct md_content_fetch *fetch, const struct md_error *why)
 	event_active(fetch->tick, EV_TIMEOUT, 0);
 }
 
-/* Threads that write end by themselves. */
+/* Threads end by themselves. */
 static void tell_over(struct md_content_fetch *fetch)
 {
 	void (*ended)(void *context, const struct md_error *why) = fetch->options.ended;
@@ -106,7 +107,7 @@ static void tell_over(struct md_content_fetch *fetch)
 		fetch->slots[i].call = NULL;
 		writes = writes || fetch->slots[i].writing;
 	}
-	if (writes)
+	if (writes || fetch->thread)
 		return;
 	if (failed)
 		fetch->options.counts->failed++;
@@ -342,7 +343,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		tell_over(fetch);
 		return;
 	}
-	if (fetch->step == END || fetch->step == OPEN)
+	if (fetch->step == END || fetch->step == OPEN || fetch->step == READ_MANIFEST)
 		return;
 	if (fetch->began)
 		fetch->progress.ns = md_clock_ns() - fetch->began;
@@ -369,10 +370,10 @@ static void on_opened(void *context)
 {
 	struct md_content_fetch *fetch = context;
 	fetch->thread = NULL;
-	if (fetch->err.status != MD_OK) {
+	if (fetch->err.status != MD_OK)
 		finish(fetch, &fetch->err);
+	if (fetch->step == OVER)
 		return;
-	}
 	for (uint32_t i = 0; i < fetch->manifest.block_count; i++)
 		if (fetch->there[i])
 			fetch->progress.done += md_content_block_size(&fetch->manifest, i);
@@ -386,48 +387,69 @@ static void on_opened(void *context)
 }
 
 /* The source is to blame, and another one may have the right one. */
-static void refuse_manifest(struct slot *slot, const char *why)
+static void refuse_manifest(struct md_content_fetch *fetch)
 {
-	struct md_content_fetch *fetch = slot->fetch;
+	static const char why[] = "the manifest that it sends has another hash";
+	uint32_t source = fetch->slots[0].source;
 	fetch->options.counts->wrong++;
-	md_error_set(&fetch->last, MD_ERR_CORRUPT, "node %.60s: %.300s",
-		     md_content_sources_name(&fetch->sources, slot->source), why);
-	md_content_sources_wrong(&fetch->sources, slot->source, why);
+	md_error_set(&fetch->last, MD_ERR_CORRUPT, "node %.60s: %s", md_content_sources_name(&fetch->sources, source),
+		     why);
+	md_content_sources_wrong(&fetch->sources, source, why);
+	fetch->step = GET_MANIFEST;
 	pump(fetch);
+}
+
+/* On a thread: one of 80 MB takes seconds. */
+static void read_manifest(void *context)
+{
+	struct md_content_fetch *fetch = context;
+	struct md_digest digest = md_digest_bytes(fetch->text.data, fetch->text.size);
+	char found[MD_CONTENT_HASH_TEXT];
+	struct md_error err = {0};
+	md_content_hash_print(&digest, found);
+	fetch->other = strcmp(found, fetch->hash) != 0;
+	if (fetch->other)
+		return;
+	/* the right one, so that no other node has a better one */
+	if (md_content_manifest_read((const char *)fetch->text.data, fetch->text.size, &fetch->manifest, &err) !=
+	    MD_OK) {
+		md_error_set(&fetch->err, err.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_CORRUPT,
+			     "content %s: %.300s", fetch->hash, err.message);
+		return;
+	}
+	fetch->there = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->there));
+	fetch->under_way = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->under_way));
+	if (!fetch->there || !fetch->under_way)
+		md_error_set(&fetch->err, MD_ERR_NO_MEMORY, "out of memory for %u blocks", fetch->manifest.block_count);
+}
+
+static void on_manifest(void *context)
+{
+	struct md_content_fetch *fetch = context;
+	fetch->thread = NULL;
+	if (fetch->err.status != MD_OK)
+		finish(fetch, &fetch->err);
+	if (fetch->step == OVER)
+		return;
+	if (fetch->other) {
+		refuse_manifest(fetch);
+		return;
+	}
+	fetch->progress.of = fetch->manifest.bytes;
+	fetch->step = OPEN;
+	start_thread(fetch, open_part, on_opened);
 }
 
 static void come_manifest(struct slot *slot)
 {
 	struct md_content_fetch *fetch = slot->fetch;
-	struct md_digest digest = md_digest_bytes(slot->bytes.data, slot->bytes.size);
-	char found[MD_CONTENT_HASH_TEXT];
-	struct md_error err = {0};
-	md_content_hash_print(&digest, found);
-	if (strcmp(found, fetch->hash) != 0) {
-		refuse_manifest(slot, "the manifest that it sends has another hash");
+	if (fetch->step != GET_MANIFEST)
 		return;
-	}
-	/* the right one, so that no other node has a better one */
-	if (md_content_manifest_read((const char *)slot->bytes.data, slot->bytes.size, &fetch->manifest, &err) !=
-	    MD_OK) {
-		struct md_error why;
-		md_error_set(&why, err.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_CORRUPT,
-			     "content %s: %.300s", fetch->hash, err.message);
-		finish(fetch, &why);
-		return;
-	}
+	md_buf_finish(&fetch->text);
 	fetch->text = slot->bytes;
 	slot->bytes = (struct md_buf){0};
-	fetch->there = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->there));
-	fetch->under_way = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->under_way));
-	fetch->progress.of = fetch->manifest.bytes;
-	if (!fetch->there || !fetch->under_way) {
-		md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for %u blocks", fetch->manifest.block_count);
-		finish(fetch, &err);
-		return;
-	}
-	fetch->step = OPEN;
-	start_thread(fetch, open_part, on_opened);
+	fetch->step = READ_MANIFEST;
+	start_thread(fetch, read_manifest, on_manifest);
 }
 
 /* ---- all of it ---- */
@@ -453,6 +475,14 @@ struct md_content_fetch *md_content_fetch_begin(const struct md_content_fetch_op
 	}
 	md_content_fetch_end(fetch);
 	return NULL;
+}
+
+void md_content_fetch_give_up(struct md_content_fetch *fetch)
+{
+	struct md_error why;
+	md_error_set(&why, MD_ERR_NOT_FOUND, "content %s: no model needs it any more", fetch->hash);
+	atomic_store(&fetch->ends, true);
+	finish(fetch, &why);
 }
 
 struct md_content_progress md_content_fetch_progress(const struct md_content_fetch *fetch)

@@ -10,6 +10,7 @@
 #define FORMAT 1
 #define NAME_BYTES_MAX 1000u
 #define PART_MAX 255u
+#define PARTS_MAX 64u /* folders of a node are not nested as deeply */
 
 /* ---- hashes and names ---- */
 
@@ -31,10 +32,11 @@ bool md_content_is_name(const char *name)
 	for (const char *at = name; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f || *at == '\\')
 			return false;
-	for (const char *part = name;; part++) {
+	unsigned parts = 1;
+	for (const char *part = name;; part++, parts++) {
 		size_t length = strcspn(part, "/");
 		bool dots = (length == 1 && *part == '.') || (length == 2 && !strncmp(part, "..", 2));
-		if (!length || length > PART_MAX || dots)
+		if (!length || length > PART_MAX || parts > PARTS_MAX || dots)
 			return false;
 		part += length;
 		if (!*part)
