@@ -3,8 +3,8 @@
 import os
 import sys
 
-from content_world import BLOCK, Node, World, make_file, read
-from daemon import check, finish, until
+from content_world import BLOCK, NODE_KEY, Node, World, make_file, read
+from daemon import ENGINE, Daemon, check, finish, until
 
 folder = sys.argv[1]
 world = World(folder)
@@ -84,5 +84,23 @@ spoil()
 check("others don't get it", 409, b.page(f"/medusa/content/{HASH}").status)
 until("it is found", lambda: b.files("m")[0] == "missing")
 loads("changed while a daemon was there", 2 * SIZE)
+
+# ---- another store, which counts when the daemon starts anew ----
+check("only its owner may look into it", 0o700, os.stat(b.store).st_mode & 0o777)
+config = read(f"{b.folder}/config.yaml").decode()
+b.write_config(config.replace(b.store, f"{folder}/other"))
+r = b.ctl("reload")
+check("it takes effect later", (0, True), (r.returncode, "only when the daemon starts anew: medusa.cluster" in r.stdout))
+r = b.ask("POST", "/v1/chat/completions", {"model": "m", "messages": []}, {"X-Medusa-Node": "t", "X-Medusa-Node-Key": NODE_KEY})
+check("until then the model serves as before", (200, f"b-m-{b.store}/models/m"), (r.status, r.json.get("name")))
+check("unload", 0, b.ctl("unload", "m").returncode)
+check("reload", 0, b.ctl("reload").returncode)
+loads("a new engine, too", 2 * SIZE)
+check("nobody has made it", False, os.path.exists(f"{folder}/other"))
+c = Daemon(f"{folder}/c", f'models: {{m: {{cmd: "{ENGINE}"}}}}\n')
+c.write_config(f'models: {{m: {{cmd: "{ENGINE}", medusa: {{content: {HASH}}}}}}}\nmedusa: {{cluster: {{store: {folder}/other}}}}\n')
+r = c.ctl("reload")
+check("a daemon that has begun without a store gets none", (True, True), (r.returncode != 0, "which this daemon learns when it starts anew" in r.stderr))
+check("c ends", 0, c.stop())
 world.close()
 finish()

@@ -15,6 +15,7 @@
 #include "worker/core/state_lock.h"
 
 #define FOLDER_MODE 0755
+#define STORE_MODE 0700 /* whoever else may read the files was not asked: their permissions don't travel */
 
 static enum md_status output_error(struct md_error *err, const char *what, const char *path)
 {
@@ -29,9 +30,9 @@ static enum md_status name_path(char path[PATH_MAX], const char *folder, const c
 	return md_error_set(err, MD_ERR_INVALID, "medusa.cluster.store: %.100s...: the path is too long", folder);
 }
 
-static enum md_status make_folder(const char *path, struct md_error *err)
+static enum md_status make_folder(const char *path, mode_t mode, struct md_error *err)
 {
-	return !mkdir(path, FOLDER_MODE) || errno == EEXIST
+	return !mkdir(path, mode) || errno == EEXIST
 		   ? MD_OK
 		   : output_error(err, "medusa.cluster.store: making the folder", path);
 }
@@ -39,9 +40,9 @@ static enum md_status make_folder(const char *path, struct md_error *err)
 enum md_status md_content_store_begin(const char *store, int *lock, struct md_error *err)
 {
 	char path[PATH_MAX];
-	MD_FORWARD(make_folder(store, err));
+	MD_FORWARD(make_folder(store, STORE_MODE, err));
 	MD_FORWARD(name_path(path, store, "", "models", err));
-	MD_FORWARD(make_folder(path, err));
+	MD_FORWARD(make_folder(path, FOLDER_MODE, err));
 	return md_lock_folder(store, "medusa.cluster.store", lock, err);
 }
 
@@ -160,7 +161,7 @@ enum md_status md_content_store_link_local(const char *store, const char *place,
 	md_content_hash_print(&digest, mark);
 	mark[32] = '\0';
 	MD_FORWARD(name_path(folder, store, "local-", mark, err));
-	MD_FORWARD(make_folder(folder, err));
+	MD_FORWARD(make_folder(folder, FOLDER_MODE, err));
 	for (uint32_t i = 0; i < count; i++)
 		MD_FORWARD(link_source(folder, sources[i], err));
 	snprintf(target, sizeof(target), "../local-%s", mark);

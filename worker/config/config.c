@@ -58,6 +58,7 @@ static enum md_status read_parts(struct md_config_build *build, struct md_tree *
 	struct md_config_sections sections;
 	MD_FORWARD(md_config_read_globals(build, root, &sections));
 	MD_FORWARD(md_config_read_node(build, &sections));
+	MD_FORWARD(md_config_keep_store(build));
 	MD_FORWARD(md_config_read_models(build, &sections));
 	MD_FORWARD(md_config_note_shared(build, &sections));
 	MD_FORWARD(md_config_check_memory(build, &sections));

@@ -340,7 +340,8 @@ struct md_worker_config {
 
 	const struct md_config_model *models;
 	uint32_t model_count;
-	uint16_t start_port;                  /* from which on ${PORT} is given out */
+	const char *first_store; /* medusa.cluster.store when the daemon began, which counts until it ends; "": none */
+	uint16_t start_port;     /* from which on ${PORT} is given out */
 	const struct md_config_group *groups; /* none with a matrix */
 	uint32_t group_count;
 	const struct md_config_matrix *matrix; /* NULL: groups */
@@ -363,7 +364,7 @@ struct md_worker_config {
 const struct md_worker_config *md_worker_config_create(const char *file, const char *folder, struct md_error *err);
 /*
  * The same, for a daemon that serves `previous`: a model that had a port keeps it, and no other model gets that one,
- * because an engine may still use it.
+ * because an engine may still use it. Files of models stay in the store of the daemon's start.
  */
 const struct md_worker_config *md_worker_config_renew(const char *file, const char *folder,
 						      const struct md_worker_config *previous, struct md_error *err);

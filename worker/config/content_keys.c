@@ -32,13 +32,26 @@ static bool is_plain(const char *id, size_t at)
 	return isalnum((unsigned char)id[at]) || strchr("_-", id[at]) || (at && id[at] == '.');
 }
 
+enum md_status md_config_keep_store(struct md_config_build *build)
+{
+	const char *own = build->config->node.cluster.store;
+	const char *store = build->previous ? build->previous->first_store : own ? own : "";
+	size_t room = strlen(store) + 1;
+	char *copy = md_config_take(build, room, 1);
+	if (!copy)
+		return MD_ERR_NO_MEMORY;
+	memcpy(copy, store, room);
+	build->config->first_store = copy;
+	return MD_OK;
+}
+
 /* An ID may have any bytes: those that a folder's name had better not have are written as %XX. */
 enum md_status md_config_content_place(struct md_config_build *build, const struct md_tree *model, const char **place)
 {
-	const char *store = build->config->node.cluster.store, *id = model->key;
+	const char *wanted = build->config->node.cluster.store, *store = build->config->first_store, *id = model->key;
 	size_t room, used;
 	*place = NULL;
-	if (!store || !*store)
+	if (!wanted || !*wanted || !*store)
 		return MD_OK;
 	room = strlen(store) + sizeof("/" PLACES "/") + 3 * strlen(id);
 	char *made = md_config_take(build, room, 1);
@@ -131,8 +144,13 @@ enum md_status md_config_read_content(struct md_config_build *build, const struc
 	const struct md_tree *files = medusa ? md_tree_find(medusa, "files") : NULL;
 	const char *store = build->config->node.cluster.store;
 	own->place = NULL;
+	bool later = store && *store && !*build->config->first_store;
 	if (own->content && !*own->content)
 		own->content = NULL;
+	if (later && (own->sources.count || own->content))
+		return md_tree_refuse_place(
+		    model, build->err,
+		    "medusa.files and content need medusa.cluster.store, which this daemon learns when it starts anew");
 	if (!own->sources.count && !own->content)
 		return named
 			   ? md_tree_refuse_place(

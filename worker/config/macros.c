@@ -131,9 +131,9 @@ static enum md_status refuse_name(const struct expansion *expansion, const char 
 	if (!strcmp(name, "PID") && scope->model_id)
 		return md_tree_refuse_place(expansion->at, expansion->err, "${PID} is known in cmdStop only");
 	if (!strcmp(name, "content") && scope->model_id)
-		return md_tree_refuse_place(
-		    expansion->at, expansion->err,
-		    "${content} is the folder of the model's files in medusa.cluster.store, which is missing");
+		return md_tree_refuse_place(expansion->at, expansion->err,
+					    "${content} is the folder of the model's files in medusa.cluster.store, "
+					    "which is missing, or was when the daemon started");
 	if (look_up(scope, name, UINT32_MAX))
 		return md_tree_refuse_place(expansion->at, expansion->err,
 					    "the macro ${%s} is used by one that stands before it; move it up", name);

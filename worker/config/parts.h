@@ -51,6 +51,8 @@ enum md_status md_config_check_memory(struct md_config_build *build, const struc
 /* medusa.cluster: what its keys of contents say together. */
 enum md_status md_config_check_store(const struct md_config_build *build, const struct md_tree *node,
 				     const struct md_config_cluster *cluster);
+/* first_store, for the models: medusa.cluster has been read. */
+enum md_status md_config_keep_store(struct md_config_build *build);
 /* The folder by which the engine of a model finds its files: *place; NULL: there is no medusa.cluster.store. */
 enum md_status md_config_content_place(struct md_config_build *build, const struct md_tree *model, const char **place);
 /* medusa.files and medusa.content of a model; `named`: a value of it has ${content}. */
