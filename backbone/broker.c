@@ -371,19 +371,29 @@ static enum md_status drop(struct md_broker *b, struct md_broker_client *client,
 	return MD_OK;
 }
 
+static enum md_status own(struct md_broker *b, struct md_broker_client *client, const struct md_swap_message *message,
+			  struct md_error *err)
+{
+	struct md_broker_lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
+	if (!lease)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "this connection keeps no such lease");
+	md_broker_own(b, client, lease);
+	return MD_OK;
+}
+
 /* What is said about one lease of several does not end the others. */
 static enum md_status obey_about(struct md_broker *b, struct md_broker_client *client,
 				 const struct md_swap_message *message, const char *what)
 {
 	struct md_error err = {0};
-	struct md_broker_lease *lease = find_lease(client, md_swap_message_number(message, "lease"));
-	if (!strcmp(what, "own") && lease)
-		md_broker_own(b, client, lease);
-	else if (!strcmp(what, "own"))
-		md_error_set(&err, MD_ERR_NOT_FOUND, "this connection keeps no such lease");
+	enum md_status status = MD_OK;
+	if (!strcmp(what, "own"))
+		status = own(b, client, message, &err);
 	else if (!strcmp(what, "leave"))
 		leave(b, client, message);
-	else if ((strcmp(what, "keep") ? commit(b, client, message, &err) : keep(b, client, message, &err)) != MD_OK)
+	else
+		status = strcmp(what, "keep") ? commit(b, client, message, &err) : keep(b, client, message, &err);
+	if (status != MD_OK)
 		md_broker_refuse(client, &err, md_swap_message_number(message, "lease"));
 	return MD_OK;
 }
