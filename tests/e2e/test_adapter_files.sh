@@ -82,6 +82,15 @@ sed -i 's/"use_dora": false/"use_dora": true/' "$work/f16/adapter_config.json"
 check_adapter dora "$work/f16" --recipe "$tiny"
 assert_exit dora 1
 assert_contains "$work/dora.err" "$work/f16/adapter_config.json: use_dora is set: "
+sed -i 's/"use_dora": true/"use_dora": false/; s/"r": [0-9]*/"r": 0/' "$work/f16/adapter_config.json"
+check_adapter rank "$work/f16" --recipe "$tiny"
+assert_exit rank 1
+assert_contains "$work/rank.err" "$work/f16/adapter_config.json: r: an integer of at least 1 is wanted"
+rm "$work/f16/adapter_config.json"
+mkfifo "$work/f16/adapter_config.json"
+check_adapter pipe "$work/f16" --recipe "$tiny"
+assert_exit pipe 1
+assert_contains "$work/pipe.err" "$work/f16/adapter_config.json: not a regular file but a pipe"
 truncate -s -1 "$work/f32.gguf"
 check_adapter short "$work/f32.gguf" --recipe "$tiny"
 assert_exit short 1

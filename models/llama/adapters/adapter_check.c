@@ -86,11 +86,23 @@ static enum md_status hash_parts(const struct lora_adapter *adapter, const struc
 	return MD_OK;
 }
 
+/* An adapter that is refused is no mistake on the command line, which has another exit code. */
+static enum md_status load(const char *path, const struct llama_shape *shape, struct lora_adapter *adapter,
+			   struct md_error *err)
+{
+	enum md_status status = lora_adapter_load(adapter, path, shape, LORA_MAX_RANK, SIZE_MAX, err);
+	if (status != MD_ERR_INVALID)
+		return status;
+	if (err)
+		err->status = MD_ERR_CORRUPT;
+	return MD_ERR_CORRUPT;
+}
+
 enum md_status adapter_check(const char *path, const struct llama_shape *shape, struct md_error *err)
 {
 	struct lora_adapter adapter;
 	char hash[MD_HASH_TEXT_BYTES];
-	MD_FORWARD(lora_adapter_load(&adapter, path, shape, LORA_MAX_RANK, SIZE_MAX, err));
+	MD_FORWARD(load(path, shape, &adapter, err));
 	enum md_status status = hash_parts(&adapter, shape, hash, err);
 	for (int projection = 0; status == MD_OK && projection < LORA_PROJECTIONS; projection++)
 		print_projection(&adapter, projection);
