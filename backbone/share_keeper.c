@@ -68,9 +68,21 @@ static enum md_status begin(const struct md_share *share, const char *what, stru
 	return MD_OK;
 }
 
-/* The answer about this lease; those about others came too late for who had asked. */
-static enum md_status await(const struct md_share *share, uint64_t deadline, struct md_swap_message *answer,
-			    struct md_error *err) MD_REQUIRES(lock)
+/*
+ * The answer about this lease; those about others came too late for who had asked. So may one about this lease, of a keep or
+ * a commit: that an engine may have memory of its own is said with "alone" only.
+ */
+static bool is_answer(const struct md_share *share, const struct md_swap_message *answer, bool to_own)
+{
+	if (!md_swap_message_has(answer, "lease"))
+		return true;
+	if (md_swap_message_number(answer, "lease") != share->number)
+		return false;
+	return !to_own || !md_swap_message_number(answer, "ok") || md_swap_message_has(answer, "alone");
+}
+
+static enum md_status await(const struct md_share *share, bool to_own, uint64_t deadline,
+			    struct md_swap_message *answer, struct md_error *err) MD_REQUIRES(lock)
 {
 	for (;;) {
 		uint64_t now = md_clock_ns();
@@ -81,7 +93,7 @@ static enum md_status await(const struct md_share *share, uint64_t deadline, str
 		if (status == MD_ERR_TIMEOUT)
 			continue;
 		MD_FORWARD(status);
-		if (!md_swap_message_has(answer, "lease") || md_swap_message_number(answer, "lease") == share->number)
+		if (is_answer(share, answer, to_own))
 			return md_swap_message_number(answer, "ok") ? MD_OK : md_share_read_refusal(answer, err);
 	}
 }
@@ -93,7 +105,7 @@ static enum md_status ask(const struct md_share *share, struct md_swap_letter *l
 	struct md_swap_message *answer = malloc(sizeof(*answer)); /* large */
 	enum md_status status = md_swap_letter_ask(letter, wire.fd, -1, err);
 	if (status == MD_OK)
-		status = answer ? await(share, deadline, answer, err)
+		status = answer ? await(share, alone != NULL, deadline, answer, err)
 				: md_error_set(err, MD_ERR_TIMEOUT, "out of memory for the answer about backbone %s",
 					       share->name);
 	if (status == MD_OK && alone)
