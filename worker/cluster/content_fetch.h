@@ -36,7 +36,7 @@ struct md_content_fetch_options {
 /* Texts are copied. NULL: out of memory. `ended` is never called from within. */
 struct md_content_fetch *md_content_fetch_begin(const struct md_content_fetch_options *options);
 void md_content_fetch_end(struct md_content_fetch *fetch); /* `ended` is not called, threads have ended; NULL is fine */
-/* It ends as one that has failed, when its threads have ended: `ended` is called then. */
+/* The fetch ends as one that has failed, when its threads have ended: `ended` is called then. */
 void md_content_fetch_give_up(struct md_content_fetch *fetch);
 
 /* How far it is, in bytes; of 0: the manifest has not come yet. */
