@@ -470,7 +470,8 @@ def swapped():
 
 def forked():
     """An engine that a template forks is in a cgroup of its own, and the template is not."""
-    model = {"cmd": f"{LEAVING} --name f", "medusa": {"memory": "10MB", "swap": "off", "template": "t"}}
+    command = LEAVING.replace(" -S ", " ")  # a template is a Python of its own, whose options are set
+    model = {"cmd": f"{command} --name f", "medusa": {"memory": "10MB", "swap": "off", "template": "t"}}
     d = Daemon(f"{folder}/forked", config({"f": model, "g": plain(command=ENGINE)}, {"templates": {"t": {"cmd": f"{sys.executable} -m medusa.template json"}}}))
     until("the template is ready", lambda: glob.glob(f"{d.folder}/state/template~t.log") and "ready:" in open(f"{d.folder}/state/template~t.log", encoding="utf-8").read())
     pid, stays = serve(d, "f")
