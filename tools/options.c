@@ -59,11 +59,17 @@ static void print_help(const struct md_command *command)
 void md_options_say(const struct md_command *command, const char *format, ...)
 {
 	va_list args;
-	fprintf(stderr, "%s: ", command->name);
+	char *text = NULL;
+	size_t size = 0;
+	FILE *line = open_memstream(&text, &size), *out = line ? line : stderr;
+	fprintf(out, "%s: ", command->name);
 	va_start(args, format);
-	md_plain_vprint(stderr, format, args);
+	md_plain_vprint(out, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	fputc('\n', out);
+	if (line && !fclose(line)) /* in one write: engines print lines of their own to the same place */
+		fwrite(text, 1, size, stderr);
+	free(text);
 }
 
 static const struct md_command *begun;
