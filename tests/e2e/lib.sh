@@ -63,6 +63,23 @@ await_beside() { # name; sets code
 	code=$(cat "$work/$1.exit") || fail "$1 to end" "it runs on after $run_limit s"
 }
 
+# A process that the script talks with, over named pipes: sets NAME_in, NAME_out, which are descriptors, and NAME_shell, its process id.
+# Bash's coprocesses are no choice where one follows another: the end of an earlier one closes descriptors of the next.
+conversations=()
+converse() { # name, command...
+	local -n in_=$1_in out_=$1_out shell_=$1_shell
+	local fd pipe=$work/converse.$1
+	rm -f "$pipe.in" "$pipe.out"
+	mkfifo "$pipe.in" "$pipe.out"
+	(
+		for fd in "${conversations[@]}"; do exec {fd}>&-; done # else no other process sees the end of its input before this one ends
+		exec "${@:2}"
+	) <"$pipe.in" >"$pipe.out" &
+	shell_=$!
+	exec {in_}>"$pipe.in" {out_}<"$pipe.out"
+	conversations+=("$in_" "$out_")
+}
+
 # The engine's report goes to $work/NAME.json.
 run_live() { # name, more arguments of the engine...
 	local name=$1

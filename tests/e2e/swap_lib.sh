@@ -11,8 +11,8 @@ begin() { # name, "" or more options of run..., --, threads
 	shift
 	local options=()
 	while [ "$1" != -- ]; do options+=("$1") && shift; done
-	coproc ENGINE { exec timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
-	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
+	converse engine timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- \
+		"${subject[@]}" "$2" 2>"$work/$engine_name.err"
 	answer
 	assert_equal "the engine's first word" ready "$answered"
 	until_engine

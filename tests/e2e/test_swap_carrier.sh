@@ -7,23 +7,6 @@
 export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=1G HOSTCUDA_DEVICES=3 CUDA_VISIBLE_DEVICES=0
 export HOSTCUDA_H2D_GBPS=${LINK:-0.2} # bytes a nanosecond; all of the memory takes about 0.2 s over one link
 
-# As in swap_lib.sh, but over named pipes: engines are killed here, and a coprocess that dies closes descriptors of the next one.
-begin() { # name, "" or more options of run..., --, threads
-	engine_name=$1
-	shift
-	local options=()
-	while [ "$1" != -- ]; do options+=("$1") && shift; done
-	rm -f "$work/pipe.in" "$work/pipe.out"
-	mkfifo "$work/pipe.in" "$work/pipe.out"
-	timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- \
-		"${subject[@]}" "$2" <"$work/pipe.in" >"$work/pipe.out" 2>"$work/$engine_name.err" &
-	engine_shell=$!
-	exec {engine_in}>"$work/pipe.in" {engine_out}<"$work/pipe.out"
-	answer
-	assert_equal "the engine's first word" ready "$answered"
-	until_engine
-}
-
 section 'the carrier is killed at any moment'
 begin_large hurt --gpu-neighbours -- 1
 until_carrier 2
@@ -319,11 +302,8 @@ for delay in 0 0.05; do
 done
 
 section 'two engines share the links'
-mkfifo "$work/two.in" "$work/two.out"
 begin_large first --gpu-neighbours -- 0
-medusa-swap run --name second --pool-bytes 256M --gpu-neighbours -- "${subject[@]}" 0 <"$work/two.in" >"$work/two.out" 2>"$work/two.err" &
-second=$!
-exec {two_in}>"$work/two.in" {two_out}<"$work/two.out"
+converse two medusa-swap run --name second --pool-bytes 256M --gpu-neighbours -- "${subject[@]}" 0 2>"$work/two.err"
 two() { printf '%s\n' "$*" >&"$two_in"; read -r -t "$patience" answered <&"$two_out"; }
 read -r -t "$patience" answered <&"$two_out"
 two "alloc $megabytes"
@@ -348,7 +328,7 @@ done
 assert_at_least 'what neighbours brought to the first engine' 2000000 "$of_first"
 assert_at_least 'what neighbours brought to the second engine' 2000000 "$of_second"
 exec {two_in}>&-
-wait "$second"
+wait "$two_shell"
 exec {two_out}<&-
 close_engine
 

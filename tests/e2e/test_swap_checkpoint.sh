@@ -12,11 +12,10 @@ export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=128M HOST
 
 # ---- a process, and what it is told ----------------------------------------------------------------------------------
 begin() { # threads, setting of its environment
-	coproc PROCESS { exec env "${@:2}" timeout --foreground --kill-after=5 "$engine_limit" "${subject[@]}" "$1" 2>"$work/process.err"; }
-	process_in=${PROCESS[1]} process_out=${PROCESS[0]} shell=$PROCESS_PID
+	converse process env "${@:2}" timeout --foreground --kill-after=5 "$engine_limit" "${subject[@]}" "$1" 2>"$work/process.err"
 	answer
 	assert_equal "the process's first word" ready "$answered"
-	pid=$(pgrep -P "$shell" | head -n 1)
+	pid=$(pgrep -P "$process_shell" | head -n 1)
 }
 
 say() { printf '%s\n' "$*" >&"$process_in"; }
@@ -26,13 +25,13 @@ asked() { say "$*" && answer; }
 end_process() { # expected exit code
 	local got=0
 	exec {process_in}>&-
-	wait "$shell" 2>/dev/null || got=$?
+	wait "$process_shell" 2>/dev/null || got=$?
 	assert_equal "the exit code of the process" "${1:-0}" "$got"
 }
 
 kill_process() {
 	kill -KILL "$pid"
-	wait "$shell" 2>/dev/null
+	wait "$process_shell" 2>/dev/null
 }
 
 goes() { run "$1" "${@:2}" medusa-swap out --method checkpoint --json "$pid" && cp "$work/$1.out" "$work/$1.json"; }
@@ -90,7 +89,7 @@ done
 exec {process_in}>&-
 answer
 assert_equal 'what the threads found' 'wrong 0' "$answered"
-wait "$shell" 2>/dev/null
+wait "$process_shell" 2>/dev/null
 
 section 'work on the device ends before the process goes; calls that do not end refuse it'
 begin 0
@@ -246,11 +245,11 @@ kill_process
 section 'no room to come back: it stays checkpointed'
 begin 0
 asked alloc 32
-kept=$pid kept_in=$process_in kept_out=$process_out kept_shell=$shell
+kept=$pid kept_in=$process_in kept_out=$process_out kept_shell=$process_shell
 goes out
 begin 0
 asked alloc 60
-other=$pid other_in=$process_in other_shell=$shell
+other=$pid other_in=$process_in other_shell=$process_shell
 pid=$kept
 comes refused
 assert_exit refused 1
@@ -260,7 +259,7 @@ assert_equal state checkpointed "$(state)"
 section 'it comes back on another device'
 run moved medusa-swap in --gpu 0:1 "$kept"
 assert_exit moved 0
-process_in=$kept_in process_out=$kept_out shell=$kept_shell
+process_in=$kept_in process_out=$kept_out process_shell=$kept_shell
 asked work 3
 assert_at_least 'an answer' 1 "${#answered}"
 run wrong medusa-swap in --gpu 7:0 "$kept"
@@ -270,7 +269,7 @@ run running medusa-swap in --gpu 1:0 "$kept"
 assert_exit running 1
 assert_contains "$work/running.err" 'only a process that is checkpointed can come back on another GPU'
 end_process
-process_in=$other_in shell=$other_shell pid=$other
+process_in=$other_in process_shell=$other_shell pid=$other
 end_process
 
 section 'a tree of processes goes as one, if they share nothing'
@@ -338,7 +337,7 @@ fi
 exec {process_in}>&-
 answer
 assert_equal 'what the threads found' 'wrong 0' "$answered"
-wait "$shell" 2>/dev/null
+wait "$process_shell" 2>/dev/null
 
 section 'who cannot be meant'
 run none medusa-swap out --method checkpoint no_such_process
@@ -354,12 +353,11 @@ for wrong in 'out --method x 1' 'out --freeze engine' 'out --unshared engine' 'r
 	run usage medusa-swap $wrong
 	assert_exit usage 2
 done
-coproc ENGINE { exec medusa-swap run --name mine --pool-bytes 64M -- "${subject[@]}" 0 2>/dev/null; }
-engine_in=${ENGINE[1]} engine=$ENGINE_PID
-read -r -t "$patience" _ <&"${ENGINE[0]}"
-run mine medusa-swap out --method checkpoint "$(pgrep -P "$engine" | head -n 1)"
+converse engine medusa-swap run --name mine --pool-bytes 64M -- "${subject[@]}" 0 2>/dev/null
+read -r -t "$patience" _ <&"$engine_out"
+run mine medusa-swap out --method checkpoint "$(pgrep -P "$engine_shell" | head -n 1)"
 assert_exit mine 1
 assert_contains "$work/mine.err" 'belongs to the engine mine of medusa-swap run: use "medusa-swap out mine --full"'
 exec {engine_in}>&-
-wait "$engine" 2>/dev/null
+wait "$engine_shell" 2>/dev/null
 finish

@@ -171,11 +171,10 @@ assert_at_least 'calls that failed' 8 "$call"
 
 section 'no room to come back'
 room() { # takes megabytes of device 0 until "end_room"
-	coproc ROOM { exec "${subject[@]}" 0 2>/dev/null; } 2>/dev/null
-	room_in=${ROOM[1]} room_shell=$ROOM_PID
-	read -r -t "$patience" _ <&"${ROOM[0]}"
+	converse room "${subject[@]}" 0 2>/dev/null
+	read -r -t "$patience" _ <&"$room_out"
 	echo "alloc $1" >&"$room_in"
-	read -r -t "$patience" _ <&"${ROOM[0]}"
+	read -r -t "$patience" _ <&"$room_out"
 }
 end_room() {
 	exec {room_in}>&-
@@ -312,7 +311,6 @@ asked work 2
 assert_equal 'work after medusa-swap run has been killed' "${live[2]}" "$answered"
 end_orphan "$pid"
 begin alone -- 1
-exec {engine_in}>&"$engine_in" {engine_out}<&"$engine_out" # bash closes those of a coprocess that has ended
 asked work 3
 pid=$(state engine_pid)
 done_swap out out --full

@@ -10,8 +10,8 @@ link=(env "HOSTCUDA_H2D_GBPS=${LINK:-0.15}") # bytes a nanosecond; all of the me
 
 begin() { # name, threads, more variables...
 	engine_name=$1
-	coproc ENGINE { exec timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$1" --pool-bytes 256M -- "${link[@]}" "${@:3}" "${subject[@]}" "$2" 2>"$work/$1.err"; }
-	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
+	converse engine timeout --kill-after=5 "$engine_limit" medusa-swap run --name "$1" --pool-bytes 256M -- "${link[@]}" "${@:3}" \
+		"${subject[@]}" "$2" 2>"$work/$1.err"
 	answer
 	assert_equal "the engine's first word" ready "$answered"
 	for _ in $(seq 1200); do

@@ -9,12 +9,8 @@ export HOSTCUDA_H2D_GBPS=${LINK:-0.2} # bytes a nanosecond; all of the memory ta
 
 # ---- an engine on device 1 that lends ---------------------------------------------------------------------------------
 lend() { # options of run...
-	rm -f "$work/lender.in" "$work/lender.out"
-	mkfifo "$work/lender.in" "$work/lender.out"
-	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} timeout --kill-after=5 "$engine_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
-		"${subject[@]}" 1 <"$work/lender.in" >"$work/lender.out" 2>"$work/lender.err" &
-	lender=$!
-	exec {lender_in}>"$work/lender.in" {lender_out}<"$work/lender.out"
+	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} converse lender timeout --kill-after=5 "$engine_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
+		"${subject[@]}" 1 2>"$work/lender.err"
 	told
 	ask_lender "alloc $megabytes"
 	ask_lender sum
@@ -36,8 +32,8 @@ end_lender() {
 	exec {lender_in}>&-
 	told
 	assert_equal 'what the threads of the lender found' 'wrong 0' "$lender_said"
-	await_end "$lender" lender
-	wait "$lender" 2>/dev/null
+	await_end "$lender_shell" lender
+	wait "$lender_shell" 2>/dev/null
 	exec {lender_out}<&-
 }
 
@@ -251,8 +247,8 @@ for round in $(seq "${PEER_DEATHS:-4}"); do
 	0)
 		assert_contains "$work/in.json" '"ok": true'
 		assert_sum
-		await_end "$lender" lender
-		wait "$lender" 2>/dev/null
+		await_end "$lender_shell" lender
+		wait "$lender_shell" 2>/dev/null
 		exec {lender_in}>&- {lender_out}<&-
 		;;
 	1)
@@ -272,7 +268,7 @@ for round in $(seq "${PEER_DEATHS:-4}"); do
 		lender_is_right # without medusa-swap run
 		exec {lender_in}>&-
 		for _ in $(seq 1200); do lives "$orphan" || break; sleep 0.05; done
-		wait "$lender" 2>/dev/null
+		wait "$lender_shell" 2>/dev/null
 		exec {lender_out}<&-
 		;;
 	esac

@@ -80,7 +80,6 @@ end_engine
 
 section 'medusa-swap run is killed while the engine sleeps: the memory comes back by itself'
 begin orphan -- 0
-exec {engine_in}>&"$engine_in" {engine_out}<&"$engine_out" # bash closes those of a coprocess that has ended
 pid=$(engine_pid)
 asked work 3
 asked sleep 5000

@@ -41,9 +41,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 assert driver.cuCheckpointProcessLock(int(sys.argv[1]), None) == 0
 END
-	locked_pid=$(engine_pid) locked_shell=$engine_shell
-	exec {locked_in}>&"$engine_in" {locked_out}<&"$engine_out"
-	exec {engine_in}>&- {engine_out}<&-
+	locked_pid=$(engine_pid) locked_shell=$engine_shell locked_in=$engine_in locked_out=$engine_out
 	mkfifo "$work/lock"
 	python3 "$work/lock.py" "$locked_pid" <"$work/lock" >"$work/lock.out" &
 	locks=$!
