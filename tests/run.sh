@@ -77,7 +77,7 @@ report() { # name, exit code, log, seconds, seconds of processors
 # deadlines above all; and those that install or pack what is in the build folder, one after the other. JOBS=N: so many that work, and
 # with JOBS=1 all suites one after the other. In each list the longest are first: one that began last would run alone for long.
 jobs=${JOBS:-$(($(nproc) + 1))}
-declare -A places=([work]=$jobs [wait]=4 [install]=1)
+declare -A places=([work]=$jobs [wait]=6 [install]=1)
 [ -z "${SAN:-}${TSAN:-}" ] || places[wait]=2 # with sanitizers they work, too
 declare -A suites=(
 	[work]="test_vllm_plugin test_faults test_torture test_pieces test_groups test_probe_kernel test_wide test_deps test_order test_lora_serve

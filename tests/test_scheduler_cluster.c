@@ -9,6 +9,7 @@
 #include "medusa/scheduler.h"
 
 #define GB UINT64_C(1000000000)
+#define GPUS 4 /* of a node, at most */
 
 struct answer {
 	struct medusa_sched_cluster_choice *choices;
@@ -44,13 +45,18 @@ static uint32_t copies(const struct answer *answer, uint32_t model)
 	return count;
 }
 
+#define NODE(bytes, domain_, closed_)                                                                                  \
+	{                                                                                                              \
+		.memory_bytes = (bytes), .domain = (domain_), .closed = (closed_)                                      \
+	}
 #define CLUSTER(...) ((struct medusa_sched_cluster){.size = sizeof(struct medusa_sched_cluster), __VA_ARGS__})
 
 /* ---- what is wanted whatever the rates are ---- */
 
 Test(scheduler_cluster, copies_lie_in_different_domains)
 {
-	struct medusa_sched_cluster_node nodes[] = {{80 * GB, 7, 0}, {80 * GB, 7, 0}, {80 * GB, 9, 0}, {80 * GB, 3, 1}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(80 * GB, 7, 0), NODE(80 * GB, 7, 0), NODE(80 * GB, 9, 0),
+						    NODE(80 * GB, 3, 1)};
 	struct medusa_sched_cluster_model models[] = {{.bytes = 20 * GB, .min_copies = 2, .anywhere = 1},
 						      {.bytes = 20 * GB, .min_copies = 3, .anywhere = 1},
 						      {.bytes = 20 * GB, .min_copies = 9, .anywhere = 1}};
@@ -69,10 +75,10 @@ Test(scheduler_cluster, copies_lie_in_different_domains)
 
 Test(scheduler_cluster, what_a_user_fixes_is_there_and_nowhere_else)
 {
-	struct medusa_sched_cluster_node nodes[] = {{80 * GB, 0, 0}, {80 * GB, 1, 0}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(80 * GB, 0, 0), NODE(80 * GB, 1, 0)};
 	struct medusa_sched_cluster_model models[] = {
 	    {.bytes = 10 * GB, .rate = 1000, .load_s = 10, .busy_s = 1, .anywhere = 1}};
-	struct medusa_sched_cluster_place places[] = {{0, 0, .loaded = 1, .planned = 1}, {0, 1, .fixed = 1}};
+	struct medusa_sched_cluster_place places[] = {{.loaded = 1, .planned = 1}, {.node = 1, .fixed = 1}};
 	struct answer answer = plan(&CLUSTER(.nodes = nodes, .node_count = 2, .models = models, .model_count = 1,
 					     .places = places, .place_count = 2));
 	cr_assert_eq(answer.count, 1);
@@ -88,7 +94,7 @@ Test(scheduler_cluster, what_a_user_fixes_is_there_and_nowhere_else)
 
 Test(scheduler_cluster, unknown_sizes_are_placed_for_what_is_wanted_alone)
 {
-	struct medusa_sched_cluster_node nodes[] = {{0, 0, 0}, {80 * GB, 1, 0}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(0, 0, 0), NODE(80 * GB, 1, 0)};
 	struct medusa_sched_cluster_model models[] = {{.bytes = 0, .rate = 5, .load_s = 5, .anywhere = 1},
 						      {.bytes = 0, .min_copies = 1, .anywhere = 1},
 						      {.bytes = GB, .min_copies = 2, .anywhere = 1},
@@ -102,11 +108,53 @@ Test(scheduler_cluster, unknown_sizes_are_placed_for_what_is_wanted_alone)
 	drop(&answer);
 }
 
+/* ---- GPUs, and files ---- */
+
+Test(scheduler_cluster, a_copy_lies_on_one_gpu)
+{
+	const uint64_t four[] = {80 * GB, 80 * GB, 80 * GB, 80 * GB}, two[] = {140 * GB, 0};
+	struct medusa_sched_cluster_node nodes[] = {
+	    {.memory_bytes = 320 * GB, .domain = 0, .gpu_bytes = four, .gpu_count = 4},
+	    {.memory_bytes = 140 * GB, .domain = 1, .gpu_bytes = two, .gpu_count = 2}};
+	struct medusa_sched_cluster_model models[] = {
+	    {.bytes = 130 * GB, .min_copies = 1, .anywhere = 1}, /* fits the sum of the first node, and no GPU of it */
+	    {.bytes = 50 * GB, .min_copies = 2, .anywhere = 1},
+	    {.bytes = 30 * GB, .min_copies = 1, .anywhere = 1}, /* goes beside one of 50 */
+	    {.bytes = 65 * GB, .min_copies = 1, .anywhere = 1},
+	    {.bytes = 60 * GB, .rate = 5, .load_s = 5, .anywhere = 1},
+	    {.bytes = 60 * GB, .rate = 1, .load_s = 5, .anywhere = 1},
+	    {.bytes = 22 * GB, .rate = 0.1, .load_s = 5, .anywhere = 1}};
+	struct answer answer = plan(&CLUSTER(.nodes = nodes, .node_count = 2, .models = models, .model_count = 7));
+	cr_assert(find(&answer, 0, 1) && !find(&answer, 0, 0));
+	cr_assert_eq(copies(&answer, 1), 2, "the second one lies on the GPU of which nothing is known");
+	for (uint32_t model = 2; model < 6; model++)
+		cr_assert(find(&answer, model, 0), "model %u", model);
+	cr_assert_eq(copies(&answer, 6), 0, "55 GB are left in all, and 22 on no GPU");
+	drop(&answer);
+}
+
+Test(scheduler_cluster, a_node_that_has_the_files_is_chosen_before_one_that_lacks_them)
+{
+	struct medusa_sched_cluster_node nodes[] = {NODE(80 * GB, 0, 0), NODE(80 * GB, 0, 0), NODE(80 * GB, 1, 0)};
+	struct medusa_sched_cluster_model models[] = {{.bytes = 10 * GB, .rate = 1, .load_s = 5}};
+	struct medusa_sched_cluster_place places[] = {{.lacks = 1}, {.node = 1}, {.node = 2, .lacks = 1}};
+	struct answer answer = plan(&CLUSTER(.nodes = nodes, .node_count = 3, .models = models, .model_count = 1,
+					     .places = places, .place_count = 3));
+	cr_assert_eq(answer.count, 1);
+	cr_assert_eq(answer.choices[0].node, 1);
+	drop(&answer);
+	models[0].min_copies = 2;
+	answer = plan(&CLUSTER(.nodes = nodes, .node_count = 3, .models = models, .model_count = 1, .places = places,
+			       .place_count = 3));
+	cr_assert(find(&answer, 0, 1) && find(&answer, 0, 2), "the other domain, although it has to fetch them");
+	drop(&answer);
+}
+
 /* ---- by worth ---- */
 
 Test(scheduler_cluster, what_is_asked_for_most_is_loaded_and_spread)
 {
-	struct medusa_sched_cluster_node nodes[] = {{50 * GB, 0, 0}, {50 * GB, 1, 0}, {50 * GB, 2, 0}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(50 * GB, 0, 0), NODE(50 * GB, 1, 0), NODE(50 * GB, 2, 0)};
 	struct medusa_sched_cluster_model models[] = {
 	    {.bytes = 20 * GB,
 	     .rate = 10,
@@ -132,7 +180,7 @@ Test(scheduler_cluster, what_is_asked_for_most_is_loaded_and_spread)
 
 Test(scheduler_cluster, a_tenth_of_a_node_is_left_to_requests)
 {
-	struct medusa_sched_cluster_node node = {100 * GB, 0, 0};
+	struct medusa_sched_cluster_node node = NODE(100 * GB, 0, 0);
 	struct medusa_sched_cluster_model models[] = {{.bytes = 91 * GB, .rate = 1, .load_s = 5, .anywhere = 1},
 						      {.bytes = 90 * GB, .rate = 0.1, .load_s = 5, .anywhere = 1}};
 	struct answer answer = plan(&CLUSTER(.nodes = &node, .node_count = 1, .models = models, .model_count = 2));
@@ -143,10 +191,10 @@ Test(scheduler_cluster, a_tenth_of_a_node_is_left_to_requests)
 
 Test(scheduler_cluster, what_is_there_stays_unless_another_is_worth_a_quarter_more)
 {
-	struct medusa_sched_cluster_node node = {100 * GB, 0, 0};
+	struct medusa_sched_cluster_node node = NODE(100 * GB, 0, 0);
 	struct medusa_sched_cluster_model models[] = {{.bytes = 60 * GB, .rate = 1, .load_s = 5, .anywhere = 1},
 						      {.bytes = 60 * GB, .rate = 1.2, .load_s = 5, .anywhere = 1}};
-	struct medusa_sched_cluster_place place = {0, 0, .planned = 1};
+	struct medusa_sched_cluster_place place = {.planned = 1};
 	struct medusa_sched_cluster cluster = CLUSTER(.nodes = &node, .node_count = 1, .models = models,
 						      .model_count = 2, .places = &place, .place_count = 1);
 	struct answer answer = plan(&cluster);
@@ -160,12 +208,12 @@ Test(scheduler_cluster, what_is_there_stays_unless_another_is_worth_a_quarter_mo
 
 Test(scheduler_cluster, a_copy_comes_where_it_is_loaded_and_else_where_most_is_free)
 {
-	struct medusa_sched_cluster_node nodes[] = {{100 * GB, 0, 0}, {100 * GB, 1, 0}, {100 * GB, 2, 0}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(100 * GB, 0, 0), NODE(100 * GB, 1, 0), NODE(100 * GB, 2, 0)};
 	struct medusa_sched_cluster_model models[] = {{.bytes = 40 * GB, .min_copies = 1, .anywhere = 1},
 						      {.bytes = 30 * GB, .min_copies = 1, .anywhere = 1},
 						      {.bytes = 20 * GB, .min_copies = 1, .anywhere = 1},
 						      {.bytes = 10 * GB, .rate = 1, .load_s = 1, .anywhere = 1}};
-	struct medusa_sched_cluster_place places[] = {{0, 1, .loaded = 1}};
+	struct medusa_sched_cluster_place places[] = {{.node = 1, .loaded = 1}};
 	struct answer answer = plan(&CLUSTER(.nodes = nodes, .node_count = 3, .models = models, .model_count = 4,
 					     .places = places, .place_count = 1));
 	cr_assert(find(&answer, 0, 1), "it is loaded there");
@@ -177,7 +225,7 @@ Test(scheduler_cluster, a_copy_comes_where_it_is_loaded_and_else_where_most_is_f
 
 Test(scheduler_cluster, first_copies_come_before_further_ones)
 {
-	struct medusa_sched_cluster_node nodes[] = {{50 * GB, 0, 0}, {50 * GB, 1, 0}};
+	struct medusa_sched_cluster_node nodes[] = {NODE(50 * GB, 0, 0), NODE(50 * GB, 1, 0)};
 	struct medusa_sched_cluster_model models[] = {
 	    {.bytes = 40 * GB, .rate = 10, .load_s = 5, .busy_s = 0.2, .anywhere = 1},
 	    {.bytes = 40 * GB, .rate = 6, .load_s = 5, .busy_s = 0.01, .anywhere = 1}};
@@ -193,6 +241,7 @@ enum { NODES = 12, MODELS = 40 };
 
 struct any {
 	struct medusa_sched_cluster_node nodes[NODES];
+	uint64_t gpus[NODES][GPUS];
 	struct medusa_sched_cluster_model models[MODELS];
 	struct medusa_sched_cluster_place places[NODES * MODELS];
 	struct medusa_sched_cluster cluster;
@@ -208,6 +257,19 @@ static double fraction(uint64_t *random)
 	return (double)below(random, 1000) / 1000;
 }
 
+/* The same memory as several GPUs, of a third of the nodes. */
+static void draw_gpus(uint64_t *random, struct any *any, uint32_t node)
+{
+	struct medusa_sched_cluster_node *n = &any->nodes[node];
+	if (below(random, 3) || !n->memory_bytes)
+		return;
+	n->gpu_bytes = any->gpus[node];
+	n->gpu_count = 1 + (uint32_t)below(random, GPUS);
+	for (uint32_t i = 0; i < n->gpu_count; i++)
+		any->gpus[node][i] = n->memory_bytes / n->gpu_count;
+	n->memory_bytes = n->memory_bytes / n->gpu_count * n->gpu_count;
+}
+
 static void draw(uint64_t *random, struct any *any)
 {
 	memset(any, 0, sizeof(*any));
@@ -218,6 +280,8 @@ static void draw(uint64_t *random, struct any *any)
 		any->nodes[i] = (struct medusa_sched_cluster_node){.memory_bytes = below(random, 6) * 40 * GB,
 								   .domain = (uint32_t)below(random, 4) * 1000,
 								   .closed = below(random, 8) == 0};
+	for (uint32_t i = 0; i < any->cluster.node_count; i++)
+		draw_gpus(random, any, i);
 	for (uint32_t i = 0; i < any->cluster.model_count; i++)
 		any->models[i] = (struct medusa_sched_cluster_model){
 		    .bytes = below(random, 60) * GB,
@@ -255,11 +319,44 @@ static double used(const struct any *any, const struct answer *answer, uint32_t 
 	return bytes;
 }
 
+/* Whether what was chosen for the node, from that choice on, finds a GPU for each: all ways are tried. */
+static bool can_be_packed(const struct any *any, const struct answer *answer, uint32_t node, uint32_t at, double *left)
+{
+	const struct medusa_sched_cluster_node *n = &any->nodes[node];
+	while (at < answer->count && answer->choices[at].node != node)
+		at++;
+	if (at == answer->count)
+		return true;
+	double bytes = (double)any->models[answer->choices[at].model].bytes;
+	for (uint32_t i = 0; i < n->gpu_count; i++) {
+		if (left[i] < bytes)
+			continue;
+		left[i] -= bytes;
+		bool packed = can_be_packed(any, answer, node, at + 1, left);
+		left[i] += bytes;
+		if (packed)
+			return true;
+	}
+	return false;
+}
+
+static void check_gpus(const struct any *any, const struct answer *answer, uint32_t node)
+{
+	double left[GPUS];
+	for (uint32_t i = 0; i < any->nodes[node].gpu_count; i++)
+		left[i] = (double)any->nodes[node].gpu_bytes[i];
+	if (any->nodes[node].gpu_count)
+		cr_assert(can_be_packed(any, answer, node, 0, left), "node %u: no way to lay it on %u GPUs", node,
+			  any->nodes[node].gpu_count);
+}
+
 /* Whether one more copy of the model could lie somewhere, beside what is wanted whatever the rates are. */
 static bool could_lie(const struct any *any, const struct answer *answer, uint32_t model)
 {
 	for (uint32_t node = 0; node < any->cluster.node_count; node++) {
-		double bytes = (double)any->models[model].bytes, memory = (double)any->nodes[node].memory_bytes;
+		uint32_t gpus = any->nodes[node].gpu_count; /* of one of them nobody else needs anything then */
+		double bytes = (double)any->models[model].bytes,
+		       memory = (double)any->nodes[node].memory_bytes / (gpus ? gpus : 1);
 		bool allowed = any->models[model].anywhere || place_of(any, model, node);
 		if (allowed && !any->nodes[node].closed && !find(answer, model, node) &&
 		    (!bytes || !memory || used(any, answer, node, true) + bytes <= memory))
@@ -310,6 +407,8 @@ static void check(const struct any *any, const struct answer *answer)
 		if (memory > 0)
 			cr_assert_leq(kept, memory);
 	}
+	for (uint32_t node = 0; node < any->cluster.node_count; node++)
+		check_gpus(any, answer, node);
 	for (uint32_t model = 0; model < any->cluster.model_count; model++)
 		check_model(any, answer, model);
 }
@@ -371,15 +470,21 @@ static void refused(const struct medusa_sched_cluster *cluster, const char *why)
 
 Test(scheduler_cluster, should_fail_invalid)
 {
-	struct medusa_sched_cluster_node node = {GB, 0, 0};
+	struct medusa_sched_cluster_node node = NODE(GB, 0, 0);
 	struct medusa_sched_cluster_model model = {.bytes = 1, .rate = NAN};
-	struct medusa_sched_cluster_place places[] = {{0, 0, 0, 0, 0}, {0, 0, 1, 0, 0}};
+	struct medusa_sched_cluster_place places[] = {{.model = 0}, {.model = 0, .loaded = 1}};
 	struct medusa_sched_cluster cluster =
 	    CLUSTER(.nodes = &node, .models = &model, .places = places, .node_count = 1, .model_count = 1);
 	refused(NULL, "NULL");
 	refused(&(struct medusa_sched_cluster){.size = 3}, "size");
 	refused(&CLUSTER(.node_count = 1), "NULL");
 	refused(&cluster, "models[0]: rate");
+	node.gpu_count = 1;
+	refused(&cluster, "nodes[0]: gpu_count");
+	node.gpu_bytes = (const uint64_t[]){GB};
+	node.gpu_count = 1025;
+	refused(&cluster, "nodes[0]: gpu_count is at most 1024");
+	node.gpu_count = 0;
 	model = (struct medusa_sched_cluster_model){.load_s = -1};
 	refused(&cluster, "models[0]: rate, load_s");
 	model = (struct medusa_sched_cluster_model){.min_copies = 3, .max_copies = 2};

@@ -78,20 +78,26 @@ Test(worker_record, a_state_changes_what_it_names_and_nothing_else)
 	const struct md_standing *m = &record->models[0].standing, *n = &record->models[1].standing;
 	bool cordoned, draining;
 	apply(record,
-	      "{\"format\":1,\"cordoned\":true,\"draining\":false,\"models\":{\"m\":{\"place\":\"gpu\","
-	      "\"first_token_s\":[0.1,0.2,0.3],\"waiting\":4,\"running\":8},\"k\":{\"place\":\"gpu\"},\"gone\":{}}}",
+	      "{\"format\":1,\"cordoned\":true,\"draining\":false,\"loads\":3,\"load_slows\":0.75,\"models\":{\"m\":{"
+	      "\"place\":\"gpu\","
+	      "\"first_token_s\":[0.1,0.2,0.3],\"waiting\":4,\"running\":8,\"lacks\":true},\"k\":{\"place\":\"gpu\"},"
+	      "\"gone\":{}}}",
 	      &cordoned, &draining);
 	cr_assert(cordoned && !draining);
 	cr_assert(m->place == MD_PLACE_GPU && m->waiting == 4 && m->running == 8 && m->first_s[2] == 0.3);
+	cr_assert(m->lacks && !n->lacks);
 	cr_assert(n->place == MD_PLACE_DISK && n->first_s[2] == 4);
+	cr_assert(record->loads.count == 3 && record->loads.slows == 0.75);
 	apply(record,
-	      "{\"format\":1,\"models\":{\"n\":{\"place\":\"moon\",\"first_token_s\":[1,1e300,1],\"waiting\":-5,"
+	      "{\"format\":1,\"loads\":-3,\"load_slows\":7,\"models\":{\"n\":{\"place\":\"moon\",\"first_token_s\":[1,"
+	      "1e300,1],\"waiting\":-5,"
 	      "\"running\":1e99},\"m\":7}}",
 	      &cordoned, &draining);
 	cr_assert(!cordoned && !draining);
 	cr_assert(m->place == MD_PLACE_DISK && m->waiting == 0, "what is said no more is no more");
 	cr_assert(n->place == MD_PLACE_DISK && n->first_s[1] == 1 && n->waiting == 0 && n->running == 0,
 		  "nonsense is left out");
+	cr_assert(record->loads.count == 0 && record->loads.slows == 1);
 	md_record_apply(record, NULL, &cordoned, &draining);
 	md_record_free(record);
 }
@@ -158,22 +164,29 @@ Test(worker_record, what_is_expected)
 		struct md_standing standing;
 		double expected_s;
 	} cases[] = {
-	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3, 0, 0}, 1},
-	    {{MD_PLACE_GPU, {1, 5, 20}, 4, 0, 0, 0}, 5},
-	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0, 0, 0}, 5},
-	    {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0, 0, 0}, 12},
-	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0, 0, 0}, 21},
-	    {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0, 0, 0}, MD_STANDING_NEVER},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3, 0, 0, false}, 1},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 4, 0, 0, 0, false}, 5},
+	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0, 0, 0, false}, 5},
+	    {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0, 0, 0, false}, 12},
+	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0, 0, 0, false}, 21},
+	    {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0, 0, 0, false}, MD_STANDING_NEVER},
 	};
+	const struct md_loads loads = {2, 0.5}; /* two other engines start there: half of 19 s longer for each */
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		cr_expect_float_eq(md_standing_expected_s(&cases[i].standing), cases[i].expected_s, 1e-9, "case %zu",
-				   i);
+		cr_expect_float_eq(md_standing_expected_s(&cases[i].standing, (struct md_loads){0}),
+				   cases[i].expected_s, 1e-9, "case %zu", i);
+	cr_expect_float_eq(md_standing_expected_s(&cases[0].standing, loads), 1, 1e-9);
+	cr_expect_float_eq(md_standing_expected_s(&cases[2].standing, loads), 5, 1e-9);
+	cr_expect_float_eq(md_standing_expected_s(&cases[3].standing, loads), 12 + 9.5 / 2, 1e-9,
+			   "one of them is its own");
+	cr_expect_float_eq(md_standing_expected_s(&cases[4].standing, loads), 21 + 19, 1e-9);
+	cr_expect_float_eq(md_standing_expected_s(&cases[5].standing, loads), MD_STANDING_NEVER, 1e-9);
 }
 
 Test(worker_record, small_changes_are_not_told)
 {
-	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9, 0, 0},
-			   b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15, 0, 0};
+	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9, 0, 0, false},
+			   b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15, 0, 0, false};
 	md_standing_round(&a);
 	md_standing_round(&b);
 	cr_assert(md_standing_equal(&a, &b));

@@ -79,7 +79,9 @@ static void make(struct twins *t, uint64_t seed)
 		node->target.open = draw(&random, 3);
 		t->open[t->from * NODES + i] = (uint32_t)node->target.open;
 		t->list[i] = node;
-		t->members[i] = (struct md_sim_member){.lives = true};
+		if (i != t->from)
+			t->records[i].loads = (struct md_loads){.count = draw(&random, 4), .slows = 0.5};
+		t->members[i] = (struct md_sim_member){.lives = true, .loads = t->records[i].loads};
 		if (knows) {
 			t->seat_nodes[t->seats.count] = i;
 			t->seat[t->seats.count++] =
@@ -112,7 +114,7 @@ Test(worker_route_simulated, both_choose_the_same_node)
 		make(t, seed);
 		if (t->avoided == t->from)
 			t->cluster.avoided = NULL;
-		double here_s = md_offer_here_s(&t->unused, false);
+		double here_s = md_offer_here_s(&t->unused, (struct md_loads){0}, false);
 		const struct md_view_node *worker = md_route_pick(&t->cluster, t->list, NODES, "m", here_s);
 		uint32_t simulated = md_sim_route_choose(&t->state, 0, t->from, t->avoided);
 		cr_assert_str_eq(worker ? worker->name : t->cluster.name, t->labels[simulated], "view %llu",
@@ -120,8 +122,8 @@ Test(worker_route_simulated, both_choose_the_same_node)
 		passed += worker != NULL;
 		for (uint32_t i = 0; worker && i < NODES; i++)
 			ties += t->list[i] != worker && t->list[i]->record &&
-				md_standing_expected_s(&t->models[i].standing) <=
-				    md_standing_expected_s(&worker->record->models->standing);
+				md_standing_expected_s(&t->models[i].standing, (struct md_loads){0}) <=
+				    md_standing_expected_s(&worker->record->models->standing, (struct md_loads){0});
 	}
 	cr_assert(passed > VIEWS / 4 && passed < VIEWS && ties > VIEWS / 10, "%u passed, %u ties", passed, ties);
 	free(t);

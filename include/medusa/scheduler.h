@@ -608,6 +608,12 @@ struct medusa_sched_cluster_node {
 	    memory_bytes; /* of its GPUs together; 0: not known, and it gets only what has min_copies or is fixed there */
 	uint32_t domain; /* what fails together has one number: copies are spread over domains, then over nodes */
 	int closed;      /* it gets nothing */
+	/*
+	 * Of each of its GPUs, gpu_count of them: a copy lies on one GPU, and must fit what that has left. 0: not known, and it gets
+	 * only what has min_copies or is fixed there, and fits no other one. NULL: one of memory_bytes.
+	 */
+	const uint64_t *gpu_bytes;
+	uint32_t gpu_count; /* at most 1,024 */
 };
 
 struct medusa_sched_cluster_model {
@@ -627,6 +633,7 @@ struct medusa_sched_cluster_place {
 	int loaded;  /* a GPU has it */
 	int planned; /* the plan before this one had it */
 	int fixed;   /* a user wants it there, and not elsewhere (beyond min_copies) */
+	int lacks; /* the node has to fetch its files first: of nodes that are as good otherwise, those that have them are chosen */
 };
 
 struct medusa_sched_cluster {

@@ -12,9 +12,10 @@
 #define BUSY_MOST 0.7 /* of a copy's time */
 #define STAYS 1.25    /* a newcomer is worth so much more than what is there */
 #define COPIES_MOST 1024u
+#define GPUS_MOST 1024u /* of a node */
 #define COUNT_MOST 1000000u
 
-enum { LOADED = 1, PLANNED = 2, FIXED = 4 };
+enum { LOADED = 1, PLANNED = 2, FIXED = 4, LACKS = 8 };
 
 /* A place of the caller, sorted by model and node. */
 struct spot {
@@ -45,6 +46,10 @@ struct plan {
 	struct spot *spots;
 	uint32_t *first;                  /* of a model in spots; one more than there are models */
 	double *used;                     /* bytes, by node */
+	double *free;                     /* bytes, by GPU; those of a node stand together; below 0: not known */
+	uint32_t *first_gpu;              /* of a node in `free`; one more than there are nodes */
+	double *largest;                  /* by node: what its emptiest GPU has left */
+	bool *unknown;                    /* by node: the memory of one of its GPUs is not known */
 	uint32_t *domain;                 /* of a node, as an index */
 	struct note *notes;               /* by node */
 	struct domain_note *domain_notes; /* by domain */
@@ -80,6 +85,16 @@ static int check_models(const struct medusa_sched_cluster *c)
 	return MEDUSA_SCHED_OK;
 }
 
+static int check_nodes(const struct medusa_sched_cluster *c)
+{
+	for (uint32_t i = 0; i < c->node_count; i++)
+		if (c->nodes[i].gpu_count > GPUS_MOST || (c->nodes[i].gpu_count && !c->nodes[i].gpu_bytes))
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+				       "nodes[%u]: gpu_count is at most %u, and gpu_bytes is not NULL then", i,
+				       GPUS_MOST);
+	return MEDUSA_SCHED_OK;
+}
+
 static int check(const struct medusa_sched_cluster *given, struct medusa_sched_cluster *c)
 {
 	if (!given || !md_take_struct(given, sizeof(*c), c))
@@ -96,7 +111,8 @@ static int check(const struct medusa_sched_cluster *given, struct medusa_sched_c
 			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
 				       "places[%u]: there is no model %u, or no node %u", i, c->places[i].model,
 				       c->places[i].node);
-	return check_models(c);
+	int result = check_nodes(c);
+	return result ? result : check_models(c);
 }
 
 static int compare_spots(const void *a, const void *b)
@@ -121,7 +137,7 @@ static int index_spots(struct plan *p)
 		p->spots[i] = (struct spot){.model = from->model,
 					    .node = from->node,
 					    .is = (from->loaded ? LOADED : 0u) | (from->planned ? PLANNED : 0u) |
-						  (from->fixed ? FIXED : 0u)};
+						  (from->fixed ? FIXED : 0u) | (from->lacks ? LACKS : 0u)};
 		p->fixed[from->model] |= from->fixed != 0;
 	}
 	if (c->place_count)
@@ -159,6 +175,36 @@ static bool index_domains(struct plan *p)
 	return true;
 }
 
+static void find_largest(struct plan *p, uint32_t node)
+{
+	p->largest[node] = 0;
+	for (uint32_t i = p->first_gpu[node]; i < p->first_gpu[node + 1]; i++)
+		p->largest[node] = fmax(p->largest[node], p->free[i]);
+}
+
+/* False: out of memory. */
+static bool list_gpus(struct plan *p)
+{
+	const struct medusa_sched_cluster *c = p->given;
+	uint32_t count = 0;
+	for (uint32_t node = 0; node < c->node_count; node++) {
+		p->first_gpu[node] = count;
+		count += c->nodes[node].gpu_count ? c->nodes[node].gpu_count : 1;
+	}
+	p->first_gpu[c->node_count] = count;
+	p->free = calloc((size_t)count + 1, sizeof(*p->free));
+	for (uint32_t node = 0; p->free && node < c->node_count; node++) {
+		const struct medusa_sched_cluster_node *from = &c->nodes[node];
+		for (uint32_t i = p->first_gpu[node]; i < p->first_gpu[node + 1]; i++) {
+			uint64_t bytes = from->gpu_count ? from->gpu_bytes[i - p->first_gpu[node]] : from->memory_bytes;
+			p->free[i] = bytes ? (double)bytes : -1;
+			p->unknown[node] |= !bytes;
+		}
+		find_largest(p, node);
+	}
+	return p->free != NULL;
+}
+
 static int begin(struct plan *p)
 {
 	const struct medusa_sched_cluster *c = p->given;
@@ -170,11 +216,15 @@ static int begin(struct plan *p)
 	p->fixed = calloc(models, sizeof(*p->fixed));
 	p->wishes = calloc(models, sizeof(*p->wishes));
 	p->used = calloc(nodes, sizeof(*p->used));
+	p->first_gpu = calloc(nodes, sizeof(*p->first_gpu));
+	p->largest = calloc(nodes, sizeof(*p->largest));
+	p->unknown = calloc(nodes, sizeof(*p->unknown));
 	p->domain = calloc(nodes, sizeof(*p->domain));
 	p->notes = calloc(nodes, sizeof(*p->notes));
 	p->domain_notes = calloc(nodes, sizeof(*p->domain_notes));
 	if (!p->spots || !p->first || !p->copies || !p->last || !p->fixed || !p->wishes || !p->used || !p->domain ||
-	    !p->notes || !p->domain_notes || !index_domains(p))
+	    !p->notes || !p->domain_notes || !p->first_gpu || !p->largest || !p->unknown || !index_domains(p) ||
+	    !list_gpus(p))
 		return md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a plan");
 	return index_spots(p);
 }
@@ -188,6 +238,10 @@ static void finish(struct plan *p)
 	free(p->fixed);
 	free(p->wishes);
 	free(p->used);
+	free(p->free);
+	free(p->first_gpu);
+	free(p->largest);
+	free(p->unknown);
 	free(p->domain);
 	free(p->notes);
 	free(p->domain_notes);
@@ -196,6 +250,19 @@ static void finish(struct plan *p)
 }
 
 /* ---- one copy ---- */
+
+/* The fullest GPU on which it fits, so that larger ones find room; else one of which nothing is known. */
+static void take_gpu(struct plan *p, uint32_t node, double bytes)
+{
+	uint32_t found = MEDUSA_SCHED_NONE;
+	for (uint32_t i = p->first_gpu[node]; i < p->first_gpu[node + 1]; i++)
+		if (p->free[i] >= bytes && (found == MEDUSA_SCHED_NONE || p->free[i] < p->free[found]))
+			found = i;
+	if (found == MEDUSA_SCHED_NONE)
+		return;
+	p->free[found] -= bytes;
+	find_largest(p, node);
+}
 
 /* False: out of memory. */
 static bool choose(struct plan *p, uint32_t model, uint32_t node, bool kept)
@@ -207,6 +274,7 @@ static bool choose(struct plan *p, uint32_t model, uint32_t node, bool kept)
 	p->last[model] = ++p->count;
 	p->copies[model]++;
 	p->used[node] += (double)p->given->models[model].bytes;
+	take_gpu(p, node, (double)p->given->models[model].bytes);
 	return true;
 }
 
@@ -243,12 +311,14 @@ static bool has_room(const struct plan *p, uint32_t model, uint32_t node, bool k
 	double bytes = (double)p->given->models[model].bytes, memory = (double)p->given->nodes[node].memory_bytes;
 	if (!memory || !bytes)
 		return kept;
-	return p->used[node] + bytes <= (kept ? memory : FILLED * memory);
+	if (kept)
+		return bytes <= p->largest[node] || p->unknown[node];
+	return bytes <= p->largest[node] && p->used[node] + bytes <= FILLED * memory;
 }
 
 struct rank {
 	uint32_t in_domain;
-	bool moves, loads;
+	bool moves, loads, lacks;
 	double filled;
 };
 
@@ -260,6 +330,8 @@ static bool is_better(const struct rank *a, const struct rank *b)
 		return b->moves;
 	if (a->loads != b->loads)
 		return b->loads;
+	if (a->lacks != b->lacks)
+		return b->lacks;
 	return a->filled < b->filled;
 }
 
@@ -272,6 +344,7 @@ static void consider(struct plan *p, uint32_t model, uint32_t node, bool kept, s
 	struct rank rank = {.in_domain = domain_note_of(p, node)->copies,
 			    .moves = !(note->is & PLANNED),
 			    .loads = !(note->is & LOADED),
+			    .lacks = note->is & LACKS,
 			    .filled = at->memory_bytes ? p->used[node] / (double)at->memory_bytes : 1};
 	if (*found != MEDUSA_SCHED_NONE && !is_better(&rank, best))
 		return;

@@ -51,7 +51,8 @@ void md_standing_round(struct md_standing *standing)
 bool md_standing_equal(const struct md_standing *a, const struct md_standing *b)
 {
 	bool equal = a->place == b->place && a->waiting == b->waiting && a->running == b->running &&
-		     !(a->rate < b->rate) && !(a->rate > b->rate) && !(a->busy < b->busy) && !(a->busy > b->busy);
+		     a->lacks == b->lacks && !(a->rate < b->rate) && !(a->rate > b->rate) && !(a->busy < b->busy) &&
+		     !(a->busy > b->busy);
 	for (unsigned i = 0; i < MD_STARTS; i++)
 		equal = equal && fabs(a->first_s[i] - b->first_s[i]) <= 1e-3 * b->first_s[i];
 	return equal;
@@ -80,8 +81,15 @@ void md_demand_note(struct md_demand *demand, uint64_t taken, uint32_t there, do
 		demand->rate = demand->busy = 0;
 }
 
+/* From the disk, beside that many other engines that start. */
+static double from_disk_s(const double first[MD_STARTS], struct md_loads loads, uint32_t others)
+{
+	double load_s = first[MD_START_DISK] - first[MD_START_GPU];
+	return first[MD_START_DISK] + (load_s > 0 ? load_s * loads.slows * others : 0);
+}
+
 /* Of a load that is under way, half of it is still to come, as far as anybody knows. */
-double md_standing_expected_s(const struct md_standing *standing)
+double md_standing_expected_s(const struct md_standing *standing, struct md_loads loads)
 {
 	const double *first = standing->first_s;
 	double wait = standing->waiting * first[MD_START_GPU];
@@ -91,9 +99,9 @@ double md_standing_expected_s(const struct md_standing *standing)
 	case MD_PLACE_HOST:
 		return first[MD_START_HOST] + wait;
 	case MD_PLACE_LOADING:
-		return first[MD_START_DISK] / 2 + wait;
+		return from_disk_s(first, loads, loads.count ? loads.count - 1 : 0) / 2 + wait;
 	case MD_PLACE_DISK:
-		return first[MD_START_DISK] + wait;
+		return from_disk_s(first, loads, loads.count) + wait;
 	case MD_PLACE_NOWHERE:
 		break;
 	}
@@ -107,7 +115,7 @@ static double expect(const struct md_offer *offer)
 {
 	if (!offer->standing || offer->closed)
 		return -1;
-	return md_standing_expected_s(offer->standing) + (offer->cordoned ? RATHER_NOT : 0) +
+	return md_standing_expected_s(offer->standing, offer->loads) + (offer->cordoned ? RATHER_NOT : 0) +
 	       (offer->doubted ? RATHER_NOT / 2 : 0) + (offer->ended ? 2 * RATHER_NOT : 0);
 }
 
@@ -120,9 +128,9 @@ void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct 
 	*best = (struct md_offer_best){.found = true, .index = index, .open = offer->open, .seconds = there_s};
 }
 
-double md_offer_here_s(const struct md_standing *standing, bool cordoned)
+double md_offer_here_s(const struct md_standing *standing, struct md_loads loads, bool cordoned)
 {
-	return standing ? md_standing_expected_s(standing) + (cordoned ? RATHER_NOT : 0) : MD_OFFER_NOT_HERE;
+	return standing ? md_standing_expected_s(standing, loads) + (cordoned ? RATHER_NOT : 0) : MD_OFFER_NOT_HERE;
 }
 
 bool md_offer_is_better(const struct md_offer_best *best, double here_s)

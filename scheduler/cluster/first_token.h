@@ -32,7 +32,15 @@ struct md_standing {
 	uint32_t waiting, running; /* requests */
 	double rate;               /* requests a second, over some minutes; told as a power of two (md_demand_note) */
 	double busy;               /* requests that are there, in the mean; likewise */
+	bool lacks;                /* its files are not there; the time to fetch them is in that from the disk */
 };
+
+/* Engines that start on a node: each makes the others slower, as far as they wait for the same disk. */
+struct md_loads {
+	uint32_t count;
+	double slows; /* the part of its own time by which another one makes a start longer, from 0 to 1; learned */
+};
+#define MD_LOADS_SLOW 0.5 /* before anything was learned */
 
 /* How often a model is asked for, and how many requests it has, on this node. All zero: it was never asked for. */
 struct md_demand {
@@ -52,13 +60,14 @@ bool md_standing_equal(const struct md_standing *a, const struct md_standing *b)
 
 /* From now to the first token of one more request; MD_STANDING_NEVER: none is to be expected. */
 #define MD_STANDING_NEVER 1e9
-double md_standing_expected_s(const struct md_standing *standing);
+double md_standing_expected_s(const struct md_standing *standing, struct md_loads loads);
 
 /* ---- which node ---- */
 
 /* A node as another one knows it, which may pass a request on to it. */
 struct md_offer {
 	const struct md_standing *standing; /* of the model, there; NULL: the node does not have it */
+	struct md_loads loads;              /* there */
 	bool closed;                        /* it takes no requests */
 	bool cordoned;                      /* it is asked if nobody else has the model */
 	bool doubted;                       /* likewise: it was not reached some seconds ago */
@@ -79,7 +88,7 @@ void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct 
 /* What a model that is nowhere here, or that this node does not take, is counted as. */
 #define MD_OFFER_NOT_HERE (2 * MD_STANDING_NEVER)
 /* Seconds to a first token on the node that asks; cordoned: by its own users. */
-double md_offer_here_s(const struct md_standing *standing, bool cordoned);
+double md_offer_here_s(const struct md_standing *standing, struct md_loads loads, bool cordoned);
 /* Whether the request is passed on: another node has to be clearly sooner than this one. */
 bool md_offer_is_better(const struct md_offer_best *best, double here_s);
 

@@ -35,10 +35,11 @@ struct md_sim_touched {
 
 struct md_sim_member {
 	bool lives;
-	uint64_t lost_at; /* 0: it was never lost */
-	uint64_t doubted; /* until then others are asked rather */
-	uint32_t waiting; /* requests that have not ended, as it told last */
-	uint32_t there;   /* ... as it is */
+	uint64_t lost_at;      /* 0: it was never lost */
+	uint64_t doubted;      /* until then others are asked rather */
+	uint32_t waiting;      /* requests that have not ended, as it told last */
+	uint32_t there;        /* ... as it is */
+	struct md_loads loads; /* as it told last */
 	uint64_t served;
 	double busy_s; /* of all its GPUs together; of lives before this one */
 	struct medusa_sched *sched;
@@ -120,6 +121,7 @@ uint32_t md_sim_seat_obtain(struct md_sim_cluster_state *state, uint32_t functio
 bool md_sim_seat_touch(struct md_sim_cluster_state *state, struct md_sim_touched touched); /* false: out of memory */
 void md_sim_seats_leave(struct md_sim_cluster_state *state, uint32_t node);                /* the node is lost */
 void md_sim_seats_begin(struct md_sim_cluster_state *state, uint32_t node);                /* it begins anew */
+struct md_loads md_sim_loads_of(const struct md_sim_member *member);                       /* as they are now */
 /* As it is now; not rounded. */
 void md_sim_seat_standing(const struct md_sim_cluster_state *state, uint32_t function, uint32_t seat,
 			  struct md_standing *standing);

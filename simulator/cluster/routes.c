@@ -75,6 +75,7 @@ static uint32_t expected(const struct md_sim_cluster_state *state, uint32_t func
 	for (uint32_t k = 0; k < state->count; k++) {
 		uint32_t i = (from + k) % state->count;
 		const struct md_offer offer = {.standing = is_forgotten(state, i) ? NULL : told_by(state, function, i),
+					       .loads = state->members[i].loads,
 					       .closed = i == from || i == avoided,
 					       .doubted = state->members[i].doubted > state->now,
 					       .ended = is_ended(state, i),
@@ -82,7 +83,9 @@ static uint32_t expected(const struct md_sim_cluster_state *state, uint32_t func
 		md_offer_consider(&best, i, &offer);
 	}
 	md_sim_seat_standing(state, function, state->at[from] ? state->at[from] - 1 : NONE, &own);
-	return md_offer_is_better(&best, md_offer_here_s(&own, false)) ? best.index : from;
+	return md_offer_is_better(&best, md_offer_here_s(&own, md_sim_loads_of(&state->members[from]), false))
+		   ? best.index
+		   : from;
 }
 
 static bool may_take(const struct md_sim_cluster_state *state, uint32_t node, uint32_t avoided)

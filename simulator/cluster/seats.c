@@ -150,6 +150,12 @@ static enum md_place place_of(const struct md_sim_cluster_state *state, uint32_t
 	return places[md_sim_model_where(state->members[node].model, local)];
 }
 
+/* Copies share the disk in equal parts, so each other one makes a load longer by as much as it takes alone. */
+struct md_loads md_sim_loads_of(const struct md_sim_member *member)
+{
+	return (struct md_loads){.count = member->model ? md_sim_model_cold_copies(member->model) : 0, .slows = 1};
+}
+
 void md_sim_seat_standing(const struct md_sim_cluster_state *state, uint32_t function, uint32_t index,
 			  struct md_standing *standing)
 {
@@ -209,6 +215,8 @@ void md_sim_seats_tell(struct md_sim_cluster_state *state)
 	}
 	state->touched_count = kept;
 	for (uint32_t i = 0; i < state->count; i++)
-		if (state->members[i].lives)
+		if (state->members[i].lives) {
 			state->members[i].waiting = state->members[i].there;
+			state->members[i].loads = md_sim_loads_of(&state->members[i]);
+		}
 }

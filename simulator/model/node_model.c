@@ -382,6 +382,11 @@ static enum copy_state state_at(const struct md_sim_model *model, uint32_t place
 	return (enum copy_state)md_sim_model_copy((struct md_sim_model *)model, place, artifact)->state;
 }
 
+uint32_t md_sim_model_cold_copies(const struct md_sim_model *model)
+{
+	return model->links.links[model->disk].flows;
+}
+
 enum md_sim_where md_sim_model_where(const struct md_sim_model *model, uint32_t function)
 {
 	uint32_t host = model->node->gpu_count;

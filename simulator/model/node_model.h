@@ -113,6 +113,8 @@ void md_sim_model_memory(const struct md_sim_model *model, uint32_t gpu, struct 
 /* Where a function without a backbone is, at best: on its way to a GPU from the disk (loading), or from host memory (returning). */
 enum md_sim_where { MD_SIM_ON_GPU, MD_SIM_LOADING, MD_SIM_RETURNING, MD_SIM_IN_HOST, MD_SIM_ON_DISK };
 enum md_sim_where md_sim_model_where(const struct md_sim_model *model, uint32_t function);
+/* Copies that come from the disk now. */
+uint32_t md_sim_model_cold_copies(const struct md_sim_model *model);
 /* Requests in batches, on all GPUs. */
 uint64_t md_sim_model_running(const struct md_sim_model *model);
 /*

@@ -138,7 +138,7 @@ assert_restored quiet 2 0
 	cat "$work/two.medusa" >"$work/changing.medusa"
 done) &
 writer=$!
-for i in $(seq 1 "${HOSTILE_ROUNDS:-25}"); do
+for i in $(seq 1 "${HOSTILE_ROUNDS:-15}"); do
 	run_restored changing "$work/changing.medusa" --batches 1,2
 	assert_exit changing 0
 	assert_same_output live_two changing
@@ -160,7 +160,7 @@ assert_restored images 2 0
 	cat "$file" >"$work/images.so"
 done) &
 writer=$!
-for i in $(seq 1 "${HOSTILE_ROUNDS:-25}"); do
+for i in $(seq 1 "${HOSTILE_ROUNDS:-15}"); do
 	resolve=stored run_restored images "$work/images.medusa" --batches 1,2
 	assert_exit images 0
 	assert_same_output live_two images

@@ -44,7 +44,7 @@ assert_count "$work/same.err" " restored " 3
 assert_same_file "$work/live.out" "$work/same.out"
 
 section "cold starts in other orders: refused or right, never wrong"
-orders=${ORDERS:-16} # make torture takes more
+orders=${ORDERS:-10} # make torture takes more
 for order in $(seq "$orders"); do
 	HOSTCUDA_SCATTER=$order run "other$order" medusa-restore "$work/sequence.medusa" -- "${subject[@]}" seed=7
 	assert_exit "other$order" 0

@@ -47,7 +47,7 @@ assert_exit status 3
 assert_contains "$work/status.err" 'no engine called plain runs'
 
 section 'many rounds, with threads that launch all the time: every output is the same, and nothing grows'
-rounds=${SWAP_ROUNDS:-60}
+rounds=${SWAP_ROUNDS:-40}
 counted() { # process: descriptors and threads, when it has seen the end of the last command
 	local last=
 	for _ in $(seq 1200); do

@@ -12,6 +12,11 @@ section 'three nodes, of which one leads'
 run placement python3 tests/worker/cluster_placement.py "$work"
 assert_exit placement 0
 grep -A3 FAIL "$work/placement.out"
+section 'GPUs, engines that fail, engines that start together'
+mkdir "$work/loads"
+run loads python3 tests/worker/cluster_loads.py "$work/loads"
+assert_exit loads 0
+grep -A3 FAIL "$work/loads.out"
 section 'plans on a thread'
 mkdir "$work/thread"
 run plan_thread python3 tests/worker/cluster_plan_thread.py "$work/thread"

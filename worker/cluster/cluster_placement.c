@@ -19,7 +19,9 @@ struct copied_node {
 	json_t *had;           /* its placement; NULL: none */
 	const char *domain;    /* NULL: its own */
 	uint64_t memory_bytes; /* of its GPUs */
-	bool closed, absent;   /* absent: its lease has ended, and what was asked of it is asked of others now */
+	uint64_t *gpu_bytes;   /* of each, owned; 0: not known */
+	uint32_t gpu_count;
+	bool closed, absent; /* absent: its lease has ended, and what was asked of it is asked of others now */
 };
 
 /* A model of a node's record; adapters go where their model is. */
@@ -30,6 +32,8 @@ struct entry {
 	uint32_t min_nodes, max_nodes;
 	double load_s, rate, running; /* running: the part of the time that its copy there is busy */
 	bool loaded, planned, fixed;
+	bool lacks;  /* its files are not there */
+	bool failed; /* its engine does not start there, or its files can't be had */
 };
 
 struct md_placement {
@@ -43,7 +47,7 @@ struct md_placement {
 	const char **ids;
 	struct medusa_sched_cluster_model *models;
 	struct medusa_sched_cluster_place *copies;
-	uint32_t model_count;
+	uint32_t model_count, copy_count;
 	json_t *plan;
 	char why[300];
 };
@@ -63,6 +67,7 @@ void md_placement_free(struct md_placement *p)
 		return;
 	for (uint32_t i = 0; i < p->node_count; i++) {
 		free(p->nodes[i].name);
+		free(p->nodes[i].gpu_bytes);
 		json_decref(p->nodes[i].root);
 		json_decref(p->nodes[i].had);
 	}
@@ -106,23 +111,31 @@ static struct entry describe(const struct md_placement *p, const struct md_recor
 	    .loaded = standing->place == MD_PLACE_GPU || standing->place == MD_PLACE_LOADING,
 	    .planned = json_object_get(p->nodes[node].had, from->id) != NULL,
 	    .fixed = pin && !strcmp(pin, p->nodes[node].name),
+	    .lacks = standing->lacks,
+	    .failed = standing->place == MD_PLACE_NOWHERE,
 	};
 }
 
 static bool add_node(struct md_placement *p, const struct md_view_node *node, const struct md_wanted *wanted)
 {
 	uint32_t index = p->node_count;
+	uint32_t gpus = node->record->gpu_count;
 	char *name = strdup(node->name);
-	if (!name || !MD_ARRAY_GROW(p->nodes, p->node_count, p->node_room)) {
+	uint64_t *gpu_bytes = calloc((size_t)gpus + 1, sizeof(*gpu_bytes));
+	if (!name || !gpu_bytes || !MD_ARRAY_GROW(p->nodes, p->node_count, p->node_room)) {
 		free(name);
+		free(gpu_bytes);
 		return false;
 	}
+	memcpy(gpu_bytes, node->record->each_gpu_bytes, gpus * sizeof(*gpu_bytes));
 	p->nodes[p->node_count++] =
 	    (struct copied_node){.name = name,
 				 .root = json_incref(node->record->root),
 				 .had = json_incref((json_t *)md_wanted_placement(wanted, node->name)),
 				 .domain = node->record->domain,
 				 .memory_bytes = node->record->gpu_bytes,
+				 .gpu_bytes = gpu_bytes,
+				 .gpu_count = gpus,
 				 .closed = is_closed(node),
 				 .absent = !md_view_has_lease(node)};
 	for (uint32_t i = 0; i < node->record->count; i++) {
@@ -208,46 +221,60 @@ static uint32_t domain_of(const struct md_placement *p, uint32_t node)
 	return node;
 }
 
+/* Of all nodes that have the model. */
+struct sums {
+	double running;
+	double load_s, fetch_s; /* at most; fetch_s: of nodes that lack its files */
+};
+
 /* Nodes may state different things: the greatest size and minimum, the least limit. */
-static void add_entry(const struct entry *from, struct medusa_sched_cluster_model *model, double *running)
+static void add_entry(const struct entry *from, struct medusa_sched_cluster_model *model, struct sums *sums)
 {
 	model->bytes = from->bytes > model->bytes ? from->bytes : model->bytes;
 	model->min_copies = from->min_nodes > model->min_copies ? from->min_nodes : model->min_copies;
 	if (from->max_nodes && (!model->max_copies || from->max_nodes < model->max_copies))
 		model->max_copies = from->max_nodes;
-	model->load_s = fmax(model->load_s, from->load_s);
 	model->rate += from->rate;
-	*running += from->running;
+	sums->running += from->running;
+	if (from->lacks)
+		sums->fetch_s = fmax(sums->fetch_s, from->load_s);
+	else
+		sums->load_s = fmax(sums->load_s, from->load_s);
 }
 
 /* By Little's law: the mean of requests that are there is their rate times the time that each of them takes. */
-static void end_model(struct medusa_sched_cluster_model *model, double running)
+static void end_model(struct medusa_sched_cluster_model *model, const struct sums *sums)
 {
-	model->busy_s = model->rate > 0 ? running / model->rate : 0;
+	model->busy_s = model->rate > 0 ? sums->running / model->rate : 0;
+	model->load_s = sums->load_s > 0 ? sums->load_s : sums->fetch_s;
 	if (model->max_copies && model->max_copies < model->min_copies)
 		model->max_copies = model->min_copies;
 }
 
+/* A node where the model fails gets it only if users want it there. */
 static void add_models(struct md_placement *p)
 {
-	double running = 0;
+	struct sums sums = {0};
 	for (uint32_t i = 0; i < p->entry_count; i++) {
 		const struct entry *entry = &p->entries[i];
 		if (!i || strcmp(p->entries[i - 1].id, entry->id) != 0) {
 			if (p->model_count)
-				end_model(&p->models[p->model_count - 1], running);
-			running = 0;
+				end_model(&p->models[p->model_count - 1], &sums);
+			sums = (struct sums){0};
 			p->ids[p->model_count++] = entry->id;
 		}
-		add_entry(entry, &p->models[p->model_count - 1], &running);
-		p->copies[i] = (struct medusa_sched_cluster_place){.model = p->model_count - 1,
-								   .node = entry->node,
-								   .loaded = entry->loaded,
-								   .planned = entry->planned,
-								   .fixed = entry->fixed};
+		add_entry(entry, &p->models[p->model_count - 1], &sums);
+		if (entry->failed && !entry->fixed)
+			continue;
+		p->copies[p->copy_count++] = (struct medusa_sched_cluster_place){.model = p->model_count - 1,
+										 .node = entry->node,
+										 .loaded = entry->loaded,
+										 .planned = entry->planned,
+										 .fixed = entry->fixed,
+										 .lacks = entry->lacks};
 	}
 	if (p->model_count)
-		end_model(&p->models[p->model_count - 1], running);
+		end_model(&p->models[p->model_count - 1], &sums);
 }
 
 static bool state_problem(struct md_placement *p)
@@ -260,8 +287,11 @@ static bool state_problem(struct md_placement *p)
 	if (!p->places || !p->ids || !p->models || !p->copies)
 		return false;
 	for (uint32_t i = 0; i < p->node_count; i++)
-		p->places[i] = (struct medusa_sched_cluster_node){
-		    .memory_bytes = p->nodes[i].memory_bytes, .domain = domain_of(p, i), .closed = p->nodes[i].closed};
+		p->places[i] = (struct medusa_sched_cluster_node){.memory_bytes = p->nodes[i].memory_bytes,
+								  .domain = domain_of(p, i),
+								  .closed = p->nodes[i].closed,
+								  .gpu_bytes = p->nodes[i].gpu_bytes,
+								  .gpu_count = p->nodes[i].gpu_count};
 	if (p->entry_count)
 		qsort(p->entries, p->entry_count, sizeof(*p->entries), compare_entries);
 	add_models(p);
@@ -297,7 +327,7 @@ void md_placement_solve(struct md_placement *p)
 					       .places = p->copies,
 					       .node_count = p->node_count,
 					       .model_count = p->model_count,
-					       .place_count = p->entry_count};
+					       .place_count = p->copy_count};
 	if (medusa_sched_cluster_plan(&cluster, &choices, &count))
 		snprintf(p->why, sizeof(p->why), "%.290s", medusa_sched_error(NULL));
 	else if (!(p->plan = name_choices(p, choices, count)))

@@ -121,6 +121,7 @@ json_t *md_cluster_report_nodes(const struct md_cluster *cluster)
 /* A model on a node. */
 struct place {
 	uint32_t model, node; /* offsets in the texts */
+	double expected_s;
 	struct md_standing standing;
 	char placed[8]; /* "kept", "wanted"; "": the leader has not placed it there */
 	bool moved;     /* by a user, to there */
@@ -175,6 +176,7 @@ static bool copy_node(struct md_cluster_models *copy, const struct md_cluster *c
 		*place = (struct place){.model = put_text(&copy->texts, model->id),
 					.node = name,
 					.standing = model->standing,
+					.expected_s = md_standing_expected_s(&model->standing, node->record->loads),
 					.moved = pin && !strcmp(pin, node->name)};
 		snprintf(place->placed, sizeof(place->placed), "%s", placed ? placed : "");
 		copy_files(copy, cluster, node, model->id, place);
@@ -211,7 +213,7 @@ static const char *text_at(const struct md_cluster_models *copy, uint32_t at)
 
 static json_t *describe_place(const struct md_cluster_models *copy, const struct place *place)
 {
-	double expected_s = md_standing_expected_s(&place->standing);
+	double expected_s = place->expected_s;
 	json_t *made = json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:b, s:o}", "node", text_at(copy, place->node),
 				 "place", md_place_name(place->standing.place), "expected_s",
 				 expected_s < MD_STANDING_NEVER ? json_real(expected_s) : json_null(), "waiting",

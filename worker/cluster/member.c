@@ -2,6 +2,7 @@
 #include "worker/cluster/member.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ struct md_member {
 	bool told;                             /* the record is in etcd, or on its way */
 	/* By models of that configuration, in one piece of memory: as it was looked at last, and as md_record_state has it. */
 	struct md_standing *seen, *standings, *unused;
+	struct md_loads told_loads;
 	struct md_demand *demands; /* of the same models */
 	uint64_t looked_at;        /* md_clock_ns() */
 	bool told_cordoned, told_draining;
@@ -85,9 +87,13 @@ static bool begin_models(struct md_member *member, const struct md_worker *worke
 /* True: something has changed, or it was never looked at. */
 static bool look(struct md_member *member)
 {
-	const struct md_worker *worker = member->options.worker;
+	struct md_worker *worker = member->options.worker;
 	uint32_t count = worker->config->model_count;
-	bool changed = !member->written || member->config != worker->config ||
+	md_crowd_look(worker);
+	struct md_loads loads = md_crowd_now(worker);
+	loads = (struct md_loads){.count = loads.count, .slows = loads.count ? round(loads.slows * 4) / 4 : 0};
+	bool changed = !member->written || loads.count != member->told_loads.count ||
+		       fabs(loads.slows - member->told_loads.slows) > 0.1 || member->config != worker->config ||
 		       member->told_cordoned != member->cordoned || member->told_draining != is_draining(member);
 	if (member->config != worker->config && !begin_models(member, worker))
 		return false;
@@ -110,6 +116,7 @@ static bool look(struct md_member *member)
 		member->standings[i] = now;
 		changed = true;
 	}
+	member->told_loads = loads;
 	member->told_cordoned = member->cordoned;
 	member->told_draining = is_draining(member);
 	return changed;
@@ -120,6 +127,7 @@ static bool print(struct md_member *member, char **record, char **state)
 {
 	const struct md_worker *worker = member->options.worker;
 	struct md_record_state now = {.left = member->leaving,
+				      .loads = member->told_loads,
 				      .cordoned = member->told_cordoned,
 				      .draining = member->told_draining,
 				      .standings = member->standings,

@@ -9,6 +9,7 @@
 
 #define MODELS_MAX 20000u
 #define NAMES_MAX 200000u
+#define GPUS_MAX 1024u
 
 /* ---- writing ---- */
 
@@ -96,6 +97,8 @@ static json_t *describe_standing(const struct md_standing *standing)
 {
 	json_t *made = json_pack("{s:s, s:o}", "place", md_place_name(standing->place), "first_token_s",
 				 list_starts(standing->first_s));
+	if (standing->lacks)
+		json_object_set_new(made, "lacks", json_true());
 	if (standing->waiting)
 		json_object_set_new(made, "waiting", json_integer(standing->waiting));
 	if (standing->running)
@@ -118,6 +121,10 @@ char *md_record_print_state(const struct md_worker *worker, const char *identity
 				 "cordoned", state->cordoned, "draining", state->draining, "models", models);
 	if (state->left)
 		json_object_set_new(made, "left", json_true());
+	if (state->loads.count) {
+		json_object_set_new(made, "loads", json_integer(state->loads.count));
+		json_object_set_new(made, "load_slows", json_real(state->loads.slows));
+	}
 	return print(made);
 }
 
@@ -238,18 +245,26 @@ static enum md_status read_models(struct md_record *record, struct md_error *err
 	return MD_OK;
 }
 
-static void read_gpus(struct md_record *record)
+static enum md_status read_gpus(struct md_record *record, struct md_error *err)
 {
 	const json_t *list = json_object_get(record->root, "gpus"), *gpu;
 	size_t i;
+	if (json_array_size(list) > GPUS_MAX)
+		return md_error_set(err, MD_ERR_CORRUPT, "gpus: a list of at most %u is wanted", GPUS_MAX);
+	record->each_gpu_bytes = calloc(json_array_size(list) + 1, sizeof(*record->each_gpu_bytes));
+	if (!record->each_gpu_bytes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node's GPUs");
 	record->gpu_count = (uint32_t)json_array_size(list);
 	json_array_foreach(list, i, gpu)
 	{
 		json_int_t bytes = json_integer_value(json_object_get(gpu, "bytes"));
 		uint64_t room = INT64_MAX - record->gpu_bytes;
-		if (bytes > 0)
-			record->gpu_bytes += (uint64_t)bytes < room ? (uint64_t)bytes : room;
+		if (bytes <= 0)
+			continue;
+		record->each_gpu_bytes[i] = (uint64_t)bytes;
+		record->gpu_bytes += (uint64_t)bytes < room ? (uint64_t)bytes : room;
 	}
+	return MD_OK;
 }
 
 enum md_status md_record_read(const char *text, size_t size, struct md_record **read, struct md_error *err)
@@ -268,11 +283,12 @@ enum md_status md_record_read(const char *text, size_t size, struct md_record **
 		status = md_error_set(err, MD_ERR_CORRUPT, "identity or url is missing");
 	if (status == MD_OK)
 		status = read_models(record, err);
+	if (status == MD_OK)
+		status = read_gpus(record, err);
 	if (status != MD_OK) {
 		md_record_free(record);
 		return status;
 	}
-	read_gpus(record);
 	md_record_apply(record, NULL, &(bool){false}, &(bool){false});
 	*read = record;
 	return MD_OK;
@@ -283,6 +299,7 @@ void md_record_free(struct md_record *record)
 	if (!record)
 		return;
 	free(record->models);
+	free(record->each_gpu_bytes);
 	free(record->names);
 	json_decref(record->root);
 	free(record);
@@ -317,6 +334,7 @@ static void apply_standing(struct md_record *record, const char *id, const json_
 		return;
 	md_place_find(text_of(from, "place"), &model->standing.place);
 	read_starts(json_object_get(from, "first_token_s"), model->standing.first_s);
+	model->standing.lacks = json_is_true(json_object_get(from, "lacks"));
 	model->standing.waiting = count_of(from, "waiting");
 	model->standing.running = count_of(from, "running");
 	model->standing.rate = amount_of(from, "rate");
@@ -332,6 +350,8 @@ void md_record_apply(struct md_record *record, const json_t *root, bool *cordone
 		memcpy(record->models[i].standing.first_s, record->models[i].first_s,
 		       sizeof(record->models[i].first_s));
 	}
+	double slows = amount_of(root, "load_slows");
+	record->loads = (struct md_loads){.count = count_of(root, "loads"), .slows = slows <= 1 ? slows : 1};
 	*cordoned = json_is_true(json_object_get(root, "cordoned"));
 	*draining = json_is_true(json_object_get(root, "draining"));
 	json_object_foreach(json_object_get(root, "models"), id, from) apply_standing(record, id, from);

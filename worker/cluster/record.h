@@ -28,7 +28,8 @@ char *md_record_print(const struct md_worker *worker, const struct md_record_sel
 
 struct md_record_state {
 	bool cordoned, draining;
-	bool left; /* the node leaves by itself */
+	bool left;             /* the node leaves by itself */
+	struct md_loads loads; /* rounded */
 	/* Rounded, of all models of the configuration, by their indexes: as they are, and as md_standing_unused has them. */
 	const struct md_standing *standings, *unused;
 };
@@ -59,11 +60,13 @@ struct md_record {
 	const char *domain; /* NULL: its own */
 	bool placed;
 	uint32_t gpu_count;
-	uint64_t gpu_bytes; /* of all of them, at most INT64_MAX; 0: not known */
+	uint64_t gpu_bytes;       /* of all of them, at most INT64_MAX; 0: not known */
+	uint64_t *each_gpu_bytes; /* owned; 0: not known */
 	struct md_record_model *models;
 	uint32_t count;
 	struct md_record_name *names; /* IDs and aliases, sorted, each once: an ID comes before an alias */
 	uint32_t name_count;
+	struct md_loads loads; /* as the state says */
 };
 
 /* MD_ERR_VERSION: another format; MD_ERR_CORRUPT: what is wrong stands in err; MD_ERR_NO_MEMORY. */

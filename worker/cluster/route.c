@@ -16,6 +16,7 @@ static struct md_offer offer_of(const struct md_cluster *cluster, const struct m
 	const struct md_record_model *model = node->record ? md_record_find(node->record, name) : NULL;
 	return (struct md_offer){
 	    .standing = model ? &model->standing : NULL,
+	    .loads = node->record ? node->record->loads : (struct md_loads){0},
 	    .closed = node->draining || node == cluster->avoided || !strcmp(node->name, cluster->name),
 	    .cordoned = node->cordoned,
 	    .doubted = node->doubted > now,
@@ -30,7 +31,7 @@ static double expect_here(const struct md_cluster *cluster, const struct md_mode
 	if (!local || md_drain_is_on(cluster->worker->drain))
 		return MD_OFFER_NOT_HERE;
 	md_standing_of(local, &standing);
-	return md_offer_here_s(&standing, cluster->wish != MD_WISH_NONE);
+	return md_offer_here_s(&standing, md_crowd_now(cluster->worker), cluster->wish != MD_WISH_NONE);
 }
 
 /* Nodes are looked at from this one on, in the order of their names: where many are equal, not all nodes choose the same one. */

@@ -54,6 +54,7 @@ void md_standing_of(const struct md_model *model, struct md_standing *standing)
 	double missing_s = md_contents_missing_s(model->base ? model->base : model);
 	if (missing_s < MD_STANDING_NEVER)
 		standing->first_s[MD_START_DISK] += missing_s;
+	standing->lacks = missing_s > 0;
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
 	if (!model->unfinished || medusa_sched_function_get(model->worker->sched, model->function, &state))
 		return;

@@ -99,6 +99,7 @@ static void start(struct md_model *model)
 	model->load_began = md_clock_ns();
 	model->load_swaps = md_engine_state(model->engine) == MD_ENGINE_SWAPPED;
 	md_engine_start(model->engine);
+	model->load_crowd = md_crowd_begin(model->worker);
 }
 
 static void name_gpu(struct md_model *model)
@@ -236,7 +237,10 @@ static void note_load(struct md_model *model)
 	model->last_load.began = model->load_began;
 	model->last_load.ended = now;
 	md_metrics_note(&md_model_newest(model)->histograms[MD_MODEL_LOADS], took);
-	md_learned_note(model, model->load_swaps ? MD_LEARNED_SWAP_IN : MD_LEARNED_START, took);
+	if (model->load_swaps)
+		md_learned_note(model, MD_LEARNED_SWAP_IN, took);
+	else
+		md_learned_note(model, MD_LEARNED_START, md_crowd_alone_ns(model, took));
 	model->load_began = 0;
 }
 

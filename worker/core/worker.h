@@ -20,6 +20,7 @@
 #include "worker/core/model_keep.h"
 #include "worker/core/peer.h"
 #include "worker/core/host_pool.h"
+#include "worker/core/crowd.h"
 #include "worker/core/relay.h"
 #include "worker/core/tenants.h"
 #include "worker/engine/engine.h"
@@ -151,6 +152,7 @@ struct md_model {
 	struct md_metrics_requests requests;
 	struct md_metrics_histogram histograms[MD_MODEL_HISTOGRAMS];
 	uint64_t load_began, leave_began;
+	double load_crowd; /* md_crowd_begin of what began then */
 	struct {
 		uint64_t began, ended;
 	} last_load;     /* of its engine, or of the adapter that it is; md_clock_ns() */
@@ -213,10 +215,11 @@ struct md_worker {
 	struct event *step, *timer;
 	uint64_t timer_at;          /* md_clock_ns() */
 	struct md_model *relearned; /* see md_learned_tell */
-	struct event *look;         /* at retired models, in this turn of the loop */
-	struct event *look_on;      /* the rest of them, in the next one */
-	struct md_model *looked;    /* the last one that was looked at; NULL: none, or all were */
-	bool look_again;            /* from the first one on, when all were */
+	struct md_crowd crowd;
+	struct event *look;      /* at retired models, in this turn of the loop */
+	struct event *look_on;   /* the rest of them, in the next one */
+	struct md_model *looked; /* the last one that was looked at; NULL: none, or all were */
+	bool look_again;         /* from the first one on, when all were */
 	struct md_reload *reload;
 	struct md_peers *peers;   /* of the configuration */
 	struct md_passed *passed; /* requests that were passed on to peers, of earlier configurations, too */
