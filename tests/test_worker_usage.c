@@ -175,6 +175,49 @@ static void feed(struct md_usage_scan *scan, const char *text)
 	md_usage_scan(scan, text, strlen(text));
 }
 
+/* What a cache had of the prompt, as APIs tell it. */
+Test(worker_usage, cached_tokens)
+{
+	static const struct {
+		const char *text;
+		bool told;
+		uint64_t cached, of;
+	} cases[] = {
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\":8}}}", true, 8, 12},
+	    {"{\"usage\":{\"prompt_tokens_details\":{\"audio_tokens\":1,\"cached_tokens\":0},\"prompt_tokens\":12}}",
+	     true, 0, 12},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":null}}", false, 0, 0},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\":null}}}", false, 0, 0},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\":-1}}}", false, 0, 0},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":[{\"cached_tokens\":8}]}}", false, 0, 0},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"cached_tokens\":8,\"completion_tokens_details\":{\"cached_tokens\":8}}"
+	     "}",
+	     false, 0, 0},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"prompt_tokens_details\":{\"x\":{\"cached_tokens\":8}}}}", false, 0, 0},
+	    {"{\"prompt_tokens_details\":{\"cached_tokens\":8},\"usage\":{\"prompt_tokens\":12}}", false, 0, 0},
+	    {"{\"response\":{\"usage\":{\"input_tokens\":12,\"input_tokens_details\":{\"cached_tokens\":8},\"output_"
+	     "tokens\":1}}}",
+	     true, 8, 12},
+	    {"{\"usage\":{\"input_tokens\":4,\"cache_read_input_tokens\":8,\"cache_creation_input_tokens\":1}}", true,
+	     8, 12},
+	    {"{\"usage\":{\"prompt_tokens_details\":{\"prompt_tokens\":5,\"cached_tokens\":3},\"completion_tokens\":1}"
+	     "}",
+	     true, 3, 0},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (size_t piece = 1; piece < 120; piece += 7) {
+			struct md_usage_scan scan = {.kind = MD_ANSWER_JSON};
+			size_t size = strlen(cases[i].text);
+			for (size_t at = 0; at < size; at += piece)
+				md_usage_scan(&scan, cases[i].text + at, size - at < piece ? size - at : piece);
+			md_usage_scan_end(&scan);
+			cr_assert(scan.told_cached == cases[i].told && scan.cached == cases[i].cached &&
+				      scan.of == cases[i].of,
+				  "answer %zu: %d, %llu of %llu", i, scan.told_cached, (unsigned long long)scan.cached,
+				  (unsigned long long)scan.of);
+		}
+}
+
 Test(worker_usage, an_object_with_counts_may_be_of_any_size)
 {
 	char filler[100000];

@@ -9,6 +9,11 @@ static void take_counts(struct md_usage_scan *scan)
 		scan->prompt = counts->of[0];
 	if (counts && counts->told[1])
 		scan->completion = counts->of[1];
+	if (counts && counts->told_cached) {
+		scan->told_cached = true;
+		scan->cached = counts->cached;
+		scan->of = scan->prompt + (counts->apart ? counts->cached : 0);
+	}
 	scan->told = scan->told || (counts && (counts->told[0] || counts->told[1]));
 }
 

@@ -25,6 +25,8 @@ struct md_usage_scan {
 	bool ended;    /* the last event was that one, by which OpenAI's streams end */
 	bool told;     /* counts were found */
 	uint64_t prompt, completion;
+	bool told_cached;    /* it was told how much of the prompt the engine's cache had: */
+	uint64_t cached, of; /* tokens, and those of the whole prompt */
 };
 
 void md_usage_scan(struct md_usage_scan *scan, const char *bytes,

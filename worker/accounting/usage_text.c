@@ -9,6 +9,10 @@
 
 /* The first of two that is there counts: OpenAI's, or that of Anthropic and of OpenAI's Responses. */
 static const char *const counted[4] = {"prompt_tokens", "input_tokens", "completion_tokens", "output_tokens"};
+/* Of the prompt, what a cache had: OpenAI's, in the details of its count, and Anthropic's, which that count does not have. */
+enum { CACHED = 4, CACHED_APART };
+static const char *const details[2] = {"prompt_tokens_details", "input_tokens_details"};
+static const char cached[] = "cached_tokens", cached_apart[] = "cache_read_input_tokens";
 
 static bool is_name(const struct md_usage_text *text, const char *name)
 {
@@ -30,16 +34,27 @@ static bool is_watched(const struct md_usage_text *text)
 
 /* ---- counts ---- */
 
+static void set_count(struct md_usage_text *text, int which, bool good)
+{
+	text->found[which] = good ? MD_COUNT_GOOD : MD_COUNT_BAD;
+	text->values[which] = text->value;
+}
+
 /* A member of an object with counts has this value. */
 static void note_value(struct md_usage_text *text, bool good)
 {
 	if (!text->in_usage || !is_watched(text))
 		return;
+	if (text->in_details) {
+		if (is_name(text, cached))
+			set_count(text, CACHED, good);
+		return;
+	}
 	for (int i = 0; i < 4; i++)
-		if (is_name(text, counted[i])) {
-			text->found[i] = good ? MD_COUNT_GOOD : MD_COUNT_BAD;
-			text->values[i] = text->value;
-		}
+		if (is_name(text, counted[i]))
+			set_count(text, i, good);
+	if (is_name(text, cached_apart))
+		set_count(text, CACHED_APART, good);
 }
 
 static void begin_usage(struct md_usage_text *text)
@@ -58,6 +73,12 @@ static void end_usage(struct md_usage_text *text)
 		text->counts.told[kind] = true;
 		text->counts.of[kind] = text->values[at];
 	}
+	for (int at = CACHED; at <= CACHED_APART; at++)
+		if (text->found[at] == MD_COUNT_GOOD) {
+			text->counts.told_cached = true;
+			text->counts.cached = text->values[at];
+			text->counts.apart = at == CACHED_APART;
+		}
 }
 
 /* ---- objects and lists ---- */
@@ -78,6 +99,12 @@ static void watch(struct md_usage_text *text)
 {
 	bool usage = text->depth && is_name(text, "usage");
 	bool inner = text->depth == 1 && (is_name(text, "message") || is_name(text, "response"));
+	if (is_watched(text) && text->in_usage && !text->in_details &&
+	    (is_name(text, details[0]) || is_name(text, details[1]))) {
+		text->watched++;
+		text->in_details = true;
+		return;
+	}
 	if (!is_watched(text) || text->in_usage || (text->depth && !usage && !inner))
 		return;
 	text->watched++;
@@ -103,7 +130,9 @@ static void enter(struct md_usage_text *text, bool object)
 static void leave(struct md_usage_text *text)
 {
 	if (is_watched(text)) {
-		if (text->in_usage)
+		if (text->in_details)
+			text->in_details = false;
+		else if (text->in_usage)
 			end_usage(text);
 		text->watched--;
 	}

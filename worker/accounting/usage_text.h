@@ -9,11 +9,14 @@
 
 #define MD_USAGE_COUNT_MAX UINT64_C(1000000000000) /* tokens; a larger count is none, and sums stay far below 2^63 */
 #define MD_USAGE_LEVELS_MAX 1024u                  /* of objects and lists; a text with more has no counts */
-#define MD_USAGE_NAME_MAX 17u                      /* the longest name that is looked for */
+#define MD_USAGE_NAME_MAX 23u                      /* the longest name that is looked for */
 
 struct md_usage_counts {
 	bool told[2]; /* prompt, completion */
 	uint64_t of[2];
+	bool told_cached;
+	uint64_t cached; /* tokens of the prompt that the engine's cache had */
+	bool apart;      /* they are not among those of the prompt */
 };
 
 /* Begins as zeros. Its fields are usage_text.c's own, but for `counts` of a text that is whole, `expect` and `depth`. */
@@ -33,7 +36,8 @@ struct md_usage_text {
 	unsigned depth;                             /* objects and lists that are open */
 	uint64_t objects[MD_USAGE_LEVELS_MAX / 64]; /* a bit for each of them: it is an object */
 	unsigned watched;                           /* the outermost of them, in which counts may be */
-	bool in_usage;                              /* the last of those is one with counts */
+	bool in_usage;                              /* one with counts is among those */
+	bool in_details;                            /* the last of those is in it, and has details of the prompt */
 	/* a string */
 	bool is_name, escaped;
 	unsigned hex, code;            /* digits of \uXXXX that are missing, and what the others say */
@@ -55,8 +59,8 @@ struct md_usage_text {
 	uint64_t value; /* of an integer; at most MD_USAGE_COUNT_MAX + 1 */
 	const char *word;
 	/* the object with counts that is open, by the names in usage_text.c */
-	enum { MD_COUNT_NONE, MD_COUNT_BAD, MD_COUNT_GOOD } found[4];
-	uint64_t values[4];
+	enum { MD_COUNT_NONE, MD_COUNT_BAD, MD_COUNT_GOOD } found[6];
+	uint64_t values[6];
 	struct md_usage_counts counts;
 };
 
