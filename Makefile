@@ -197,7 +197,7 @@ $(BUILD)/lib/libmedusa-swap.so: $(call objects,$(SWAP) $(RESTORE) $(CORE)) api/l
 	$(link_shared)
 # A worker node needs none of the packages that engines and artifacts need.
 $(BUILD)/lib/libmedusa-sched.so.$(VERSION): LDLIBS := -lm
-$(BUILD)/lib/libmedusa-sched.so.$(VERSION): $(call objects,$(filter-out scheduler/cluster/first_token.c,$(SCHEDULER)) base/array.c base/map.c base/plain.c base/utf8.c) scheduler/scheduler.map
+$(BUILD)/lib/libmedusa-sched.so.$(VERSION): $(call objects,$(filter-out $(addprefix scheduler/cluster/,first_token.c prefix_choice.c prefix_table.c),$(SCHEDULER)) base/array.c base/map.c base/plain.c base/utf8.c) scheduler/scheduler.map
 	$(link_shared)
 # The linker opens the name without a number, the dynamic linker that with one. Files of another VERSION go.
 $(LINKED): %.so: %.so.$(VERSION)

@@ -76,6 +76,9 @@ if [ "$MEDUSA_DEVICE" = host ]; then
 	echo "plans of a cluster" >&2
 	"$build/bench/cluster_plan_times" >"$work/cluster-plan.md"
 	mv "$work/cluster-plan.md" "$results/cluster-plan.md"
+	echo "prefixes of prompts" >&2
+	{ "$build/bench/worker_prefix_times" && "$build/bench/prefix_routing"; } >"$work/cluster-prefixes.md"
+	mv "$work/cluster-prefixes.md" "$results/cluster-prefixes.md"
 	echo "the scheduler's steps" >&2
 	"$build/bench/scheduler_decisions" >"$work/scheduler-decisions.md"
 	mv "$work/scheduler-decisions.md" "$results/scheduler-decisions.md"

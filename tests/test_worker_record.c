@@ -88,6 +88,14 @@ Test(worker_record, a_state_changes_what_it_names_and_nothing_else)
 	cr_assert(m->lacks && !n->lacks);
 	cr_assert(n->place == MD_PLACE_DISK && n->first_s[2] == 4);
 	cr_assert(record->loads.count == 3 && record->loads.slows == 0.75);
+	cr_assert(m->life == 0 && !(m->prefill_s > 0) && !m->uncached, "nothing was said of prompts");
+	apply(record,
+	      "{\"format\":1,\"models\":{\"m\":{\"life\":77,\"prefill_s_per_mb\":2.5,\"promptless_s\":0.25,"
+	      "\"uncached\":true},"
+	      "\"n\":{\"life\":-7,\"prefill_s_per_mb\":-1,\"uncached\":1}}}",
+	      &cordoned, &draining);
+	cr_assert(m->life == 77 && m->prefill_s > 2.4e-6 && m->prefill_s < 2.6e-6 && m->uncached && m->rest_s == 0.25);
+	cr_assert(n->life == 0 && !(n->prefill_s > 0) && !n->uncached, "nonsense is left out");
 	apply(record,
 	      "{\"format\":1,\"loads\":-3,\"load_slows\":7,\"models\":{\"n\":{\"place\":\"moon\",\"first_token_s\":[1,"
 	      "1e300,1],\"waiting\":-5,"
@@ -164,12 +172,12 @@ Test(worker_record, what_is_expected)
 		struct md_standing standing;
 		double expected_s;
 	} cases[] = {
-	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3, 0, 0, false}, 1},
-	    {{MD_PLACE_GPU, {1, 5, 20}, 4, 0, 0, 0, false}, 5},
-	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0, 0, 0, false}, 5},
-	    {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0, 0, 0, false}, 12},
-	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0, 0, 0, false}, 21},
-	    {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0, 0, 0, false}, MD_STANDING_NEVER},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 0, 3, 0, 0, 0, 0, false, 0, false}, 1},
+	    {{MD_PLACE_GPU, {1, 5, 20}, 4, 0, 0, 0, 0, 0, false, 0, false}, 5},
+	    {{MD_PLACE_HOST, {1, 5, 20}, 0, 0, 0, 0, 0, 0, false, 0, false}, 5},
+	    {{MD_PLACE_LOADING, {1, 5, 20}, 2, 0, 0, 0, 0, 0, false, 0, false}, 12},
+	    {{MD_PLACE_DISK, {1, 5, 20}, 1, 0, 0, 0, 0, 0, false, 0, false}, 21},
+	    {{MD_PLACE_NOWHERE, {1, 5, 20}, 0, 0, 0, 0, 0, 0, false, 0, false}, MD_STANDING_NEVER},
 	};
 	const struct md_loads loads = {2, 0.5}; /* two other engines start there: half of 19 s longer for each */
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -185,8 +193,8 @@ Test(worker_record, what_is_expected)
 
 Test(worker_record, small_changes_are_not_told)
 {
-	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9, 0, 0, false},
-			   b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15, 0, 0, false};
+	struct md_standing a = {MD_PLACE_GPU, {0.100, 0.5, 5}, 5, 9, 0, 0, 0, 0, false, 0, false},
+			   b = {MD_PLACE_GPU, {0.102, 0.51, 5.1}, 7, 15, 0, 0, 0, 0, false, 0, false};
 	md_standing_round(&a);
 	md_standing_round(&b);
 	cr_assert(md_standing_equal(&a, &b));
@@ -194,6 +202,18 @@ Test(worker_record, small_changes_are_not_told)
 	cr_assert(a.first_s[0] > 0.085 && a.first_s[0] < 0.115, "a step is a quarter: %g", a.first_s[0]);
 	b.waiting = 8;
 	cr_assert(!md_standing_equal(&a, &b));
+	b = a;
+	b.life = 1;
+	cr_assert(!md_standing_equal(&a, &b), "another engine");
+	b = a;
+	b.uncached = true;
+	cr_assert(!md_standing_equal(&a, &b));
+	a.prefill_s = 1.00e-6;
+	b = a;
+	b.prefill_s = 1.05e-6;
+	md_standing_round(&a);
+	md_standing_round(&b);
+	cr_assert(md_standing_equal(&a, &b) && a.prefill_s > 0.85e-6 && a.prefill_s < 1.15e-6, "%g", a.prefill_s);
 	struct md_standing none = {0};
 	md_standing_round(&none);
 	cr_assert(none.waiting == 0 && none.running == 0 && none.first_s[0] == 0);

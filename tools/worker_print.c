@@ -76,6 +76,7 @@ static void print_member(const json_t *member)
 {
 	const char *lack = json_string_value(json_object_get(member, "lack"));
 	const char *wish = json_string_value(json_object_get(member, "wish"));
+	const json_t *prefixes = json_object_get(member, "prefixes");
 	md_plain_line(stdout, "node %s at %s: %s%s%s; %lld nodes, and %zu whose lease has ended",
 		      text_of(member, "node"), text_of(member, "url"), text_of(member, "state"),
 		      wish ? ", wanted to " : "", wish ? wish : "", number(member, "nodes"),
@@ -89,6 +90,12 @@ static void print_member(const json_t *member)
 									 : "; this node takes no part in placement");
 	printf("requests passed on: %lld, tried again elsewhere: %lld\n", number(member, "passed"),
 	       number(member, "retries"));
+	if (json_is_object(prefixes))
+		printf("prompts: %lld requests went where a prefix is expected to be cached, %lld elsewhere, of %lld; "
+		       "engines "
+		       "say that they had %lld tokens of %lld\n",
+		       number(prefixes, "followed"), number(prefixes, "left"), number(prefixes, "requests"),
+		       number(prefixes, "told_tokens"), number(prefixes, "told_of"));
 	if (lack)
 		md_plain_line(stdout, "%s", lack);
 	print_tls(json_object_get(member, "tls"));

@@ -39,20 +39,28 @@ static uint32_t floor_of(uint32_t count)
 	return count ? power : 0;
 }
 
+static double round_s(double seconds)
+{
+	return seconds > 0 ? pow(STEP, round(log(seconds) / log(STEP))) : seconds;
+}
+
 void md_standing_round(struct md_standing *standing)
 {
 	standing->waiting = floor_of(standing->waiting);
 	standing->running = floor_of(standing->running);
 	for (unsigned i = 0; i < MD_STARTS; i++)
-		if (standing->first_s[i] > 0)
-			standing->first_s[i] = pow(STEP, round(log(standing->first_s[i]) / log(STEP)));
+		standing->first_s[i] = round_s(standing->first_s[i]);
+	standing->prefill_s = round_s(standing->prefill_s);
+	standing->rest_s = round_s(standing->rest_s);
 }
 
 bool md_standing_equal(const struct md_standing *a, const struct md_standing *b)
 {
 	bool equal = a->place == b->place && a->waiting == b->waiting && a->running == b->running &&
 		     a->lacks == b->lacks && !(a->rate < b->rate) && !(a->rate > b->rate) && !(a->busy < b->busy) &&
-		     !(a->busy > b->busy);
+		     !(a->busy > b->busy) && a->uncached == b->uncached && a->life == b->life &&
+		     fabs(a->prefill_s - b->prefill_s) <= 1e-3 * b->prefill_s &&
+		     fabs(a->rest_s - b->rest_s) <= 1e-3 * b->rest_s;
 	for (unsigned i = 0; i < MD_STARTS; i++)
 		equal = equal && fabs(a->first_s[i] - b->first_s[i]) <= 1e-3 * b->first_s[i];
 	return equal;
@@ -110,8 +118,7 @@ double md_standing_expected_s(const struct md_standing *standing, struct md_load
 
 /* ---- which node ---- */
 
-/* Seconds to a first token there. Below 0: it takes no request for the model. */
-static double expect(const struct md_offer *offer)
+double md_offer_expected_s(const struct md_offer *offer)
 {
 	if (!offer->standing || offer->closed)
 		return -1;
@@ -121,7 +128,7 @@ static double expect(const struct md_offer *offer)
 
 void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct md_offer *offer)
 {
-	double there_s = expect(offer);
+	double there_s = md_offer_expected_s(offer);
 	bool equal = best->found && there_s == best->seconds && offer->open < best->open;
 	if (there_s < 0 || (best->found && there_s >= best->seconds && !equal))
 		return;

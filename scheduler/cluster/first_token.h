@@ -32,7 +32,12 @@ struct md_standing {
 	uint32_t waiting, running; /* requests */
 	double rate;               /* requests a second, over some minutes; told as a power of two (md_demand_note) */
 	double busy;               /* requests that are there, in the mean; likewise */
-	bool lacks;                /* its files are not there; the time to fetch them is in that from the disk */
+	/* Of prompts (prefix_choice.h): */
+	double prefill_s; /* for a byte; 0: not known */
+	double rest_s;    /* to the first token of a request without one, on a GPU; 0: not known */
+	bool uncached;    /* its engine keeps no prefixes of them */
+	uint32_t life; /* another number: another engine, which has none of those that were kept; 0: none was started */
+	bool lacks;    /* its files are not there; the time to fetch them is in that from the disk */
 };
 
 /* Engines that start on a node: each makes the others slower, as far as they wait for the same disk. */
@@ -82,6 +87,8 @@ struct md_offer_best {
 	uint32_t open;
 	double seconds;
 };
+/* Seconds to a first token there; below 0: it takes no request for the model. */
+double md_offer_expected_s(const struct md_offer *offer);
 /* Of equal ones, the one with the fewest requests from here is the best, and then the one that was considered first. */
 void md_offer_consider(struct md_offer_best *best, uint32_t index, const struct md_offer *offer);
 

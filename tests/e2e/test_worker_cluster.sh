@@ -13,6 +13,11 @@ mkdir "$work/one"
 run nodes python3 tests/worker/cluster_nodes.py "$work/one"
 assert_exit nodes 0
 grep -A3 FAIL "$work/nodes.out"
+section 'prompts go where a prefix of them is cached'
+mkdir "$work/prefixes"
+run prefixes python3 tests/worker/cluster_prefixes.py "$work/prefixes"
+assert_exit prefixes 0
+grep -A3 FAIL "$work/prefixes.out"
 section 'three members of etcd, TLS, and engines that compute'
 mkdir "$work/three"
 run members python3 tests/worker/cluster_members.py "$work/three" "$engine_binary"

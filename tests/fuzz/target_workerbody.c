@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
+#include "worker/cluster/prefix_text.h"
 #include "worker/core/body_edit.h"
 #include "worker/core/rewrite.h"
 
@@ -82,6 +83,24 @@ static void check_changed(const char *text, size_t size, const struct md_body_ob
 	md_body_edit_finish(&edit);
 }
 
+/* Whatever prompt it may be. */
+static void check_prompt(const char *text, size_t size, const struct md_body_object *object)
+{
+	static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"};
+	static const unsigned char key[MD_PREFIX_KEY_BYTES] = "key";
+	const struct md_prefix_seed seed = {.key = key, .model = "m", .client = ""};
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		struct md_prefix_chain chain;
+		bool read = md_prefix_text_read(paths[i], text, object, &seed, &chain);
+		FUZZ_REQUIRE(read == (chain.count != 0) && chain.count <= MD_PREFIX_BLOCKS, "%u blocks", chain.count);
+		FUZZ_REQUIRE(md_prefix_text_bytes(chain.count) <= chain.bytes && chain.bytes <= 2 * size + 20,
+			     "%u blocks of %llu bytes", chain.count, (unsigned long long)chain.bytes);
+		FUZZ_REQUIRE(chain.begun <= chain.bytes && chain.told <= chain.bytes &&
+				 (!chain.told || chain.begun < chain.told),
+			     "turns");
+	}
+}
+
 static void check(const char *text, size_t size)
 {
 	struct md_body_object object;
@@ -102,6 +121,7 @@ static void check(const char *text, size_t size)
 	check_members(text, size, &object);
 	check_untouched(text, size, &object);
 	check_changed(text, size, &object);
+	check_prompt(text, size, &object);
 	md_body_object_finish(&object);
 }
 

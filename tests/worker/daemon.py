@@ -149,7 +149,7 @@ class Reply:
 
     @property
     def text(self):
-        return "".join(e["choices"][0]["delta"].get("content", "") for e in self.events if "choices" in e)
+        return "".join(e["choices"][0]["delta"].get("content", "") for e in self.events if e.get("choices"))
 
 
 class Daemon:

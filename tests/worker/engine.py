@@ -15,6 +15,7 @@ import time
 
 from answers import Answer
 from engine_adapters import Adapters
+from engine_prefixes import Prefixes
 import plain_server
 
 parser = argparse.ArgumentParser()
@@ -35,6 +36,8 @@ parser.add_argument("--journal", help="file that gets a line for each request: i
 parser.add_argument("--lora-slots", type=int, default=0, help="places for adapters, which then may be loaded and unloaded")
 parser.add_argument("--lora-modules", nargs="*", default=[], help="NAME=PATH: adapters that it has from its start")
 parser.add_argument("--lora-journal", help="file that gets a line for each load and unload of an adapter")
+parser.add_argument("--prefill", type=float, help="seconds for 1,000 characters of a prompt that its prefix cache lacks")
+parser.add_argument("--prefixes", choices=["tell", "silent", "zero"], default="tell", help="what that cache keeps, and says of it")
 options = parser.parse_args()
 began = time.monotonic()
 lock = threading.Lock()
@@ -126,7 +129,7 @@ class Handler(plain_server.Handler):
         elif self.path == "/write":
             self.answer(200, {"code": device.write_weights()})
         elif self.path == "/counts":
-            self.answer(200, {**counts, "asked": adapters.lists if adapters else 0})
+            self.answer(200, {**counts, **(prefixes.counts() if prefixes else {}), "asked": adapters.lists if adapters else 0})
         elif adapters and self.path == "/v1/models":
             self.answer(200, adapters.list())
             counts["lists"] += 1
@@ -160,7 +163,7 @@ class Handler(plain_server.Handler):
     def usage(self, asked):
         """As the request wishes: [prompt, completion]."""
         wanted = asked.get("tokens")
-        return {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
+        return self.told if prefixes else {"usage": dict(zip(("prompt_tokens", "completion_tokens"), wanted))} if wanted else {}
 
     def perhaps_die(self, asked):
         """The whole answer is the system's now."""
@@ -275,6 +278,8 @@ class Handler(plain_server.Handler):
         time.sleep(asked.get("wait", 0))
         while asked.get("until") and not os.path.exists(asked["until"]):
             time.sleep(0.01)
+        if prefixes:
+            self.told = prefixes.take(asked)
         for i in range(asked.get("print", 0)):
             sys.stdout.write(f"line {i + asked.get('print_from', 0)} {'.' * 990}\n")
         sys.stdout.flush()
@@ -309,7 +314,7 @@ class Handler(plain_server.Handler):
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
             self.wfile.flush()
             time.sleep(asked.get("token", options.token))
-        if asked.get("tokens"):
+        if asked.get("tokens") or prefixes:
             event = f"data: {json.dumps({'choices': [], **self.usage(asked)})}\n\n"
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
         self.end()
@@ -320,6 +325,7 @@ class Handler(plain_server.Handler):
 if options.die_at_start:
     sys.exit(3)
 device = Device(options.device_mb) if options.device_mb else None
+prefixes = Prefixes(options.prefill, options.prefixes) if options.prefill is not None else None
 adapters = Adapters(options.name, options.lora_slots, options.lora_journal) if options.lora_slots else None
 for module in options.lora_modules:
     adapters.have(*module.split("=", 1))

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "worker/cluster/cluster_parts.h"
 #include "worker/cluster/cluster_contents.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -377,6 +378,8 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 	bool made = cluster->member && cluster->view && cluster->wanted && cluster->obey && cluster->obeys;
 	if (made && cluster->settings.tls.given)
 		made = (cluster->check = md_node_check_create(cluster)) != NULL;
+	if (made && cluster->settings.prefixes != MD_CONFIG_PREFIXES_OFF)
+		made = (cluster->prefixes = md_prefixes_create(cluster)) != NULL;
 	if (made && cluster->settings.placement)
 		made = (cluster->leader = make_leader(cluster)) != NULL;
 	return made ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
@@ -416,6 +419,7 @@ void md_cluster_destroy(struct md_cluster *cluster)
 		return;
 	md_node_check_destroy(cluster->check);
 	md_probe_end_all(cluster);
+	md_prefixes_destroy(cluster->prefixes);
 	if (cluster->obeys)
 		event_free(cluster->obeys);
 	md_obey_destroy(cluster->obey);

@@ -12,6 +12,7 @@
 #include "worker/cluster/wanted.h"
 
 struct md_node_check;
+struct md_prefixes;
 struct md_probe;
 
 struct md_cluster {
@@ -38,8 +39,9 @@ struct md_cluster {
 	struct md_obey *obey;
 	struct event *obeys;
 	struct md_probe *probes;
-	bool reached, known; /* etcd answers; whether that is known */
-	char why[300];       /* it does not */
+	struct md_prefixes *prefixes; /* NULL: medusa.cluster.prefixes is off */
+	bool reached, known;          /* etcd answers; whether that is known */
+	char why[300];                /* it does not */
 	char lack[400];
 	enum md_wish wish;
 	bool drained; /* by a wish */

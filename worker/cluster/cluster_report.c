@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "worker/cluster/cluster_parts.h"
 #include "worker/cluster/cluster_contents.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/metrics_text.h"
 #include "worker/core/worker.h"
 
@@ -77,6 +78,7 @@ json_t *md_cluster_report(const struct md_cluster *cluster)
 				    (json_int_t)leader.writes);
 	json_object_update(made, placing);
 	json_decref(placing);
+	json_object_set_new(made, "prefixes", md_prefixes_report(cluster->prefixes));
 	json_object_set_new(made, "tls", md_cluster_report_tls(cluster));
 	return made;
 }
@@ -379,5 +381,6 @@ void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
 	    "Requests that another node did not answer, and that were given to somebody else.", cluster->retries);
 	put(out, "cluster_unproven_total", "counter",
 	    "Connections to the listener of nodes that have not proved to be a node's.", cluster->unproven);
+	md_prefixes_print_metrics(cluster->prefixes, out);
 	put_nodes(cluster, out);
 }

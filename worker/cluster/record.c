@@ -10,6 +10,7 @@
 #define MODELS_MAX 20000u
 #define NAMES_MAX 200000u
 #define GPUS_MAX 1024u
+#define MB 1e6
 
 /* ---- writing ---- */
 
@@ -107,6 +108,13 @@ static json_t *describe_standing(const struct md_standing *standing)
 		json_object_set_new(made, "rate", json_real(standing->rate));
 	if (standing->busy > 0)
 		json_object_set_new(made, "busy", json_real(standing->busy));
+	if (standing->prefill_s > 0)
+		json_object_set_new(made, "prefill_s_per_mb", json_real(standing->prefill_s * MB));
+	if (standing->rest_s > 0)
+		json_object_set_new(made, "promptless_s", json_real(standing->rest_s));
+	if (standing->uncached)
+		json_object_set_new(made, "uncached", json_true());
+	put_count(made, "life", standing->life);
 	return made;
 }
 
@@ -339,6 +347,10 @@ static void apply_standing(struct md_record *record, const char *id, const json_
 	model->standing.running = count_of(from, "running");
 	model->standing.rate = amount_of(from, "rate");
 	model->standing.busy = amount_of(from, "busy");
+	model->standing.prefill_s = amount_of(from, "prefill_s_per_mb") / MB;
+	model->standing.rest_s = amount_of(from, "promptless_s");
+	model->standing.uncached = json_is_true(json_object_get(from, "uncached"));
+	model->standing.life = count_of(from, "life");
 }
 
 void md_record_apply(struct md_record *record, const json_t *root, bool *cordoned, bool *draining)

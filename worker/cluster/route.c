@@ -5,13 +5,14 @@
 
 #include "base/clock.h"
 #include "worker/cluster/cluster_parts.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/reply.h"
 #include "worker/core/worker.h"
 
 #define DOUBT_NS UINT64_C(3000000000)
 
-static struct md_offer offer_of(const struct md_cluster *cluster, const struct md_view_node *node, const char *name,
-				uint64_t now)
+struct md_offer md_route_offer(const struct md_cluster *cluster, const struct md_view_node *node, const char *name,
+			       uint64_t now)
 {
 	const struct md_record_model *model = node->record ? md_record_find(node->record, name) : NULL;
 	return (struct md_offer){
@@ -45,7 +46,7 @@ struct md_view_node *md_route_pick(const struct md_cluster *cluster, struct md_v
 		first++;
 	for (uint32_t k = 0; k < count; k++) {
 		uint32_t i = (first + k) % count;
-		const struct md_offer offer = offer_of(cluster, nodes[i], name, now);
+		const struct md_offer offer = md_route_offer(cluster, nodes[i], name, now);
 		md_offer_consider(&best, i, &offer);
 	}
 	return md_offer_is_better(&best, here_s) ? nodes[best.index] : NULL;
@@ -55,10 +56,16 @@ struct md_view_node *md_route_choose(const struct md_worker *worker, const struc
 				     const struct md_model *local)
 {
 	const struct md_cluster *cluster = worker->cluster;
+	struct md_view_node *chosen;
 	uint32_t count;
-	if (!cluster || md_cluster_is_node(cluster, head))
+	if (!cluster)
+		return NULL;
+	md_prefixes_find(cluster->prefixes, head, name, local);
+	if (md_cluster_is_node(cluster, head))
 		return NULL;
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
+	if (md_prefixes_choose(cluster->prefixes, nodes, count, name, local, &chosen))
+		return chosen;
 	return md_route_pick(cluster, nodes, count, name, expect_here(cluster, local));
 }
 

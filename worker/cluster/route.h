@@ -18,6 +18,9 @@ struct md_view_node *md_route_choose(const struct md_worker *worker, const struc
 /* Of these nodes, sorted by name; here_s: md_offer_here_s of this node. NULL: none is clearly sooner. */
 struct md_view_node *md_route_pick(const struct md_cluster *cluster, struct md_view_node *const *nodes, uint32_t count,
 				   const char *name, double here_s);
+/* What a request for this name would find there. */
+struct md_offer md_route_offer(const struct md_cluster *cluster, const struct md_view_node *node, const char *name,
+			       uint64_t now);
 /* request->target and once are set here. */
 void md_route_pass(struct md_worker *worker, struct md_view_node *node, struct md_http_exchange *exchange,
 		   struct md_pass_request *request);

@@ -2,6 +2,7 @@
 #include "worker/cluster/standing.h"
 
 #include "worker/cluster/cluster_contents.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/worker.h"
 
 /* An adapter's engine may have to come first. */
@@ -55,6 +56,7 @@ void md_standing_of(const struct md_model *model, struct md_standing *standing)
 	if (missing_s < MD_STANDING_NEVER)
 		standing->first_s[MD_START_DISK] += missing_s;
 	standing->lacks = missing_s > 0;
+	md_prefixes_standing(model, standing);
 	struct medusa_sched_function_state state = {.size = sizeof(state)};
 	if (!model->unfinished || medusa_sched_function_get(model->worker->sched, model->function, &state))
 		return;

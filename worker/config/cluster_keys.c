@@ -20,6 +20,8 @@ struct cluster_source {
 
 static const char *const fetches[] = {"demanded", "any", "off", NULL}; /* as enum md_config_fetch */
 
+static const char *const prefixes[] = {"auto", "off", NULL}; /* as enum md_config_prefixes */
+
 static const struct md_config_key cluster_keys[] = {
     MD_KEY("endpoints", MD_KEY_TEXTS, CLUSTER(endpoints), NULL),
     MD_KEY("node", MD_KEY_TEXT, CLUSTER(node), NULL),
@@ -44,6 +46,9 @@ static const struct md_config_key cluster_keys[] = {
     MD_KEY("fetch_streams", MD_KEY_COUNT, CLUSTER(fetch_streams), "4", .low = 1, .high = 64),
     MD_KEY("fetch_rate", MD_KEY_BYTES, CLUSTER(fetch_rate), "0"),
     MD_KEY("signed_by", MD_KEY_TEXT, CLUSTER(signed_by), NULL),
+    MD_KEY("prefixes", MD_KEY_CHOICE, CLUSTER(prefixes), "auto", .choices = prefixes),
+    MD_KEY("prefix_blocks", MD_KEY_COUNT, CLUSTER(prefix_blocks), "65536", .low = 64, .high = 16777216),
+    MD_KEY("prefix_age", MD_KEY_TIME, CLUSTER(prefix_age_ns), "10min"),
 };
 const struct md_config_keys md_config_cluster_keys = MD_KEYS("medusa.cluster.", cluster_keys, .strict = true);
 

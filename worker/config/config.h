@@ -262,6 +262,9 @@ enum md_config_fetch {
 	MD_CONFIG_FETCH_OFF,
 };
 
+/* Whether requests go where a prefix of their prompt is cached. */
+enum md_config_prefixes { MD_CONFIG_PREFIXES_AUTO, MD_CONFIG_PREFIXES_OFF };
+
 /* The cluster that the node belongs to. */
 struct md_config_cluster {
 	struct md_config_texts endpoints; /* URLs of etcd; none: the node is alone */
@@ -285,6 +288,9 @@ struct md_config_cluster {
 	uint32_t fetch_streams; /* blocks that are fetched at one time, for all models together */
 	uint64_t fetch_rate;    /* bytes a second; 0: as fast as it goes */
 	const char *signed_by;  /* public keys, one of which must have signed an artifact that is fetched; "": any */
+	enum md_config_prefixes prefixes;
+	uint32_t prefix_blocks; /* of prompts that are remembered */
+	uint64_t prefix_age_ns; /* for so long */
 };
 
 struct md_config_node {

@@ -41,8 +41,7 @@ static size_t encode(uint32_t point, char out[4])
 	return size;
 }
 
-/* The next character's bytes; 0: it is U+0000, or half of a surrogate pair. */
-static size_t take(const char **at, const char *end, char out[4])
+size_t md_body_text_take(const char **at, const char *end, char out[4])
 {
 	static const char letters[] = "bfnrt", meant[] = "\b\f\n\r\t";
 	const char *letter;
@@ -66,7 +65,7 @@ bool md_body_text_is(const char *text, size_t size, const char *name)
 	if (!memchr(text, '\\', size))
 		return strlen(name) == size && !memcmp(text, name, size);
 	while (text < end) {
-		size_t count = take(&text, end, bytes);
+		size_t count = md_body_text_take(&text, end, bytes);
 		if (!count || strncmp(name, bytes, count) != 0)
 			return false;
 		name += count;
@@ -80,7 +79,7 @@ bool md_body_text_copy(const char *text, size_t size, char *out, size_t room)
 	size_t used = 0;
 	char bytes[4];
 	while (text < end) {
-		size_t count = take(&text, end, bytes);
+		size_t count = md_body_text_take(&text, end, bytes);
 		if (!count || used + count >= room)
 			return false;
 		memcpy(out + used, bytes, count);

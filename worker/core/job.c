@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "worker/accounting/account.h"
 #include "worker/cluster/cluster_contents.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/adapter_foreign.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/forward.h"
@@ -46,6 +47,7 @@ static void destroy(struct md_worker_job *job)
 {
 	struct md_model *model = job->model;
 	model->worker->parked -= job->parked;
+	md_prefixes_job_end(job);
 	md_account_close(job);
 	md_adapter_foreign_end(job);
 	leave_granted(job);
@@ -569,7 +571,8 @@ void md_job_take(struct md_model *model, struct md_http_exchange *exchange, char
 				      .arrived = md_http_exchange_since(exchange),
 				      .target = target,
 				      .body = body,
-				      .body_size = size};
+				      .body_size = size,
+				      .prefix = md_prefixes_take(worker)};
 	md_keys_name(worker->config, md_http_exchange_head(exchange), job->key, sizeof(job->key));
 	job->tenant = md_tenants_of(worker, model, md_http_exchange_head(exchange));
 	MD_JOB_COUNT(job, taken, 1);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "worker/accounting/account.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/job_steps.h"
 #include "worker/core/relay.h"
 #include "worker/core/worker.h"
@@ -91,6 +92,7 @@ static void on_body(void *context, const char *bytes, size_t size)
 	if (job->doubted)
 		return;
 	if (!job->first_token) {
+		md_prefixes_job_answers(job);
 		md_job_post(job, MEDUSA_SCHED_EVENT_FIRST_TOKEN);
 		md_metrics_note(&md_model_newest(job->model)->histograms[MD_MODEL_FIRST_BYTE],
 				md_clock_ns() - job->arrived);

@@ -98,6 +98,7 @@ static void start(struct md_model *model)
 	md_model_newest(model)->starts++;
 	model->load_began = md_clock_ns();
 	model->load_swaps = md_engine_state(model->engine) == MD_ENGINE_SWAPPED;
+	model->lives += !model->load_swaps;
 	md_engine_start(model->engine);
 	model->load_crowd = md_crowd_begin(model->worker);
 }

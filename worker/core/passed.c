@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "worker/accounting/usage_scan.h"
+#include "worker/cluster/prefixes.h"
 #include "worker/core/answer_kind.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/forward.h"
@@ -24,10 +25,12 @@ struct md_passed {
 	struct md_usage_scan scan; /* until_close: whether the answer itself says that it is whole */
 	bool until_close;
 	bool once;
+	bool good;     /* what it answers is no error */
 	bool declined; /* the target takes no requests: what it says besides is not the client's */
 	struct md_http_call *call;
 	char *path, *body;
 	size_t body_size;
+	struct md_prefix_request *prefix; /* of a request at a node of the cluster; NULL: none */
 };
 
 bool md_pass_target_read(struct md_pass_target *target, const char *url, struct md_http_outside *outside)
@@ -61,6 +64,7 @@ static void finish(struct md_passed *passed)
 	md_relay_finish(&passed->relay);
 	free(passed->path);
 	free(passed->body);
+	free(passed->prefix);
 	free(passed);
 	let_go(target);
 }
@@ -101,6 +105,7 @@ static void end_failed(struct md_passed *passed, const char *why)
 {
 	char message[400];
 	passed->target->counts->failed++;
+	md_prefixes_passed_failed(passed->worker, passed->prefix, passed->target);
 	if (try_elsewhere(passed, why))
 		return;
 	snprintf(message, sizeof(message), "%s %.60s: %.300s", passed->target->kind, passed->target->id, why);
@@ -165,6 +170,7 @@ static void on_head(void *context, const struct md_http_head *head)
 	passed->relay.head_sent = true;
 	passed->until_close = head->until_close;
 	passed->scan.kind = md_answer_kind(head);
+	passed->good = head->status / 100 == 2;
 	md_relay_head(&passed->relay, head);
 }
 
@@ -173,6 +179,8 @@ static void on_body(void *context, const char *bytes, size_t size)
 	struct md_passed *passed = context;
 	if (passed->declined)
 		return;
+	if (passed->good)
+		md_prefixes_passed_answers(passed->worker, passed->prefix, passed->target);
 	if (passed->until_close)
 		md_usage_scan(&passed->scan, bytes, size);
 	if (md_relay_body(&passed->relay, bytes, size) > UNSENT_MAX)
@@ -307,7 +315,8 @@ void md_pass_begin(struct md_worker *worker, struct md_http_exchange *exchange, 
 				     .once = request->once,
 				     .path = path,
 				     .body = request->body,
-				     .body_size = request->body_size};
+				     .body_size = request->body_size,
+				     .prefix = target->node ? md_prefixes_take(worker) : NULL};
 	if (passed->next)
 		passed->next->at = &passed->next;
 	worker->passed = passed;

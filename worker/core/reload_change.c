@@ -218,7 +218,8 @@ static bool same_cluster(const struct md_config_cluster *a, const struct md_conf
 	       same_name(a->etcd_password_env, b->etcd_password_env) && a->lease_grace_ns == b->lease_grace_ns &&
 	       same_name(a->domain, b->domain) && a->placement == b->placement && same_name(a->store, b->store) &&
 	       a->store_bytes == b->store_bytes && a->fetch == b->fetch && a->fetch_streams == b->fetch_streams &&
-	       a->fetch_rate == b->fetch_rate && same_name(a->signed_by, b->signed_by);
+	       a->fetch_rate == b->fetch_rate && same_name(a->signed_by, b->signed_by) && a->prefixes == b->prefixes &&
+	       a->prefix_blocks == b->prefix_blocks && a->prefix_age_ns == b->prefix_age_ns;
 }
 
 /* What a daemon that runs can't take over. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "worker/cluster/prefixes.h"
 #include "worker/cluster/route.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/multipart.h"
@@ -277,6 +278,7 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 		return;
 	}
 	struct md_named named;
+	md_prefixes_begin(worker, target, &read);
 	if (find(worker, exchange, read.model, &named)) {
 		struct md_rewrite_wish wish = {.filters = filters_of(worker, &named),
 					       .asked = named.name ? named.name : read.model,
@@ -286,6 +288,7 @@ static void take_post(struct md_worker *worker, struct md_http_exchange *exchang
 		else
 			refuse_body(exchange, &read);
 	}
+	md_prefixes_end(worker);
 	md_rewrite_finish(&read);
 }
 

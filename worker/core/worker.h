@@ -91,7 +91,8 @@ struct md_worker_job {
 	uint32_t tenant;                 /* of the scheduler */
 	struct md_usage usage;
 	struct md_usage_scan scan;
-	bool in_engine; /* and shares its time since then: */
+	struct md_prefix_request *prefix; /* its prompt, for worker/cluster/prefixes.h; NULL: none */
+	bool in_engine;                   /* and shares its time since then: */
 	uint64_t share_began;
 };
 
@@ -149,6 +150,7 @@ struct md_model {
 	/* counted */
 	struct md_usage usage;
 	uint64_t starts, failures;
+	uint32_t lives; /* engines that it has had: starts that were no swap-ins */
 	struct md_metrics_requests requests;
 	struct md_metrics_histogram histograms[MD_MODEL_HISTOGRAMS];
 	uint64_t load_began, leave_began;
