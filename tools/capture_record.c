@@ -263,7 +263,7 @@ static int write_order(struct md_job *job, unsigned index)
 	enum md_status status = md_order_write(&order, rank->order, &err);
 	md_order_finish(&order);
 	if (status != MD_OK)
-		return md_job_fail(job, &err, MD_EXIT_INPUT);
+		return md_job_fail(job, &err, MD_EXIT_COMMAND);
 	md_workplace_share(rank->order);
 	return -1;
 }
