@@ -184,6 +184,11 @@ def graph_get(label: str, batch: int, timeout_ns: int = FOREVER) -> int:
     return taken.value or 0
 
 
+def ranks_meet() -> bool:
+    """Whether this process may be one of several ranks that agree on each graph (medusa(7), MEDUSA_RANKS_FOLDER)."""
+    return bool(os.environ.get("MEDUSA_RANKS_FOLDER"))
+
+
 def graph_ready(label: str, batch: int) -> bool:
     return bool(_library and _library.medusa_graph_ready(_text(label), batch))
 

@@ -199,6 +199,7 @@ class Library:
         self.mode_name, self.artifact = mode, artifact if artifact is not None else {}
         self.bound, self.facts, self.said, self.refused, self.marks, self.labels = {}, {}, {}, {}, [], []
         self.wanted, self.released, self.timeouts = {}, 0, 0
+        self.waits, self.parted = [], 0  # timeouts of graph_get; the call in which another rank is found to be lost, from 1
         self.split = False  # another graph of each one's group was handed out
         self.memory = {}
         self.scratch = []  # since the last capture began, as the C side forgets the rest
@@ -240,6 +241,9 @@ class Library:
             self.artifact[label, batch] = self.said.get(graph, {"outputs": {}})
 
     def graph_get(self, label, batch, timeout_ns):
+        self.waits.append(timeout_ns)
+        if len(self.waits) == self.parted:
+            raise _api.Error(_api.MISMATCH, "rank 1 has not asked for it")
         if self.timeouts:
             self.timeouts -= 1
             raise _api.Error(_api.TIMEOUT, "still being restored")

@@ -599,6 +599,15 @@ class Chain(OnFakeDevice):
             self.assertEqual(set(library.bound) - set(recorded.bound), {rng.SEED, rng.OFFSET})
             self.assertFalse(graphs.get("decode", 3, self.forward).restored)
 
+    def test_where_ranks_meet_no_wait_is_cut_and_a_graph_is_asked_for_again_when_it_is_whole(self):
+        artifact = self.capture().artifact
+        for parted, restored in ((0, True), (2, False)):
+            with mock.patch.dict(os.environ, MEDUSA_RANKS_FOLDER="/meet"), self.process("restore", artifact) as library:
+                library.parted = parted
+                step = self.engine().get("decode", 4, self.forward)
+                self.assertEqual((step.restored, library.waits), (restored, [_api.FOREVER] * 2), step.reason)
+                self.assertIn("" if restored else "rank 1 has not asked for it", step.reason)
+
     def test_memory_lives_as_long_as_an_output(self):
         artifact = self.capture().artifact
         with self.process("restore", artifact) as library:

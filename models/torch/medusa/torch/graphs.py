@@ -215,16 +215,20 @@ class Graphs:
             )
             step = RestoredStep(graph, outputs, self._device, int(note["increment"]), self._owner)
             step.remark = note.get("remark")
-            return step
         except _BROKEN_NOTE as error:
             raise Unsupported(f"the note of graph {label}/{batch} can't be read: {error!r}") from None
         except RuntimeError as error:
             raise Unsupported(f"the outputs of graph {label}/{batch} can't be made: {error}") from None
+        if _api.ranks_meet():  # another rank may lack the note or the outputs: it does not ask again, and all capture live
+            self._wait(label, batch)
+        return step
 
     def _wait(self, label: str, batch: int) -> int:
+        # To the other ranks, a wait that ends is a no, and a graph is not asked for again after it.
+        wait_ns = _api.FOREVER if _api.ranks_meet() else WAIT_NS
         while True:
             try:
-                return _api.graph_get(label, batch, WAIT_NS)
+                return _api.graph_get(label, batch, wait_ns)
             except _api.Error as error:
                 if error.code != _api.TIMEOUT:
                     raise
