@@ -241,6 +241,7 @@ static enum md_status vote(const struct md_question *question, bool *over, struc
 {
 	const struct md_vote own = {.name = question->name,
 				    .with = question->with,
+				    .bundle = question->bundle,
 				    .why_not = question->why_not,
 				    .deadline_ns = question->deadline_ns,
 				    .patience_ns = meeting.rank.patience_ns,

@@ -10,9 +10,9 @@
 #include "ranks/rank.h"
 
 struct md_question {
-	uint64_t name, with;  /* as of struct md_vote */
-	const char *why_not;  /* NULL: this rank can */
-	uint64_t deadline_ns; /* how long the caller waits */
+	uint64_t name, with, bundle; /* as of struct md_vote */
+	const char *why_not;         /* NULL: this rank can */
+	uint64_t deadline_ns;        /* how long the caller waits */
 };
 
 /*

@@ -80,6 +80,11 @@ static enum md_status name_job(const struct launcher *by, uint64_t *job, struct 
 		known = known || *value;
 		md_hash_stream_add(names, value, strlen(value) + 1);
 	}
+	if (!known && is_set("MEDUSA_JOB_DEFAULT")) { /* where no other job is expected */
+		const char *value = md_environment_get("MEDUSA_JOB_DEFAULT");
+		md_hash_stream_add(names, value, strlen(value) + 1);
+		known = true;
+	}
 	md_hash_stream_finish(names, &hash);
 	memcpy(job, hash.bytes, sizeof(*job));
 	if (known)

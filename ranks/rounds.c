@@ -295,6 +295,19 @@ static void cast(struct md_rounds *rounds, struct md_round *round, uint32_t numb
 	atomic_store(&rounds->memory->seats[rounds->own].votes, number + 1);
 }
 
+/* Graphs of two captures may differ, even if they have one name; then one rank's would wait for what the other's never does. */
+static void check_common(struct md_rounds *rounds, uint32_t number, const struct md_vote *vote)
+{
+	if (vote->bundle && !same_for_all(&rounds->memory->bundle, vote->bundle))
+		md_rounds_end(rounds, MD_ROUNDS_OTHER, rounds->own,
+			      "rank %u restores from another bundle than the others: give all ranks the same one",
+			      rounds->own);
+	else if (!same_for_all(&rounds->memory->rounds[number].name, vote->name))
+		md_rounds_end(rounds, MD_ROUNDS_OTHER, rounds->own,
+			      "rank %u has asked for another graph than the others (graph %u in its order)",
+			      rounds->own, number + 1);
+}
+
 enum md_status md_rounds_vote(struct md_rounds *rounds, uint32_t number, const struct md_vote *vote,
 			      struct md_error *err)
 {
@@ -307,13 +320,9 @@ enum md_status md_rounds_vote(struct md_rounds *rounds, uint32_t number, const s
 	if (!connected)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "rank %u has lost the other ranks", rounds->own);
 	struct md_round *round = &rounds->memory->rounds[number];
-	if (!same_for_all(&round->name, vote->name)) {
-		md_rounds_end(rounds, MD_ROUNDS_OTHER, rounds->own,
-			      "rank %u has asked for another graph than the others (graph %u in its order)",
-			      rounds->own, number + 1);
-		md_rounds_ended(rounds, err);
+	check_common(rounds, number, vote);
+	if (md_rounds_ended(rounds, err))
 		return err->status;
-	}
 	cast(rounds, round, number, vote);
 	return read_decision(rounds, round, await(rounds, round, number, vote), err);
 }

@@ -25,8 +25,9 @@ enum md_rounds_end { /* why nothing more is decided */
 };
 
 struct md_vote {
-	uint64_t name;        /* what is decided on: not 0, and the same in all ranks */
-	uint64_t with;        /* what it brings along; if ranks have different numbers there, the decision is no */
+	uint64_t name;   /* what is decided on: not 0, and the same in all ranks */
+	uint64_t with;   /* what it brings along; if ranks have different numbers there, the decision is no */
+	uint64_t bundle; /* which one this rank restores from; 0: none, or not known. With two, nothing is decided */
 	const char *why_not;  /* NULL: yes */
 	uint64_t deadline_ns; /* of the caller: when it passes, the decision is no */
 	uint64_t patience_ns; /* when that passes, nothing more is decided */

@@ -10,7 +10,7 @@
 #include "ranks/rank.h"
 
 #define MD_ROUNDS_MAGIC UINT64_C(0x31534b4e4152444d) /* "MDRANKS1" */
-#define MD_ROUNDS_VERSION 2u
+#define MD_ROUNDS_VERSION 3u
 #define MD_ROUNDS_MOST 16384u
 #define MD_ROUNDS_TEXT 240
 #define MD_ROUNDS_LOOK_NS UINT64_C(50000000) /* how often a wait looks whether the others are still there */
@@ -47,6 +47,7 @@ struct md_rounds_memory {
 	_Atomic uint32_t changes; /* ranks that wait are woken by it */
 	_Atomic uint32_t ended;   /* how, with the rank above it */
 	_Atomic uint32_t step;    /* the last decision about a step; see steps.c */
+	_Atomic uint64_t bundle;  /* that ranks restore from; 0: nobody has said it */
 	struct md_rounds_text end;
 	struct md_seat seats[MD_RANKS_MOST];
 	struct md_round rounds[MD_ROUNDS_MOST];

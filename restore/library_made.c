@@ -3,7 +3,9 @@
 #define MD_LOG_DOMAIN "restore"
 #include "restore/library_made.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -175,6 +177,55 @@ const char *md_restore_made_library(const struct md_restore *r, const struct md_
 	return NULL;
 }
 
+/* One more than the last place of the library's memory in the artifact, or in this process. */
+static uint64_t count_known(const struct md_restore *r, const char *library)
+{
+	uint64_t count = 0;
+	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
+		const char *name = r->artifact.bindings[i].name;
+		if (md_maker_is_name(name) && md_maker_same_library(name, library) && md_maker_place_of(name) >= count)
+			count = md_maker_place_of(name) + 1;
+	}
+	return count;
+}
+
+static uint64_t count_here(const struct md_restore *r, const char *library) MD_RESTORE_HELD
+{
+	uint64_t count = 0;
+	for (uint32_t i = 0; i < r->bound_count; i++) {
+		const char *name = r->bound[i].name;
+		if (md_maker_is_name(name) && md_maker_same_library(name, library) && md_maker_place_of(name) >= count)
+			count = md_maker_place_of(name) + 1;
+	}
+	return count;
+}
+
+/*
+ * The memory of an additional communicator that is made before those of the capture has their names, and the communicator may join
+ * other ranks. What the library makes after a graph has been found to fit has no name that a graph uses, so it may be more than in a capture.
+ */
+static enum md_status check_more(const struct md_restore *r, const char *library, struct md_error *err) MD_RESTORE_HELD
+{
+	static char fits[8][MD_MAKER_NAME_BYTES] MD_RESTORE_GUARDED; /* a name of each library that was found to fit */
+	uint64_t known = count_known(r, library), here;
+	size_t i = 0;
+	while (i < sizeof(fits) / sizeof(fits[0]) && *fits[i] && !md_maker_same_library(fits[i], library))
+		i++;
+	if (i < sizeof(fits) / sizeof(fits[0]) && *fits[i])
+		return MD_OK;
+	here = count_here(r, library);
+	if (here > known)
+		return md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "the communication library of %s has made %" PRIu64
+		    " pieces of memory before the first graph that communicates, and in both captures at "
+		    "most %" PRIu64 ": make the same communicators, in the same order, with the same settings",
+		    library, here, known);
+	if (i < sizeof(fits) / sizeof(fits[0]))
+		snprintf(fits[i], sizeof(fits[i]), "%s", library);
+	return MD_OK;
+}
+
 /*
  * Sizes tell when the order is another one than in the capture, as with other settings of the library. So those of all that it
  * has made count, and not only of what the graph uses.
@@ -203,7 +254,7 @@ enum md_status md_restore_made_check(const struct md_restore *r, const char *lib
 			    binding->name, (unsigned long long)r->bound[r->binding_of[i]].size,
 			    (unsigned long long)binding->size);
 	}
-	return MD_OK;
+	return check_more(r, library, err);
 }
 
 enum md_status md_restore_made_event_of(const struct md_restore *r, const struct md_restore_graph *graph,

@@ -106,11 +106,13 @@ struct md_restore {
 	CUdevice device;
 	CUstream stream; /* non-blocking, ours */
 
-	struct md_error failure MD_RESTORE_GUARDED;    /* why the whole restore failed */
-	struct md_error refusal MD_RESTORE_GUARDED;    /* for good: the engine's facts differ from the artifact's */
+	struct md_error failure MD_RESTORE_GUARDED; /* why the whole restore failed */
+	struct md_error refusal MD_RESTORE_GUARDED; /* for good: the engine's facts differ from the artifact's */
+	bool parted MD_RESTORE_GUARDED; /* the refusal is that ranks agree on nothing more (restore/agree.h) */
 	struct md_fingerprint said MD_RESTORE_GUARDED; /* the facts that the engine stated; outlives a context */
 	bool facts_known MD_RESTORE_GUARDED;           /* the artifact's facts have been read */
 	bool of_rank; /* the artifact is of a bundle, which says that it is this rank's, and of how many */
+	uint64_t bundle MD_RESTORE_GUARDED; /* of which one; 0: none, or not known yet */
 	struct md_artifact artifact;
 	struct md_artifact_file *file;      /* the images are read from here */
 	bool head_known MD_RESTORE_GUARDED; /* fingerprint and KV capacity have been read, and they fit this machine */

@@ -313,6 +313,12 @@ static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
 		atomic_store(&md_restore_watching, true);
 }
 
+static bool is_promised(const struct md_restore *r, const char *label, unsigned batch) MD_REQUIRES(md_restore_lock)
+{
+	const struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	return graph && r->parted && md_restore_is_promised(r, graph);
+}
+
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
@@ -321,7 +327,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
-		if (r->refusal.status)
+		if (r->refusal.status && !is_promised(r, label, batch))
 			return md_error_set(err, r->refusal.status, "%s", r->refusal.message);
 		if (r->phase != MD_PHASE_OPEN) /* the restore may end while we wait */
 			return md_error_set(err, r->failure.status ? r->failure.status : MD_ERR_NOT_FOUND, "%s",

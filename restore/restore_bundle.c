@@ -32,6 +32,13 @@ static enum md_status check_meeting(const char *folder, struct md_error *err)
 	    folder);
 }
 
+/* Ranks of one host have one folder, as a rule; but a bundle may be replaced while they start, or each may have a copy. */
+static uint64_t name_of(const struct md_bundle *bundle)
+{
+	uint64_t hash = md_hash_checksum(bundle->artifacts, bundle->ranks * sizeof(bundle->artifacts[0]));
+	return hash ? hash : 1;
+}
+
 static enum md_status find_in(const char *folder, bool apart, struct md_own_artifact *out, struct md_error *err)
 {
 	struct md_bundle bundle;
@@ -55,6 +62,7 @@ static enum md_status find_in(const char *folder, bool apart, struct md_own_arti
 		return md_error_set(err, MD_ERR_INVALID, "%.200s...: the path is too long", folder);
 	out->bundled = true;
 	out->identity = bundle.artifacts[out->rank];
+	out->bundle = name_of(&bundle);
 	return MD_OK;
 }
 

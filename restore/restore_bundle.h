@@ -13,6 +13,7 @@ struct md_own_artifact {
 	bool bundled;            /* of a bundle; the rest is set if so */
 	uint32_t rank;           /* this process */
 	struct md_hash identity; /* what the manifest says of the artifact */
+	uint64_t bundle;         /* of all that the manifest says; not 0 */
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/uncancelled.h"
 #include "driver/process_arguments.h"
+#include "restore/agree.h"
 #include "restore/background.h"
 #include "restore/graph_state.h"
 #include "restore/outcome.h"
@@ -126,7 +127,7 @@ enum md_status md_restore_limits_ask(struct md_restore *r, struct md_error *err)
 
 static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock)
 {
-	if (graph->handed_out)
+	if (graph->handed_out || (r->parted && md_restore_is_promised(r, graph)))
 		return false;
 	md_restore_graph_unmake(r, graph);
 	r->stats.graphs_refused += graph->state != MD_GRAPH_REFUSED;
@@ -158,7 +159,7 @@ static void drop_the_rest(struct md_restore *r)
 	pthread_mutex_unlock(&md_restore_work);
 }
 
-void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
+static void refuse_all(struct md_restore *r, const struct md_error *why, bool parted)
 {
 	bool held = false;
 	pthread_mutex_lock(&md_restore_lock);
@@ -167,6 +168,7 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 		held |= r->graphs[i].handed_out;
 	if (first) {
 		r->refusal = *why;
+		r->parted = parted;
 		md_warn("nothing %sis restored: %s", held ? "more " : "", why->message);
 	}
 	pthread_cond_broadcast(&r->changed);
@@ -178,6 +180,16 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 	else if (first)
 		md_restore_stop(why->message);
 	md_outcome_write(r);
+}
+
+void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
+{
+	refuse_all(r, why, false);
+}
+
+void md_restore_part(struct md_restore *r, const struct md_error *why)
+{
+	refuse_all(r, why, true);
 }
 
 void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)

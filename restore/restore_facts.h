@@ -35,5 +35,7 @@ void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns);
  * with medusa_release. No lock may be held.
  */
 void md_restore_refuse_all(struct md_restore *r, const struct md_error *why);
+/* Likewise, when ranks agree on nothing more; md_restore_is_promised says which graphs are handed out nevertheless. */
+void md_restore_part(struct md_restore *r, const struct md_error *why);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
 #include "kvprofile/kvprofile.h"
+#include "restore/agree.h"
 #include "restore/image_load.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"
@@ -98,7 +99,8 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 	enum md_status status = md_kvprofile_check(request, out, &err);
 	if (status != MD_OK)
 		return md_api_answer(status, &err);
-	if (stored_capacity(request, &kv, &why) == MD_OK) {
+	status = md_restore_agree_capacity(&md_restore, stored_capacity(request, &kv, &why), &why);
+	if (status == MD_OK) {
 		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
 		if (*why.message)
 			md_info("%s", why.message);

@@ -53,7 +53,11 @@ static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 	MD_FORWARD(md_own_artifact_find(r->path, r->verify, &own, err));
 	MD_FORWARD(open_file(r, own.path, err));
 	r->of_rank = own.bundled;
-	return md_own_artifact_check(&own, r->file, err);
+	MD_FORWARD(md_own_artifact_check(&own, r->file, err));
+	pthread_mutex_lock(&md_restore_lock);
+	r->bundle = own.bundle;
+	pthread_mutex_unlock(&md_restore_lock);
+	return MD_OK;
 }
 
 static enum md_status run_open(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)

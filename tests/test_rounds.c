@@ -78,6 +78,19 @@ Test(rounds, should_fail_what_ranks_do_not_have_in_common)
 	cr_assert_neq(md_rounds_vote(&first, 1, &other, &err), MD_OK);
 	cr_assert_str_eq(err.message, "rank 0 has asked for another graph than the others (graph 2 in its order)");
 	cr_assert(md_rounds_ended(&second, &err), "nothing more is decided");
+	fd = -1;
+	first = seats(2, 0, &fd);
+	second = seats(2, 1, &fd);
+	struct md_vote unknown = hasty, one = hasty, another = hasty;
+	one.bundle = 5;
+	another.bundle = 6;
+	cr_assert_neq(md_rounds_vote(&first, 0, &one, &err), MD_OK);
+	cr_assert_neq(md_rounds_vote(&second, 0, &unknown, &err), MD_OK);
+	cr_assert(!md_rounds_ended(&first, NULL), "a rank without a bundle has no other one");
+	cr_assert_neq(md_rounds_vote(&second, 1, &another, &err), MD_OK);
+	cr_assert_str_eq(err.message,
+			 "rank 1 restores from another bundle than the others: give all ranks the same one");
+	cr_assert(md_rounds_ended(&first, NULL), "nothing more is decided");
 	cr_assert_neq(md_rounds_vote(&second, 2, &yes, &err), MD_OK);
 }
 

@@ -92,15 +92,16 @@ static int find_artifact(const char *path, char absolute[PATH_MAX], bool *bundle
 
 /*
  * The ranks of a bundle meet in a folder that is theirs alone, unless the user has named one; it is removed when they have
- * ended, or a signal ends this process. Nobody else comes there, so any name of their job will do.
+ * ended, or a signal ends this process. Nobody else comes there, but the command may start several jobs, which their launchers'
+ * variables tell apart; where there are none, any name will do.
  */
 static size_t set_meeting(const struct md_workplace *place, const char *env[2])
 {
 	static char folder[PATH_MAX + 32];
 	snprintf(folder, sizeof(folder), "MEDUSA_RANKS_FOLDER=%s", place->folder);
 	env[0] = folder;
-	env[1] = "MEDUSA_JOB=bundle";
-	return secure_getenv("MEDUSA_JOB") ? 1 : 2;
+	env[1] = "MEDUSA_JOB_DEFAULT=bundle";
+	return 2;
 }
 
 static enum md_status run_in(const struct md_workplace *place, struct md_run *run, bool meets, int *exit_code,

@@ -235,8 +235,8 @@ enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run,
 	repeat->late = false;
 	if (*meeting)
 		env[noted.env_count++] = meeting;
-	if (*meeting && !secure_getenv("MEDUSA_JOB"))
-		env[noted.env_count++] = "MEDUSA_JOB=bundle";
+	if (*meeting)
+		env[noted.env_count++] = "MEDUSA_JOB_DEFAULT=bundle";
 	*outcome = MD_REPEAT_DONE;
 	MD_FORWARD(write_left_out(repeat, err));
 	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));

@@ -161,6 +161,36 @@ for job in 1 2 3; do
 	assert_restored_all both$job 2
 done
 
+section "two jobs of different names below one command"
+cat >"$work/jobs" <<'END'
+#!/bin/bash
+# Starts two jobs; one rank of the first one waits for the other one, which is late, when the second job begins.
+for job in 1 2; do
+	LAUNCHER_AT_0=MASTER_PORT=2950$job LAUNCHER_AT_1="MASTER_PORT=2950$job $([ $job = 2 ] || echo SUBJECT_AT=1=late)" \
+		SUBJECT_TOGETHER="$work/job.$job=2" "$@" >"$work/job.$job.out" 2>"$work/job.$job.err" &
+	for _ in $(seq 500); do [ -z "$(ls "$MEDUSA_RANKS_FOLDER"/*.socket 2>/dev/null)" ] || break; sleep 0.01; done
+done
+wait
+END
+chmod +x "$work/jobs"
+run jobs env work="$work" medusa-restore "$bundle" -- "$work/jobs" $launcher 2 "${ranked[@]}"
+assert_exit jobs 0
+for job in 1 2; do
+	assert_right job.$job 2
+	assert_equal "graphs restored in job $job" 8 "$(grep -c '^local.* restored$' "$work/job.$job.err")"
+done
+
+section "one rank has another capture's bundle, which has the same graphs"
+run second env SOURCE_DATE_EPOCH=1700000001 medusa-capture --vary '*' -o "$work/second.medusa" -- $launcher 2 "${ranked[@]}"
+assert_exit second 0
+for rank in 0 1; do
+	restore_bundle mixed$rank "$bundle" 2 LAUNCHER_AT_$rank=MEDUSA_ARTIFACT="$work/second.medusa"
+	assert_live_all mixed$rank 2 " restores from another bundle than the others: give all ranks the same one"
+done
+cp -r "$bundle" "$work/copy.medusa"
+restore_bundle copies "$bundle" 2 LAUNCHER_AT_1=MEDUSA_ARTIFACT="$work/copy.medusa"
+assert_restored_all copies 2
+
 section "signed"
 cp -r "$bundle" "$work/signed.medusa"
 medusa-sign keygen -o "$work/key" >/dev/null

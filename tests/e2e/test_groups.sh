@@ -44,6 +44,21 @@ assert_contains "$work/chain.inspect.out" "together with a1/8"
 run chain.json medusa-inspect --json "$work/chain.medusa"
 assert_count "$work/chain.json.out" '"group": ' 12
 
+section "a chain in two ranks: when one lags, both still get the rest of the chain that they have begun"
+unset MEDUSA_RANK MEDUSA_RANKS MEDUSA_JOB MEDUSA_RANKS_FOLDER RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_PORT MASTER_ADDR OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID
+launcher="${SAN:+env ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 }tests/e2e/ranks_launcher.py" # as in ranks_lib.sh
+run ranks.captured medusa-capture --vary '*' -o "$work/ranks.medusa" -- $launcher 2 "$subject"
+assert_exit ranks.captured 0
+for slow in a1/4 a2/4; do
+	run ranks env MEDUSA_RANKS_TIMEOUT=3 LAUNCHER_AT_1=SLOW=$slow medusa-restore "$work/ranks.medusa" -- $launcher 2 "$subject"
+	assert_exit ranks 0
+	right ranks
+	assert_count "$work/ranks.err" "nothing more is restored: the ranks of this job do not restore together: rank 1 (process " 2
+	for graph in a0/4 a1/4 a2/4; do assert_count "$work/ranks.err" "$graph came back" 2; done
+	for graph in a0/8 a1/8 a2/8; do assert_count "$work/ranks.err" "$graph is live: the ranks of this job do not restore together: " 2; done
+	assert_lacks "$work/ranks.err" "values that they pass to each other"
+done
+
 section "memory that goes and comes between two graphs: what one hands to the next is saved, the rest of their memory is not"
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"

@@ -17,6 +17,19 @@ for how in two exchanged; do # both join the same ranks, so either does for the 
 	# shellcheck disable=SC2086 # words
 	assert_restored $how holed local $together
 done
+section "a communicator more than in the capture, before the one that graphs use"
+restore more2 "$bundle" SUBJECT_COMMUNICATORS=exchanged
+assert_exit more2 0
+assert_right more2
+assert_restored more2 holed local
+assert_count "$work/more2.err" "reduced live: the communication library of @mdcollective.0 has made 8 pieces of memory before the first graph that communicates, and in both captures at most 4" 2
+section "... and one that is made when graphs have been handed out"
+restore later "$bundle" SUBJECT_COMMUNICATORS=later
+assert_exit later 0
+assert_right later
+# shellcheck disable=SC2086 # words
+assert_restored later holed local $together
+
 section "two communicators that are made in another order in the second capture"
 capture shifted SUBJECT_COMMUNICATORS=two SUBJECT_SHIFTED=SUBJECT_COMMUNICATORS=exchanged
 assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out")" "$(sort -u "$work/shifted.out")"
@@ -43,13 +56,14 @@ assert_count "$work/between.err" 'pooled live: the engine has freed binding "@md
 section "the library has other settings in the second capture alone"
 capture size SUBJECT_COMMUNICATORS=two SUBJECT_SHIFTED=COLLECTIVE_LARGE=1
 assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out")" "$(sort -u "$work/size.out")"
-# what the library made first is the same; what came after its larger memory is not known by its number
+# what the library made first is the same; what came after its larger memory is not known by its number; and what was made before is not told from that of another communicator
 assert_count "$work/size.err" "refused: (pooled, 1): it has an address in memory of a communication library that made @mdcollective.1 before, and that memory (2097152 bytes in the first capture) is missing or of another size in the second one" 2
 assert_count "$work/size.err" "verification: 3 passed, 0 failed, 0 not compared" 2
 for large in '' 1; do
 	restore size2 "$work/size.medusa" SUBJECT_COMMUNICATORS=two ${large:+COLLECTIVE_LARGE=1}
 	assert_right size2
-	assert_restored size2 holed local reduced
+	assert_restored size2 holed local
+	assert_count "$work/size2.err" "reduced live: the communication library of @mdcollective.0 has made 8 pieces of memory before the first graph that communicates, and in both captures at most 7" 2
 done
 capture more SUBJECT_SHIFTED=COLLECTIVE_EXTRA=1
 assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out")" "$(sort -u "$work/more.out")"

@@ -136,6 +136,45 @@ for how in missing cut changed; do
 	assert_contains "$work/hurt.err" "reduced live: rank 1 cannot restore it: "
 done
 
+# ---- the KV capacity: a rank that measures it communicates ---------------------------------------------------------------
+section "all ranks are told the KV capacity, or all measure it"
+export SUBJECT_KV=1
+capture kv
+# shellcheck disable=SC2086
+restore kv2 "$work/kv.medusa"
+assert_right kv2
+assert_count "$work/kv2.err" "capacity answered: " 2
+# shellcheck disable=SC2086
+assert_restored kv2 holed local $together
+free=$(medusa-inspect --json "$work/kv.medusa/rank-1.medusa" | tr -d ' ,"' | sed -n 's/^baseline_free:\([0-9]*\)$/\1/p' | head -n 1)
+for rank in 0 1; do # another process has taken much of one rank's memory
+	restore kv3 "$work/kv.medusa" LAUNCHER_AT_$rank=SUBJECT_TAKEN=$((free * 6 / 10))
+	assert_exit kv3 0
+	assert_right kv3
+	assert_count "$work/kv3.err" "capacity measured: " 2
+	assert_contains "$work/kv3.err" "capacity measured: rank $rank cannot restore it: KV profile: cache "
+done
+cp -r "$work/kv.medusa" "$work/kv4.medusa"
+truncate -s 3000 "$work/kv4.medusa/rank-1.medusa"
+restore kv4 "$work/kv4.medusa"
+assert_exit kv4 0
+assert_right kv4
+assert_count "$work/kv4.err" "capacity measured: " 2
+assert_restored kv4
+section "... in a verification, too"
+ranked kvv LAUNCHER_AT_1=SUBJECT_TAKEN=$((free * 6 / 10)) medusa-verify "$work/kv.medusa" --
+assert_exit kvv 0
+assert_in_time kvv
+assert_count "$work/kvv.err" "capacity measured: " 2
+section "one rank alone asks for it"
+restore kv5 "$work/kv.medusa" LAUNCHER_AT_0=SUBJECT_KV=alone LAUNCHER_AT_1=SUBJECT_KV=
+assert_exit kv5 0
+assert_in_time kv5
+assert_right kv5
+assert_restored kv5
+assert_contains "$work/kv5.err" "nothing is restored: the ranks of this job do not restore together: rank "
+unset SUBJECT_KV
+
 # ---- a rank that dies or lags; the launcher lets the other one go on ------------------------------------------------------
 export LAUNCHER_LETS=1
 for rank in 0 1; do # one of them has the socket

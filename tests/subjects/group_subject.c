@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
@@ -30,6 +31,7 @@
  *   HURRY=1              it does not wait for graphs; NAMELESS=1: nor does it label what it captures
  *   EARLY=1              it launches the last graph of a chain first
  *   SWAPS=1              under medusa-swap run, its memory goes and comes between two launches
+ *   SLOW=LABEL/SIZE      it sleeps for 6 s before it asks for that graph
  */
 /* clang-format on */
 enum { WIDTH = 64, SIZES = 4, LAYERS = 3, MOST = 8, BYTES = MOST * WIDTH * 4 };
@@ -168,6 +170,10 @@ static void capture(struct chain *chain, int s, int layer, const char *label)
 static bool take(struct chain *chain, int s, int layer, const char *label)
 {
 	uint64_t wait = cold() && is_on("HURRY") ? 0 : UINT64_MAX;
+	char name[32];
+	snprintf(name, sizeof(name), "%s/%u", label, sizes[s]);
+	if (cold() && !strcmp(setting("SLOW"), name))
+		sleep(6);
 	if (cold() && !strcmp(setting("LIVE"), label)) {
 		fprintf(stderr, "%s/%u is live: it is not asked for\n", label, sizes[s]);
 		return false;

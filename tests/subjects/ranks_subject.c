@@ -16,12 +16,15 @@
  * it is continued (stop), or has N ms to live (N); "say" and "stop" say which process it is. SUBJECT_ASK=KIND=ACTION: before it is asked for.
  * SUBJECT_UNSTEADY: a number in the graph `pooled` is another one in the second capture.
  * SUBJECT_COMMUNICATORS: two (the graph `pooled` uses both), exchanged (likewise, and they are made in the other order), again (one
- * is made and closed before the one that is used), between (it is closed and made again before `pooled` is asked for).
+ * is made and closed before the one that is used), between (it is closed and made again before `pooled` is asked for), later (another
+ * one is made then).
  * SUBJECT_NAMES=KIND=NAME: this graph has another label; without NAME it has none, and is not asked for.
  * SUBJECT_BINDS: state (what kernels of the library are handed is bound), list (the table of the graph `listed`).
  * SUBJECT_READS: own, other (the graph `listed` reads memory that other ranks write, or this one writes for another), bound (own,
  * and that is bound).
  * SUBJECT_DEVICES: own (each rank has the device of its number), other (ranks have the devices in the other order).
+ * SUBJECT_KV: the rank asks for the KV capacity first, and measures it by a forward that communicates, unless this is "alone".
+ * SUBJECT_TAKEN=BYTES: so much memory is taken in a restore and a verification, as if by another process.
  * SUBJECT_SHIFTED=NAME=VALUE: this variable is set in the second capture alone.
  * SUBJECT_TOGETHER=PREFIX=RANKS: a rank that is done waits for the others, as a job's ranks do: for files PREFIX.RANK.
  */
@@ -322,6 +325,35 @@ static void open_communicators(const char *socket_path, const void *image)
 	}
 }
 
+static int measure(void *unused)
+{
+	CUdeviceptr activations;
+	(void)unused;
+	TRY(cuMemAlloc_v2, &activations, BYTES);
+	TRY(cuMemsetD8_v2, activations, 0, BYTES);
+	TRY(cuCtxSynchronize);
+	if (strcmp(getenv("SUBJECT_KV"), "alone") != 0)
+		sum(activations);
+	TRY(cuStreamSynchronize, stream);
+	TRY(cuMemFree_v2, activations);
+	return 0;
+}
+
+static void ask_capacity(void)
+{
+	const char *taken = getenv("SUBJECT_TAKEN");
+	struct medusa_kv_request request = {
+	    .size = sizeof(request), .key = "ranks", .block_bytes = 1 << 20, .utilization = 0.8, .profile = measure};
+	struct medusa_kv kv = {.size = sizeof(kv)};
+	CUdeviceptr other;
+	if (taken && medusa_mode() != MEDUSA_MODE_CAPTURE)
+		TRY(cuMemAlloc_v2, &other, strtoull(taken, NULL, 10));
+	if (medusa_kv_capacity(&request, &kv) != MEDUSA_OK)
+		fprintf(stderr, "no capacity: %s\n", medusa_reason());
+	else
+		fprintf(stderr, "capacity %s: %s\n", kv.from_profile ? "answered" : "measured", medusa_reason());
+}
+
 static void open_again(const char *socket_path, const void *image)
 {
 	TRY(cuCtxSynchronize);
@@ -332,7 +364,10 @@ static void open_again(const char *socket_path, const void *image)
 static void run_together(const char *socket_path, const void *image)
 {
 	const char *how = getenv("SUBJECT_COMMUNICATORS");
+	struct collective *another = NULL;
 	open_communicators(socket_path, image);
+	if (getenv("SUBJECT_KV") && *getenv("SUBJECT_KV"))
+		ask_capacity();
 	CUdeviceptr leads_to = collective_memory(ranks);
 	TRY(cuMemAlloc_v2, &list, BYTES + sizeof(leads_to));
 	TRY(cuMemsetD8_v2, list, 0, BYTES);
@@ -354,10 +389,14 @@ static void run_together(const char *socket_path, const void *image)
 	for (unsigned kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
 		if (how && !strcmp(how, "between") && kinds[kind].enqueue == pooled)
 			open_again(socket_path, image);
+		if (how && !strcmp(how, "later") && kinds[kind].enqueue == pooled)
+			another = opened(socket_path, image);
 		replay(kind, 1, made(kind, 1, UINT64_MAX));
 	}
 	if (second)
 		collective_close(second);
+	if (another)
+		collective_close(another);
 	collective_close(ranks);
 }
 
