@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tools/options.h"
+#include "tools/worker_bill.h"
 #include "tools/worker_print.h"
 #include "tools/worker_time.h"
 #include "tools/worker_trace.h"
@@ -15,7 +16,7 @@
 #define INTERVAL_S "2"
 
 static const char *socket_path, *deadline, *interval, *rounds, *since, *folder, *gpu;
-static bool json, csv, exits, all;
+static bool json, csv, exits, all, by_node;
 
 static const struct md_option options[] = {
     {.name = "socket",
@@ -27,7 +28,8 @@ static const struct md_option options[] = {
     {.name = "deadline",
      .argument = "SECONDS",
      .value = &deadline,
-     .help = "drain: until requests that wait are refused; default: 30."},
+     .help = "drain: until requests that wait are refused; default: 30. cluster bill: for which a node may say "
+	     "nothing; default: 10."},
     {.name = "gpu",
      .argument = "N",
      .value = &gpu,
@@ -40,12 +42,14 @@ static const struct md_option options[] = {
     {.name = "since",
      .argument = "TIME",
      .value = &since,
-     .help = "bill, trace: 30m, 24h or 7d ago, 2026-11-01 or 2026-11-01T12:30 (UTC), or seconds since 1970."},
+     .help =
+	 "bill, cluster bill, trace: 30m, 24h or 7d ago, 2026-11-01 or 2026-11-01T12:30 (UTC), or seconds since 1970."},
     {.name = "to",
      .argument = "DIR",
      .value = &folder,
      .help = "trace: where to write node.yaml, functions.yaml and trace.csv."},
-    {.name = "csv", .flag = &csv, .help = "bill: a table of comma-separated values."},
+    {.name = "csv", .flag = &csv, .help = "bill, cluster bill: a table of comma-separated values."},
+    {.name = "by-node", .flag = &by_node, .help = "cluster bill: of each node."},
     {.name = "count", .argument = "N", .value = &rounds, .help = "top: end after so many looks."},
 };
 
@@ -59,7 +63,7 @@ static const struct md_command command = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .words = "status models load unload drain resume reload top bill trace cluster",
     .exit_notes = "1 means that the daemon has refused or could not do it, 3 that there is no such daemon or model, or "
-		  "that the configuration is bad.\n",
+		  "that the configuration is bad; 7, that a bill was printed which lacks a node.\n",
 };
 
 /* ---- which argument and option belongs to which verb ---- */
@@ -79,7 +83,7 @@ static const struct verb {
     {"top", false, "interval count"},
     {"bill", false, "since csv"},
     {"trace", false, "since to"},
-    {"cluster", false, ""},
+    {"cluster", false, "since csv by-node deadline"},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -286,6 +290,37 @@ static int trace(void)
 	return err.status != MD_OK ? report(&err) : md_options_flush(&command);
 }
 
+/* The options of the verb `cluster` are those of its bill. */
+static int refuse_options(const char *word)
+{
+	const char *given = since ? "since" : csv ? "csv" : by_node ? "by-node" : deadline ? "deadline" : NULL;
+	return given ? md_options_usage_error(&command, "cluster %s: --%s has no meaning there: leave it out", word,
+					      given)
+		     : -1;
+}
+
+static int bill_cluster(void)
+{
+	struct md_worker_bill wanted = {
+	    .command = &command, .socket = socket_path, .by_node = by_node, .json = json, .csv = csv};
+	struct md_error err = {0};
+	double seconds = 10;
+	bool complete = false;
+	if (json && csv)
+		return md_options_usage_error(&command, "--json and --csv: choose one");
+	if (deadline && (!parse_number(deadline, 3600, &seconds) || seconds < 1))
+		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 1 to 3600",
+					      deadline);
+	int code = parse_since("cluster bill", &wanted.since);
+	if (code >= 0)
+		return code;
+	wanted.deadline_s = (unsigned)seconds;
+	if (md_worker_bill_cluster(&wanted, &complete, &err) != MD_OK)
+		return report(&err);
+	code = md_options_flush(&command);
+	return code ? code : complete ? MD_EXIT_OK : MD_EXIT_PARTIAL;
+}
+
 /* cluster WORD [MODEL] [NODE] */
 static int ask_cluster(const struct md_arguments *arguments)
 {
@@ -300,19 +335,28 @@ static int ask_cluster(const struct md_arguments *arguments)
 		     {"cordon", {"node"}, "give the name of one node"},
 		     {"uncordon", {"node"}, "give the name of one node"},
 		     {"move", {"model", "node"}, "give a model and the name of a node"},
-		     {"release", {"model"}, "give one model"}};
+		     {"release", {"model"}, "give one model"},
+		     {"bill", {NULL}, "there are no arguments"},
+		     {"forget", {"node"}, "give the name of one node that is gone, or the ID of a ledger"}};
 	const char *word = arguments->file_count > 1 ? arguments->files[1] : "";
 	size_t at = 0, wanted = 0;
 	while (at < sizeof(words) / sizeof(words[0]) && strcmp(words[at].name, word) != 0)
 		at++;
 	if (at == sizeof(words) / sizeof(words[0]))
 		return md_options_usage_error(
-		    &command, "cluster: \"%s\" is not status, nodes, models, drain, cordon, uncordon, move or release",
+		    &command,
+		    "cluster: \"%s\" is not status, nodes, models, drain, cordon, uncordon, move, release, bill or "
+		    "forget",
 		    word);
 	while (wanted < 2 && words[at].arguments[wanted])
 		wanted++;
 	if (arguments->file_count != 2 + wanted)
 		return md_options_usage_error(&command, "cluster %s: %s", word, words[at].help);
+	if (!strcmp(word, "bill"))
+		return bill_cluster();
+	int code = refuse_options(word);
+	if (code >= 0)
+		return code;
 	json_t *question = json_pack("{s:s, s:s}", "verb", "cluster", "do", word);
 	for (size_t i = 0; i < wanted; i++) {
 		json_t *name = json_string(arguments->files[2 + i]);

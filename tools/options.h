@@ -18,6 +18,7 @@ enum md_exit {
 	MD_EXIT_COMMAND = 4, /* the command could not be run, or failed itself */
 	MD_EXIT_EMPTY = 5,   /* nothing to do: no graphs */
 	MD_EXIT_ROOM = 6,    /* refused, because there is too little room */
+	MD_EXIT_PARTIAL = 7, /* what was asked for was printed, and some of it is missing */
 };
 
 /* An option has a value (argument names it in the help) or is a flag; exactly one of value, flag and list is set. */

@@ -285,41 +285,57 @@ static void put_field(const char *text)
 	putchar('"');
 }
 
-static void print_bill_csv(const json_t *usage)
+static const char *const bill_names[] = {"requests", "untold",       "prompt_tokens", "completion_tokens",
+					 "gpu_ns",   "answer_bytes", "loads",         "loaded_bytes"};
+
+void md_worker_print_bill_head(bool by_node, bool csv)
 {
-	static const char *const names[] = {"requests", "untold",       "prompt_tokens", "completion_tokens",
-					    "gpu_ns",   "answer_bytes", "loads",         "loaded_bytes"};
-	const json_t *row;
-	size_t i;
-	printf("model,key");
-	for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
-		printf(",%s", names[n]);
-	json_array_foreach(usage, i, row)
-	{
-		putchar('\n');
-		put_field(text_of(row, "model"));
-		putchar(',');
-		put_field(text_of(row, "key"));
-		for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
-			printf(",%lld", number(row, names[n]));
+	if (!csv) {
+		if (by_node)
+			printf("%-16s ", "NODE");
+		printf("%-24s %-24s %9s %9s %12s %12s %12s %6s %10s\n", "MODEL", "KEY", "REQUESTS", "UNTOLD", "PROMPT",
+		       "COMPLETION", "GPU SECONDS", "LOADS", "LOADED");
+		return;
 	}
+	printf("%smodel,key", by_node ? "node," : "");
+	for (size_t n = 0; n < sizeof(bill_names) / sizeof(bill_names[0]); n++)
+		printf(",%s", bill_names[n]);
 	putchar('\n');
+}
+
+static void print_row_csv(const json_t *row)
+{
+	if (json_object_get(row, "node")) {
+		put_field(text_of(row, "node"));
+		putchar(',');
+	}
+	put_field(text_of(row, "model"));
+	putchar(',');
+	put_field(text_of(row, "key"));
+	for (size_t n = 0; n < sizeof(bill_names) / sizeof(bill_names[0]); n++)
+		printf(",%lld", number(row, bill_names[n]));
+	putchar('\n');
+}
+
+void md_worker_print_bill_row(const json_t *row, bool csv)
+{
+	char loaded[32];
+	if (csv) {
+		print_row_csv(row);
+		return;
+	}
+	if (json_object_get(row, "node"))
+		md_plain_print(stdout, "%-16s ", text_of(row, "node"));
+	md_plain_line(stdout, "%-24s %-24s %9lld %9lld %12lld %12lld %12.3f %6lld %10s", text_of(row, "model"),
+		      *text_of(row, "key") ? text_of(row, "key") : "-", number(row, "requests"), number(row, "untold"),
+		      number(row, "prompt_tokens"), number(row, "completion_tokens"),
+		      (double)number(row, "gpu_ns") * 1e-9, number(row, "loads"), size_of(row, "loaded_bytes", loaded));
 }
 
 void md_worker_print_bill(const json_t *answer, bool csv)
 {
-	const json_t *row, *usage = json_object_get(answer, "usage");
-	char loaded[32];
+	const json_t *row;
 	size_t i;
-	if (csv) {
-		print_bill_csv(usage);
-		return;
-	}
-	printf("%-24s %-24s %9s %9s %12s %12s %12s %6s %10s\n", "MODEL", "KEY", "REQUESTS", "UNTOLD", "PROMPT",
-	       "COMPLETION", "GPU SECONDS", "LOADS", "LOADED");
-	json_array_foreach(usage, i, row) md_plain_line(
-	    stdout, "%-24s %-24s %9lld %9lld %12lld %12lld %12.3f %6lld %10s", text_of(row, "model"),
-	    *text_of(row, "key") ? text_of(row, "key") : "-", number(row, "requests"), number(row, "untold"),
-	    number(row, "prompt_tokens"), number(row, "completion_tokens"), (double)number(row, "gpu_ns") * 1e-9,
-	    number(row, "loads"), size_of(row, "loaded_bytes", loaded));
+	md_worker_print_bill_head(false, csv);
+	json_array_foreach(json_object_get(answer, "usage"), i, row) md_worker_print_bill_row(row, csv);
 }

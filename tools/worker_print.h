@@ -12,6 +12,9 @@ void md_worker_print_status(const json_t *status);
 void md_worker_print_models(const json_t *answer);
 void md_worker_print_reload(const json_t *answer);
 void md_worker_print_bill(const json_t *answer, bool csv);
+/* The same line by line; a row with "node" has that column, too. */
+void md_worker_print_bill_head(bool by_node, bool csv);
+void md_worker_print_bill_row(const json_t *row, bool csv);
 
 /* What `cluster` answers: of the node, or lists of nodes or models; of a wish nothing. */
 void md_worker_print_cluster(const json_t *answer);

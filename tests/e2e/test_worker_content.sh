@@ -31,7 +31,7 @@ mkdir "$work/store"
 run store python3 tests/worker/content_store.py "$work/store"
 assert_exit store 0
 grep -A3 FAIL "$work/store.out"
-section 'between nodes that show certificates'
+section 'between nodes that show certificates: contents and bills'
 mkdir "$work/tls"
 run tls python3 tests/worker/content_tls.py "$work/tls"
 assert_exit tls 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of models between nodes that show certificates: content_tls.py FOLDER. A real etcd, real daemons, no key of the nodes."""
+"""Files of models, and bills, between nodes that show certificates: content_tls.py FOLDER. A real etcd, real daemons, no key of the nodes."""
 import http.client
 import ssl
 import sys
@@ -18,7 +18,7 @@ class TlsNode(Node):
     def __init__(self, name, models):
         self.inside = world.port()
         certificate, key = OURS.issue(name, [f"DNS:{name}"])
-        super().__init__(world, name, models, key=False, cluster=f", listen: 127.0.0.1:{self.inside}, tls: {{ca: {OURS.pem}, certificate: {certificate}, key: {key}}}")
+        super().__init__(world, name, models, key=False, more=f", state: {world.folder}/{name}/usage.sqlite", cluster=f", listen: 127.0.0.1:{self.inside}, tls: {{ca: {OURS.pem}, certificate: {certificate}, key: {key}}}")
 
 
 def ask(node, path, files, name):
@@ -54,5 +54,17 @@ check("without a certificate", 0, ask(a, PATH, None, "t"))
 check("with another authority's", 0, ask(a, PATH, FOREIGN.issue("f", ["DNS:t"]), "t"))
 for headers in ({}, {"X-Medusa-Node": "b"}, {"X-Medusa-Node": "b", "X-Medusa-Node-Key": NODE_KEY}):
     check(f"where clients are served, with {sorted(headers)}", 403, a.get(PATH, **headers).status)
+
+# ---- the bill ----
+check("a node computes", 200, b.chat("m", tokens=[7, 3]).status)
+# On a machine that is busy a lease may end, and etcd be late.
+r = until("the bill lacks nothing", lambda: (lambda bill: bill if bill.get("complete") else None)(a.tell("cluster", "bill", "--since", "1h", "--by-node"))) or {}
+check("the other one asks it for its bill", (True, ["a", "b"], {7}), (r.get("complete"), [n["node"] for n in r.get("nodes", [])], {row["prompt_tokens"] for row in r.get("usage", [])}))
+BILL = "/medusa/bill/1"
+check("a node is answered", 200, ask(b, BILL, mine, "t"))
+check("as another one it is not", 403, ask(b, BILL, mine, "a"))
+check("without a certificate", 0, ask(b, BILL, None, "t"))
+for headers in ({}, {"X-Medusa-Node": "a"}, {"X-Medusa-Node": "a", "X-Medusa-Node-Key": NODE_KEY}):
+    check(f"a bill where clients are served, with {sorted(headers)}", 403, b.get(BILL, **headers).status)
 world.close()
 finish()

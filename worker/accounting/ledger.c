@@ -27,6 +27,7 @@ struct question {
 	struct question *next;
 	int64_t since;
 	bool sums;                                                           /* are wanted, since then */
+	void (*work)(void *context, const char *path, struct md_error *err); /* NULL: none is wanted */
 	void (*done)(void *context, char *text, const struct md_error *err); /* NULL: nobody waits */
 	void *context;
 	char *text;
@@ -176,7 +177,10 @@ static void write_rows(struct md_ledger *ledger, struct md_ledger_rows *rows)
 static void answer_question(struct md_ledger *ledger, struct question *question)
 {
 	json_t *sums;
-	if (open_file(ledger, &question->err) != MD_OK || !question->sums ||
+	bool opened = open_file(ledger, &question->err) == MD_OK;
+	if (opened && question->work)
+		question->work(question->context, ledger->path, &question->err);
+	if (!opened || !question->sums ||
 	    md_ledger_file_sum(ledger->file, question->since, &sums, &question->err) != MD_OK)
 		return;
 	json_t *answer = json_pack("{s:o}", "usage", sums);
@@ -321,6 +325,12 @@ void *md_ledger_flush(struct md_ledger *ledger, void (*done)(void *context, char
 	return ask(ledger, (struct question){.done = done, .context = context});
 }
 
+bool md_ledger_work(struct md_ledger *ledger, void (*work)(void *context, const char *path, struct md_error *err),
+		    void (*done)(void *context, char *none, const struct md_error *err), void *context)
+{
+	return ask(ledger, (struct question){.work = work, .done = done, .context = context});
+}
+
 void md_ledger_forget(void *context)
 {
 	struct question *question = context;
@@ -379,8 +389,9 @@ void md_ledger_destroy(struct md_ledger *ledger)
 	while (ledger->done) {
 		struct question *question = ledger->done;
 		ledger->done = question->next;
-		free(question->text);
-		free(question);
+		if (!question->work)
+			question->done = NULL; /* whoever waits for a text is gone, and who has work is not */
+		tell(question);
 	}
 	free_ledger(ledger);
 }

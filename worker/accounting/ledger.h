@@ -4,6 +4,7 @@
 #define MD_WORKER_ACCOUNTING_LEDGER_H
 
 #include <event2/event.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 #include "worker/accounting/ledger_requests.h"
@@ -34,5 +35,12 @@ void *md_ledger_sum(struct md_ledger *ledger, int64_t since,
 void *md_ledger_flush(struct md_ledger *ledger, void (*done)(void *context, char *text, const struct md_error *err),
 		      void *context);
 void md_ledger_forget(void *question); /* `done` is not called */
+/*
+ * Calls `work` on the thread, when all that was added before has been written, with the path of the file, which is there; then
+ * `done` in the loop, in any case: md_ledger_destroy calls it at the latest. Where the file can't be opened, `work` is not
+ * called, and `done` has the error. False: out of memory, and neither is called.
+ */
+bool md_ledger_work(struct md_ledger *ledger, void (*work)(void *context, const char *path, struct md_error *err),
+		    void (*done)(void *context, char *none, const struct md_error *err), void *context);
 
 #endif

@@ -25,6 +25,8 @@ static const char making[] =
     "NULL, completion_tokens INTEGER NOT NULL, gpu_ns INTEGER NOT NULL, answer_bytes INTEGER NOT "
     "NULL, loads INTEGER NOT NULL, loaded_bytes INTEGER NOT NULL, PRIMARY KEY (minute, model, "
     "key)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS ledger (identity TEXT NOT NULL);"
+    "INSERT INTO ledger SELECT lower(hex(randomblob(16))) WHERE NOT EXISTS (SELECT * FROM ledger);"
     "PRAGMA user_version=" VERSION;
 
 static const char adding[] =

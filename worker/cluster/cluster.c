@@ -97,6 +97,7 @@ static void on_reads(void *context)
 	struct md_cluster *cluster = context;
 	md_wanted_begin(cluster->wanted);
 	md_contents_begin(cluster->worker->contents);
+	md_ledgers_reads(cluster->ledgers);
 }
 
 static void on_has_read(void *context)
@@ -104,6 +105,7 @@ static void on_has_read(void *context)
 	struct md_cluster *cluster = context;
 	md_wanted_end(cluster->wanted);
 	md_contents_end(cluster->worker->contents);
+	md_ledgers_has_read(cluster->ledgers);
 }
 
 static void on_other(void *context, const char *key, const json_t *pair, const struct md_buf *value)
@@ -111,6 +113,7 @@ static void on_other(void *context, const char *key, const json_t *pair, const s
 	struct md_cluster *cluster = context;
 	md_wanted_take(cluster->wanted, key, pair, value);
 	md_contents_take(cluster->worker->contents, key, value);
+	md_ledgers_take(cluster->ledgers, key, pair, value);
 }
 
 static const struct md_view_events view_events = {.gone = on_node_gone,
@@ -373,9 +376,11 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 	cluster->member = md_member_create(&member);
 	cluster->view = md_view_create(&view, &view_events, cluster);
 	cluster->wanted = md_wanted_create();
+	cluster->ledgers = md_ledgers_create(cluster);
 	cluster->obey = md_obey_create(cluster->worker);
 	cluster->obeys = event_new(base, -1, EV_PERSIST, on_obey, cluster);
-	bool made = cluster->member && cluster->view && cluster->wanted && cluster->obey && cluster->obeys;
+	bool made =
+	    cluster->member && cluster->view && cluster->wanted && cluster->ledgers && cluster->obey && cluster->obeys;
 	if (made && cluster->settings.tls.given)
 		made = (cluster->check = md_node_check_create(cluster)) != NULL;
 	if (made && cluster->settings.prefixes != MD_CONFIG_PREFIXES_OFF)
@@ -425,6 +430,7 @@ void md_cluster_destroy(struct md_cluster *cluster)
 	md_obey_destroy(cluster->obey);
 	md_leader_destroy(cluster->leader);
 	md_wanted_destroy(cluster->wanted);
+	md_ledgers_destroy(cluster->ledgers);
 	md_member_destroy(cluster->member);
 	md_view_destroy(cluster->view);
 	md_etcd_destroy(cluster->etcd);
@@ -444,7 +450,9 @@ void md_cluster_destroy(struct md_cluster *cluster)
 
 static bool is_settled(const struct md_cluster *cluster)
 {
-	return md_member_state(cluster->member) != MD_MEMBER_JOINING || (cluster->known && !cluster->reached);
+	enum md_member_state state = md_member_state(cluster->member);
+	bool joined = state == MD_MEMBER_JOINED && md_ledgers_settled(cluster->ledgers);
+	return joined || state == MD_MEMBER_CLASHES || (cluster->known && !cluster->reached);
 }
 
 enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct md_error *err)
@@ -456,6 +464,7 @@ enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct
 	complete_url(cluster, port);
 	md_member_begin(cluster->member);
 	md_view_begin(cluster->view);
+	md_ledgers_begin(cluster->ledgers);
 	if (cluster->leader) {
 		md_leader_begin(cluster->leader);
 		event_add(cluster->obeys, &(struct timeval){.tv_sec = 1});
@@ -468,6 +477,7 @@ enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct
 		    "another node, at %.200s, has the name %s in the cluster: say --node NAME with another "
 		    "one, or end that node",
 		    md_member_rival(cluster->member), cluster->name);
+	md_ledgers_serve(cluster->ledgers);
 	return MD_OK;
 }
 
@@ -478,8 +488,9 @@ void md_cluster_leave(struct md_cluster *cluster)
 	uint64_t until = md_clock_ns() + LEAVE_MS * UINT64_C(1000000);
 	md_leader_end(cluster->leader);
 	event_del(cluster->obeys);
+	md_ledgers_leave(cluster->ledgers);
 	md_member_leave(cluster->member);
-	while (!md_member_has_left(cluster->member) && md_clock_ns() < until)
+	while (!(md_member_has_left(cluster->member) && md_ledgers_has_left(cluster->ledgers)) && md_clock_ns() < until)
 		event_base_loop(cluster->worker->base, EVLOOP_ONCE);
 }
 

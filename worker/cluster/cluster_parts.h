@@ -4,6 +4,7 @@
 #define MD_WORKER_CLUSTER_CLUSTER_PARTS_H
 
 #include "worker/cluster/cluster.h"
+#include "worker/cluster/cluster_ledgers.h"
 #include "worker/cluster/cluster_tls.h"
 #include "worker/cluster/leader.h"
 #include "worker/cluster/member.h"
@@ -40,8 +41,10 @@ struct md_cluster {
 	struct event *obeys;
 	struct md_probe *probes;
 	struct md_prefixes *prefixes; /* NULL: medusa.cluster.prefixes is off */
-	bool reached, known;          /* etcd answers; whether that is known */
-	char why[300];                /* it does not */
+	struct md_ledgers *ledgers;
+	unsigned bill_servers; /* other nodes' questions for this node's bill */
+	bool reached, known;   /* etcd answers; whether that is known */
+	char why[300];         /* it does not */
 	char lack[400];
 	enum md_wish wish;
 	bool drained; /* by a wish */

@@ -319,7 +319,8 @@ static uint32_t list_candidates(struct md_prefixes *prefixes, struct md_view_nod
 		md_standing_of(local, &own);
 		list[made] = describe(prefixes, cluster->name, &own);
 		list[made].index = count;
-		list[made].seconds = md_offer_here_s(&own, md_crowd_now(cluster->worker), cluster->wish != MD_WISH_NONE);
+		list[made].seconds =
+		    md_offer_here_s(&own, md_crowd_now(cluster->worker), cluster->wish != MD_WISH_NONE);
 		made++;
 	}
 	return made;

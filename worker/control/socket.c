@@ -20,6 +20,7 @@
 #include "base/log.h"
 
 #define CONNECTIONS_MAX 64u
+#define ANSWER_HEAD "{\"version\":%d,\"ok\":true,\"result\":"
 
 /* A connection, which has one question at a time. */
 struct md_control_call {
@@ -29,6 +30,7 @@ struct md_control_call {
 	bool open;  /* a question has no answer yet */
 	bool skips; /* the rest of a line that was too long */
 	void (*gone)(void *context);
+	void (*drained)(void *context); /* of an answer that comes piece by piece */
 	void *context;
 };
 
@@ -76,7 +78,7 @@ static void end_answer(struct md_control_call *call)
 {
 	md_http_wire_watch(call->wire, EV_WRITE);
 	call->open = false;
-	call->gone = NULL;
+	call->gone = call->drained = NULL;
 	/* the next question may be there already; it is looked at outside of the caller's call */
 	bufferevent_trigger(call->wire, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
 }
@@ -118,7 +120,7 @@ static void on_sent(const void *bytes, size_t size, void *context)
 static struct evbuffer *make_line(const char *result, size_t size, struct released *released)
 {
 	struct evbuffer *line = evbuffer_new();
-	if (line && evbuffer_add_printf(line, "{\"version\":%d,\"ok\":true,\"result\":", MD_CONTROL_VERSION) > 0 &&
+	if (line && evbuffer_add_printf(line, ANSWER_HEAD, MD_CONTROL_VERSION) > 0 &&
 	    !evbuffer_add_reference(line, result, size, on_sent, released)) {
 		if (!evbuffer_add(line, "}\n", 2))
 			return line;
@@ -149,6 +151,32 @@ void md_control_answer_text(struct md_control_call *call, const char *result, si
 	}
 	if (line)
 		evbuffer_free(line);
+}
+
+void md_control_answer_begin(struct md_control_call *call, void (*drained)(void *context))
+{
+	if (!may_answer(call))
+		return;
+	call->drained = drained;
+	evbuffer_add_printf(bufferevent_get_output(call->wire), ANSWER_HEAD, MD_CONTROL_VERSION);
+}
+
+/* A piece for which memory is lacking would leave a text that says something else: its reader is told by the end of the connection. */
+size_t md_control_answer_write(struct md_control_call *call, const void *bytes, size_t size)
+{
+	struct evbuffer *output = bufferevent_get_output(call->wire);
+	if (evbuffer_add(output, bytes, size))
+		bufferevent_trigger_event(call->wire, BEV_EVENT_ERROR, BEV_TRIG_DEFER_CALLBACKS);
+	md_http_wire_watch(call->wire, EV_WRITE);
+	return evbuffer_get_length(output);
+}
+
+void md_control_answer_end(struct md_control_call *call)
+{
+	if (!may_answer(call))
+		return;
+	md_control_answer_write(call, "}\n", 2);
+	end_answer(call);
 }
 
 void md_control_answer(struct md_control_call *call, json_t *result)
@@ -226,6 +254,14 @@ static void on_read(struct bufferevent *wire, void *context)
 	free(line);
 }
 
+static void on_written(struct bufferevent *wire, void *context)
+{
+	struct md_control_call *call = context;
+	(void)wire;
+	if (call->drained)
+		call->drained(call->context);
+}
+
 static void on_event(struct bufferevent *wire, short what, void *context)
 {
 	(void)wire, (void)what;
@@ -261,7 +297,7 @@ static void on_accept(void *context, int fd, const struct sockaddr *address)
 	*call = (struct md_control_call){.control = control, .next = control->first, .wire = wire};
 	control->first = call;
 	control->count++;
-	bufferevent_setcb(wire, on_read, NULL, on_event, call);
+	bufferevent_setcb(wire, on_read, on_written, on_event, call);
 	bufferevent_setwatermark(wire, EV_READ, 0, MD_CONTROL_LINE_MAX);
 	md_http_wire_watch(wire, EV_READ | EV_WRITE);
 }

@@ -32,6 +32,13 @@ void md_control_answer(struct md_control_call *call, json_t *result);
 /* The same with the text of a JSON object, of which no copy is made: `release` is called when it was sent, or will not be. */
 void md_control_answer_text(struct md_control_call *call, const char *result, size_t size,
 			    void (*release)(void *context), void *context);
+/*
+ * The same piece by piece: begin, then any number of writes, which make the text of one JSON object without a line end, then the end. A write returns how
+ * many bytes wait to be sent, and `drained` (of md_control_watch's context) is called when none waits any more.
+ */
+void md_control_answer_begin(struct md_control_call *call, void (*drained)(void *context));
+size_t md_control_answer_write(struct md_control_call *call, const void *bytes, size_t size);
+void md_control_answer_end(struct md_control_call *call);
 void md_control_refuse(struct md_control_call *call, enum md_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* `gone` is called if the asker goes before it was answered; the call is no longer there then. */

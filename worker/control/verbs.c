@@ -6,6 +6,7 @@
 
 #include "worker/accounting/ledger.h"
 #include "worker/cluster/cluster_report.h"
+#include "worker/control/bill_verbs.h"
 #include "worker/core/long_pages.h"
 
 #define DRAIN_S 30 /* until requests that wait are refused, where nobody says */
@@ -441,7 +442,7 @@ static void move(struct md_verbs *verbs, struct md_control_call *call, const jso
 		refuse_order(pending);
 }
 
-/* "do": status, nodes, models, drain, cordon, uncordon, move, release. */
+/* "do": status, nodes, models, drain, cordon, uncordon, move, release; and what bill_verbs.h has. */
 static void cluster(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	static const struct {
@@ -462,6 +463,8 @@ static void cluster(struct md_verbs *verbs, struct md_control_call *call, const 
 			wish(verbs, call, question, wishes[i].wish);
 			return;
 		}
+	if (md_bill_verbs_take(verbs->worker, call, order, question))
+		return;
 	if (!strcmp(order, "move") || !strcmp(order, "release"))
 		move(verbs, call, question, *order == 'r');
 	else if (!strcmp(order, "status"))

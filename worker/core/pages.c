@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/cluster/cluster_bill.h"
 #include "worker/cluster/cluster_contents.h"
 #include "worker/core/health_page.h"
 #include "worker/core/long_pages.h"
@@ -42,7 +43,7 @@ bool md_pages_take(struct md_worker *worker, struct md_http_exchange *exchange, 
 {
 	const char *method = md_http_exchange_head(exchange)->method;
 	if (md_page_take(worker, exchange, path) || md_page_profiles_take(worker, exchange, path) ||
-	    md_contents_answer(worker, exchange, path))
+	    md_contents_answer(worker, exchange, path) || md_bill_answer(worker, exchange, path))
 		return true;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return false;
