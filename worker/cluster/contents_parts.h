@@ -69,7 +69,7 @@ struct md_contents {
 	char **needed; /* by the fetch, see md_content_room */
 	struct event *tick;
 	json_t *nodes,
-	    *coming; /* {"NODE": {"MODEL": {"content": HASH, "bytes": N}}}; coming: NULL: no reading is under way */
+	    *coming; /* {"NODE": {"models": {"MODEL": {"content": HASH, "bytes": N}}, "hashes": {HASH: N}}}; coming: NULL: no reading is under way */
 	/* What is written of this node: */
 	char *key;
 	char *written; /* the value in etcd; NULL: none */

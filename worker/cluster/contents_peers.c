@@ -55,12 +55,12 @@ void md_contents_end(struct md_contents *contents)
 	contents->coming = NULL;
 }
 
-/* What is no content is left out: readers rely on the rest. */
+/* What is no content is left out: readers rely on the rest. {"models": as they were said, "hashes": {HASH: its bytes}}: blocks are looked for by hash. */
 static json_t *read_models(const char *key, const struct md_buf *value)
 {
 	struct md_error err = {0};
 	json_t *root = md_record_read_state((const char *)value->data, value->size, &err), *model;
-	json_t *models = json_object_get(root, "models"), *made = json_object();
+	json_t *models = json_object_get(root, "models"), *made = json_object(), *hashes = json_object();
 	const char *id;
 	if (!root)
 		md_warn("cluster: %.200s is left out: %s", key, err.message);
@@ -68,11 +68,13 @@ static json_t *read_models(const char *key, const struct md_buf *value)
 	{
 		const char *hash = json_string_value(json_object_get(model, "content"));
 		const json_t *bytes = json_object_get(model, "bytes");
-		if (hash && md_content_is_hash(hash) && json_is_integer(bytes) && json_integer_value(bytes) >= 0)
-			json_object_set(made, id, model);
+		if (!hash || !md_content_is_hash(hash) || !json_is_integer(bytes) || json_integer_value(bytes) < 0)
+			continue;
+		json_object_set(made, id, model);
+		json_object_set(hashes, hash, json_object_get(model, "bytes"));
 	}
 	json_decref(root);
-	return made;
+	return json_pack("{s:o, s:o}", "models", made, "hashes", hashes);
 }
 
 void md_contents_take(struct md_contents *contents, const char *key, const struct md_buf *value)
@@ -95,17 +97,14 @@ void md_contents_take(struct md_contents *contents, const char *key, const struc
 
 const char *md_contents_of(const struct md_contents *contents, const char *node, const char *model)
 {
-	const json_t *models = contents ? json_object_get(contents->nodes, node) : NULL;
+	const json_t *models = contents ? json_object_get(json_object_get(contents->nodes, node), "models") : NULL;
 	return json_string_value(json_object_get(json_object_get(models, model), "content"));
 }
 
-static bool has_content(const json_t *models, const char *hash)
+/* The bytes of a content, as the node says; NULL: the node does not have it. */
+static const json_t *find_content(const struct md_contents *contents, const struct md_view_node *node, const char *hash)
 {
-	const char *id;
-	json_t *model;
-	json_object_foreach((json_t *)models, id,
-			    model) if (!strcmp(json_string_value(json_object_get(model, "content")), hash)) return true;
-	return false;
+	return json_object_get(json_object_get(json_object_get(contents->nodes, node->name), "hashes"), hash);
 }
 
 static bool can_be_asked(const struct md_cluster *cluster, const struct md_view_node *node)
@@ -120,8 +119,7 @@ uint32_t md_contents_sources(void *context, const char *hash, struct md_view_nod
 	uint32_t count, used = 0;
 	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
 	for (uint32_t i = 0; i < count && used < most; i++)
-		if (can_be_asked(cluster, nodes[i]) &&
-		    has_content(json_object_get(contents->nodes, nodes[i]->name), hash))
+		if (can_be_asked(cluster, nodes[i]) && find_content(contents, nodes[i], hash))
 			list[used++] = nodes[i];
 	return used;
 }
@@ -160,15 +158,8 @@ uint64_t md_contents_bytes_of(const struct md_contents *contents, const char *ha
 	struct md_view_node *node;
 	if (!cluster || !md_contents_sources((void *)contents, hash, &node, 1))
 		return 0;
-	const char *id;
-	json_t *model;
-	json_object_foreach(json_object_get(contents->nodes, node->name), id,
-			    model) if (!strcmp(json_string_value(json_object_get(model, "content")), hash))
-	{
-		uint64_t bytes = (uint64_t)json_integer_value(json_object_get(model, "bytes"));
-		return bytes ? bytes : 1;
-	}
-	return 0;
+	uint64_t bytes = (uint64_t)json_integer_value(find_content(contents, node, hash));
+	return bytes ? bytes : 1;
 }
 
 /* ---- writing ---- */
