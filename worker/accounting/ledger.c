@@ -325,10 +325,10 @@ void *md_ledger_flush(struct md_ledger *ledger, void (*done)(void *context, char
 	return ask(ledger, (struct question){.done = done, .context = context});
 }
 
-bool md_ledger_work(struct md_ledger *ledger, void (*work)(void *context, const char *path, struct md_error *err),
+bool md_ledger_work(struct md_ledger *ledger, void (*read)(void *context, const char *path, struct md_error *err),
 		    void (*done)(void *context, char *none, const struct md_error *err), void *context)
 {
-	return ask(ledger, (struct question){.work = work, .done = done, .context = context});
+	return ask(ledger, (struct question){.work = read, .done = done, .context = context});
 }
 
 void md_ledger_forget(void *context)

@@ -40,7 +40,7 @@ void md_ledger_forget(void *question); /* `done` is not called */
  * `done` in the loop, in any case: md_ledger_destroy calls it at the latest. Where the file can't be opened, `work` is not
  * called, and `done` has the error. False: out of memory, and neither is called.
  */
-bool md_ledger_work(struct md_ledger *ledger, void (*work)(void *context, const char *path, struct md_error *err),
+bool md_ledger_work(struct md_ledger *ledger, void (*read)(void *context, const char *path, struct md_error *err),
 		    void (*done)(void *context, char *none, const struct md_error *err), void *context);
 
 #endif
