@@ -104,4 +104,6 @@ check("what is told is the time of a start alone", True, quiet < max(took for _,
 seen = [(slows, expected) for loads, slows, expected in together(cold[:2])[0] if loads == 2]
 check("that they slow each other was learned", True, bool(seen) and max(slows for slows, _ in seen) >= 0.5)
 check("so another node expects more of a third one", True, any(expected > 1.3 * quiet for _, expected in seen))
+for node in started:
+    check(f"{node.name} ends", 0, node.stop())
 finish()
