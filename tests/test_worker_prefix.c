@@ -433,6 +433,10 @@ Test(worker_prefix, a_conversation_that_goes_on_where_nobody_knows_of_it)
 	TURN("later, where it has probably begun", 1, &second, node_of(0.1, 5000, 0, 1), node_of(0.1, 0, 0, 9));
 	TURN("unless it is known to be elsewhere", 0, &second, node_of(0.1, 12000, 0, 1), node_of(0.1, 0, 0, 9));
 	TURN("or that node is busy", 0, &second, node_of(0.1, 5000, 0, 1), node_of(0.5, 0, 4, 9));
+	struct md_prefix_candidate away = node_of(5, 0, 0, 9);
+	away.away = true;
+	TURN("nor has one without the model", 1, &second, away, node_of(4, 0, 0, 8), node_of(4, 5000, 0, 1));
+	CHOSEN("a load is as without prompts", MD_PREFIX_NOBODY, 20000, away, away);
 	TURN("one that keeps nothing has nothing", 1, &second, off, node_of(0.1, 0, 0, 8), node_of(0.1, 5000, 0, 1));
 }
 

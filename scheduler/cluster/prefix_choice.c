@@ -78,7 +78,8 @@ static void assume(struct md_prefix_candidate *list, uint32_t count, const struc
 	for (uint32_t i = 0; i < count; i++) {
 		if (list[i].cached > prompt->begun)
 			return;
-		if (!list[i].uncached && (first == MD_PREFIX_NOBODY || list[i].rank > list[first].rank))
+		if (!list[i].uncached && !list[i].away &&
+		    (first == MD_PREFIX_NOBODY || list[i].rank > list[first].rank))
 			first = i;
 	}
 	if (first != MD_PREFIX_NOBODY && prompt->told > list[first].cached)
@@ -107,5 +108,5 @@ uint32_t md_prefix_choose(struct md_prefix_candidate *list, uint32_t count, cons
 		if (expect(&list[i], &usual, bytes) <= most_s &&
 		    (chosen == MD_PREFIX_NOBODY || is_rather(&list[i], &list[chosen], least_load)))
 			chosen = i;
-	return chosen;
+	return chosen != MD_PREFIX_NOBODY && list[chosen].away ? MD_PREFIX_NOBODY : chosen;
 }

@@ -17,6 +17,7 @@ struct md_prefix_candidate {
 	double prefill_s; /* for a byte of a prompt, as measured there; 0: not known */
 	double cached;    /* bytes of the prompt that its cache is expected to have */
 	bool uncached;    /* its engine caches no prefixes */
+	bool away;        /* no engine of the model has its cache there */
 	uint32_t load;    /* requests there, as far as is known */
 	uint64_t rank;    /* by rendezvous: of equal ones, the greatest */
 };
@@ -32,7 +33,7 @@ struct md_prefix_prompt {
 
 /*
  * The place of one of them in the list, or MD_PREFIX_NOBODY: a cache would save next to nothing, or nobody knows what it would, so the
- * choice is that of first_token.h. Where nobody has measured how long a byte takes, the median of the other nodes counts.
+ * choice is that of first_token.h; so it is where the model has to be loaded first. Where nobody has measured how long a byte takes, the median of the other nodes counts.
  *
  * Nodes whose first token is expected within a half and 5 ms of the best one's count as equal. Of them, one with far more requests
  * than another is left out; then what is cached decides, and then the rank, so that all nodes choose the same one.

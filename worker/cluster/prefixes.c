@@ -291,6 +291,7 @@ static struct md_prefix_candidate describe(struct md_prefixes *prefixes, const c
 					    .rest_s = standing->rest_s,
 					    .prefill_s = standing->prefill_s,
 					    .uncached = standing->uncached,
+					    .away = !keeps_cache(standing),
 					    .cached = cached_at(prefixes, node, standing),
 					    .load = standing->waiting + standing->running,
 					    .rank = rank_of(prefixes, node)};
