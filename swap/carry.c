@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -19,11 +18,12 @@
 
 void md_swap_carry_init(struct md_swap_carry *carry, struct md_swap_carrier *carrier)
 {
-	*carry = (struct md_swap_carry){.carrier.fd = -1, .passed = -1, .heard_at = md_clock_ns()};
+	*carry = (struct md_swap_carry){.carrier.fd = -1, .heard_at = md_clock_ns()};
+	md_swap_lenders_init(&carry->lenders, carrier && carrier->peers ? carrier->lenders : -1);
 	if (!carrier)
 		return;
 	carry->carrier = *carrier;
-	carrier->fd = -1;
+	carrier->fd = carrier->lenders = -1;
 	carry->wanted = true;
 }
 
@@ -76,6 +76,14 @@ enum md_status md_swap_carry_take(struct md_swap_carry *carry, struct md_carry_m
 	return say(carry, take, -1, err);
 }
 
+enum md_status md_swap_carry_lender(struct md_swap_carry *carry, uint32_t number, const struct md_swap_lender *lender,
+				    struct md_error *err)
+{
+	struct md_carry_message message = {.kind = MD_CARRY_LENDER, .link = number};
+	snprintf(message.gpus[0], sizeof(message.gpus[0]), "%s", lender->gpu);
+	return say(carry, &message, lender->fd, err);
+}
+
 void md_swap_carry_stale(struct md_swap_carry *carry, struct md_carry_message *stale)
 {
 	struct md_error none = {0};
@@ -103,12 +111,11 @@ static enum md_carry_event understand(struct md_swap_carry *carry, const struct 
 		return take_ready(carry, message);
 	case MD_CARRY_DONE:
 		return carry->ready && message->link < carry->links ? MD_CARRY_EVENT_DONE : MD_CARRY_EVENT_LIAR;
-	case MD_CARRY_OFFER:
-		return message->link < MD_CARRY_LENDERS ? MD_CARRY_EVENT_OFFER : MD_CARRY_EVENT_LIAR;
 	case MD_CARRY_NOT:
 		return carry->ready ? MD_CARRY_EVENT_NOT : MD_CARRY_EVENT_LIAR;
 	case MD_CARRY_END:
-		memcpy(carry->times, message->times, sizeof(carry->times));
+		for (unsigned i = MD_PEER_COPIER; i < MD_PEER_TIMES; i++)
+			carry->times[i] += message->times[i];
 		return MD_CARRY_EVENT_ENDED;
 	case MD_CARRY_FAILED:
 		snprintf(carry->why, sizeof(carry->why), "%s", message->text);
@@ -124,7 +131,6 @@ enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_ca
 	bool there = false;
 	int passed = -1;
 	enum md_carry_event event = MD_CARRY_EVENT_NONE;
-	carry->passed = -1;
 	if (!md_swap_carry_is_open(carry))
 		return event;
 	enum md_status status = md_carry_wire_receive(carry->carrier.fd, message, &passed, &there, &why);
@@ -136,8 +142,7 @@ enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_ca
 		event = MD_CARRY_EVENT_LIAR;
 	else if (there)
 		event = understand(carry, message);
-	carry->passed = event == MD_CARRY_EVENT_OFFER ? passed : -1;
-	if (passed >= 0 && carry->passed < 0)
+	if (passed >= 0)
 		close(passed);
 	if (event == MD_CARRY_EVENT_LIAR)
 		snprintf(carry->why, sizeof(carry->why), "the carrier has sent what makes no sense");
@@ -146,11 +151,11 @@ enum md_carry_event md_swap_carry_hear(struct md_swap_carry *carry, struct md_ca
 	return event;
 }
 
-void md_swap_carry_wait(const struct md_swap_carry *carry, unsigned us)
+/* Waits for a message, at most so long. */
+static void wait_for(const struct md_swap_carry *carry, int milliseconds)
 {
 	struct pollfd ready = {.fd = carry->carrier.fd, .events = POLLIN};
-	struct timespec most = {.tv_nsec = (long)us * 1000};
-	ppoll(&ready, md_swap_carry_is_open(carry), &most, NULL);
+	poll(&ready, 1, milliseconds);
 }
 
 /* ---- the end ---- */
@@ -175,8 +180,7 @@ void md_swap_carry_abandon(struct md_swap_carry *carry, const char *why)
 
 static bool goes_on(enum md_carry_event event)
 {
-	return event == MD_CARRY_EVENT_NONE || event == MD_CARRY_EVENT_DONE || event == MD_CARRY_EVENT_OFFER ||
-	       event == MD_CARRY_EVENT_NOT;
+	return event == MD_CARRY_EVENT_NONE || event == MD_CARRY_EVENT_DONE || event == MD_CARRY_EVENT_NOT;
 }
 
 void md_swap_carry_finish(struct md_swap_carry *carry)
@@ -197,11 +201,9 @@ void md_swap_carry_finish(struct md_swap_carry *carry)
 	    say(carry, &message, -1, &none) == MD_OK ? MD_CARRY_EVENT_NONE : MD_CARRY_EVENT_LOST;
 	while (goes_on(event) && md_clock_ns() - began < FINISH_NS) {
 		event = md_swap_carry_hear(carry, &message);
-		if (carry->passed >= 0)
-			close(carry->passed);
 		md_swap_pulse_step();
 		if (event == MD_CARRY_EVENT_NONE)
-			md_swap_carry_wait(carry, 100000);
+			wait_for(carry, 100);
 	}
 	if (event == MD_CARRY_EVENT_ENDED)
 		close_it(carry);

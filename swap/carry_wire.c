@@ -65,9 +65,10 @@ static int take_passed(struct msghdr *header)
 
 static void end_texts(struct md_carry_message *message)
 {
-	if (message->kind == MD_CARRY_FAILED)
+	if (message->kind == MD_CARRY_FAILED || message->kind == MD_CARRY_ROOM)
 		message->text[sizeof(message->text) - 1] = '\0';
-	if (message->kind == MD_CARRY_BEGIN || message->kind == MD_CARRY_READY || message->kind == MD_CARRY_OFFER)
+	if (message->kind == MD_CARRY_BEGIN || message->kind == MD_CARRY_READY || message->kind == MD_CARRY_OFFER ||
+	    message->kind == MD_CARRY_LENDER)
 		for (unsigned i = 0; i < MD_CARRY_LINKS; i++)
 			message->gpus[i][MD_CARRY_GPU_BYTES - 1] = '\0';
 }
@@ -77,7 +78,7 @@ static bool is_good(const struct md_carry_message *message)
 	bool chunk =
 	    message->kind == MD_CARRY_CHUNK || message->kind == MD_CARRY_TAKE || message->kind == MD_CARRY_STALE;
 	uint32_t most = chunk ? MD_CARRY_CHUNK_BLOCKS : MD_CARRY_LINKS;
-	return message->magic == MAGIC && message->kind >= MD_CARRY_BEGIN && message->kind <= MD_CARRY_STALE &&
+	return message->magic == MAGIC && message->kind >= MD_CARRY_BEGIN && message->kind <= MD_CARRY_LENDER &&
 	       message->count <= most;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages between an engine whose memory comes in and the carrier, which copies a part of it over other GPUs' links, and
- * between the carrier and lenders: engines on other GPUs that have the same blocks.
+ * between each of both and lenders: engines on other GPUs that have the same blocks.
  */
 #ifndef MD_SWAP_CARRY_WIRE_H
 #define MD_SWAP_CARRY_WIRE_H
@@ -18,6 +18,7 @@
 #define MD_CARRY_GPU_BYTES 48u    /* of a UUID as a text */
 #define MD_CARRY_LENDERS 8u       /* at a time, at most */
 #define MD_CARRY_TAKES_MOST 128u  /* chunks from lenders that an engine may ask for at a time */
+#define MD_CARRY_ROOMS 32u        /* through which these come, at most */
 
 /*
  * One message is one packet of a SOCK_SEQPACKET socket, of the size of the struct. The engine begins, and hands over parts
@@ -33,16 +34,25 @@ enum md_carry_kind {
 	MD_CARRY_READY,  /* count of links, gpus */
 	MD_CARRY_DONE,   /* chunk, link, bytes */
 	MD_CARRY_FAILED, /* text; nothing more comes */
-	/* from a lender to the carrier, which passes it on to the engine */
-	MD_CARRY_OFFER, /* link: which lender, bytes, gpus[0]; with a file of struct md_carry_offered */
-	/* from the engine */
+	/* from a lender to the engine */
+	MD_CARRY_OFFER, /* part: its process, bytes, gpus[0]; with a file of struct md_carry_offered */
+	/* from the engine, to a lender that writes into rooms (MD_CARRY_ROOM), which says DONE or NOT, or to the carrier */
 	MD_CARRY_TAKE, /* part, chunk, link, count of takes: as MD_CARRY_CHUNK, from memory of that lender */
 	/*
-	 * From the carrier: chunk, which the lender does not hand over. From a lender: part. The carrier asks a lender for a
-	 * part by MD_CARRY_PART, and gets the same kind with its memory, or this one. FAILED: the lender wants it all back.
+	 * From the carrier, or a lender that has got a TAKE: chunk, which is not handed over. From a lender that was asked by
+	 * the carrier: part. The carrier asks a lender for a part by MD_CARRY_PART, and gets the same kind with its memory, or
+	 * this one. FAILED: the lender wants it all back, or has it back already if it writes into rooms.
 	 */
 	MD_CARRY_NOT,
 	MD_CARRY_STALE, /* from the engine, passed on to the lender: link, count of takes: these blocks have other bytes */
+	/*
+	 * From the engine to a lender: part, bytes; with a descriptor of memory into which the lender is to write. The lender
+	 * says the same kind, part, count: 1; or 0 and a text: why it cannot. END, from the engine: the lender gives all rooms
+	 * up, and says so by the same kind, with times.
+	 */
+	MD_CARRY_ROOM,
+	/* From medusa-swap run to the engine, and from the engine to the carrier: link, gpus[0]; with a lender's connection. */
+	MD_CARRY_LENDER,
 };
 
 /* Blocks that follow each other in the pool and in the part. */
@@ -74,7 +84,7 @@ struct md_carry_message {
 		struct md_carry_take takes[MD_CARRY_CHUNK_BLOCKS];
 		char gpus[MD_CARRY_LINKS][MD_CARRY_GPU_BYTES];
 		char text[256];
-		uint64_t times[MD_PEER_TIMES]; /* from MD_PEER_CARRIER on */
+		uint64_t times[MD_PEER_TIMES]; /* from MD_PEER_COPIER on */
 	};
 };
 

@@ -100,7 +100,7 @@ static size_t judge(struct md_swap_share *s, struct md_share_chunk *chunk, const
 		note_stale(s, &stale, i);
 	}
 	if (chunk->differs) {
-		md_swap_carry_stale(s->carry, &stale);
+		md_swap_share_note_stale(s, &stale);
 		s->report->differed += chunk->bytes;
 		md_swap_share_free(s, chunk);
 		return count;

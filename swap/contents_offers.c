@@ -38,7 +38,7 @@ const struct md_share_place *md_swap_offers_place(const struct md_swap_share *s,
 
 bool md_swap_offers_have(const struct md_swap_share *s, const struct md_share_chunk *chunk)
 {
-	return chunk->lender != MD_SHARE_NO_LENDER && !chunk->differs && !s->over && !s->offers.lost[chunk->lender] &&
+	return chunk->lender != MD_SHARE_NO_LENDER && !chunk->differs && !s->offers.lost[chunk->lender] &&
 	       s->lendable[chunk->part];
 }
 
@@ -115,19 +115,12 @@ static void divide(struct md_swap_share *s, size_t index)
 	chunk->lender = lender;
 }
 
-void md_swap_offers_add(struct md_swap_share *s, const struct md_carry_message *message)
+void md_swap_offers_add(struct md_swap_share *s, uint8_t lender, int file, uint64_t bytes)
 {
-	uint8_t lender = (uint8_t)message->link;
-	bool wanted = s->carry->carrier.peers && s->carry->passed >= 0;
-	if (wanted && !s->times.offered)
+	if (!s->times.offered)
 		s->times.offered = md_clock_ns();
-	if (wanted && read_offer(&s->offers, s->carry->passed, message->bytes, lender))
+	if (read_offer(&s->offers, file, bytes, lender))
 		s->offers.lenders++;
-	if (s->carry->passed >= 0)
-		close(s->carry->passed);
-	s->carry->passed = -1;
-	if (!wanted)
-		return;
 	for (size_t i = 0; i < s->count; i++) { /* what was cut off comes later in this loop */
 		bool free = s->chunks[i].state == MD_SHARE_FREE;
 		s->offers.in_time = s->offers.in_time || free;
@@ -138,21 +131,29 @@ void md_swap_offers_add(struct md_swap_share *s, const struct md_carry_message *
 	s->back = s->count;
 }
 
-void md_swap_offers_lose(struct md_swap_share *s, uint8_t lender)
-{
-	if (lender < MD_CARRY_LENDERS)
-		s->offers.lost[lender] = true;
-}
-
 /* ---- who copies what ---- */
 
-size_t md_swap_offers_next(const struct md_swap_share *s)
+static bool is_wanted(const struct md_swap_share *s, const struct md_share_chunk *chunk, uint8_t lender)
+{
+	return chunk->state == MD_SHARE_FREE && chunk->bytes && md_swap_offers_have(s, chunk) &&
+	       (lender == MD_SHARE_NO_LENDER ? md_swap_share_gives(s, chunk->lender) : chunk->lender == lender);
+}
+
+size_t md_swap_offers_next(const struct md_swap_share *s, uint8_t lender)
 {
 	size_t i = s->offers.lenders ? s->count : 0;
-	while (i && !(s->chunks[i - 1].state == MD_SHARE_FREE && s->chunks[i - 1].bytes &&
-		      md_swap_offers_have(s, &s->chunks[i - 1])))
+	while (i && !is_wanted(s, &s->chunks[i - 1], lender))
 		i--;
 	return i ? i - 1 : s->count;
+}
+
+/* Whether one that has offered something gives it at once. */
+static bool any_gives(const struct md_swap_share *s)
+{
+	bool any = false;
+	for (uint8_t i = 0; i < s->carry->lenders.count; i++)
+		any = any || md_swap_share_gives(s, i);
+	return any;
 }
 
 size_t md_swap_offers_for_own(const struct md_swap_share *s)
@@ -166,7 +167,7 @@ size_t md_swap_offers_for_own(const struct md_swap_share *s)
 		first = i - 1;
 		left += s->chunks[i - 1].bytes;
 	}
-	if (first == s->count || !s->carry->ready)
+	if (first == s->count || !any_gives(s))
 		return first;
 	if (own <= 0 || takes <= 0)
 		return s->own_busy ? s->count : first;
@@ -189,17 +190,25 @@ void md_swap_offers_fill(const struct md_swap_share *s, const struct md_share_ch
 
 /* ---- the end ---- */
 
+static bool any_is(const struct md_swap_share *s, enum md_swap_lender_way way)
+{
+	bool any = false;
+	for (unsigned i = 0; i < s->carry->lenders.count; i++)
+		any = any || s->carry->lenders.list[i].way == way;
+	return any;
+}
+
 static void explain(const struct md_swap_share *s, char *text, size_t size)
 {
-	bool lost = false;
+	bool lost = s->offers.refused || any_is(s, MD_LENDER_ASKED);
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		lost = lost || s->offers.lost[i];
 	if (*s->carry->why)
 		snprintf(text, size, "%s", s->carry->why);
-	else if (!s->carry->ready)
-		snprintf(text, size, "the carrier was not ready in time; the next time it will be");
 	else if (!s->offers.lenders)
 		snprintf(text, size, "no engine on a GPU that reaches this one has offered its memory in time");
+	else if (any_is(s, MD_LENDER_CARRIED) && !s->carry->ready)
+		snprintf(text, size, "the carrier was not ready in time; the next time it will be");
 	else if (!s->offers.in_time)
 		snprintf(text, size, "the other engine's offer came when all was under way from the pool");
 	else if (s->report->differed)
@@ -247,12 +256,16 @@ static void say_times(const struct md_swap_share *s)
 void md_swap_offers_report(const struct md_swap_share *s)
 {
 	struct md_swap_report *report = s->report;
-	for (size_t i = 0; i < s->count; i++)
+	uint64_t pushed = 0;
+	for (size_t i = 0; i < s->count; i++) {
 		report->by_peers += s->chunks[i].taken ? s->chunks[i].bytes : 0;
+		pushed += s->chunks[i].pushed ? s->chunks[i].bytes : 0;
+	}
 	if (s->carry->carrier.peers && !report->by_peers)
 		explain(s, report->peers_because, sizeof(report->peers_because));
 	if (s->carry->carrier.peers) {
 		report_times(s);
+		report->peer_times[MD_PEER_PUSHED] = pushed;
 		say_times(s);
 	}
 	if (report->differed)

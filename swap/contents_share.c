@@ -105,7 +105,7 @@ static void count_all(struct md_swap_share *s)
 
 /* ---- the own link ---- */
 
-static enum md_status zero_blocks(struct md_swap_share *s, const struct md_share_chunk *chunk,
+enum md_status md_swap_share_zero(struct md_swap_share *s, const struct md_share_chunk *chunk,
 				  const struct md_swap_link *link, struct md_error *err)
 {
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
@@ -142,7 +142,7 @@ static enum md_status submit(struct md_swap_share *s, unsigned slot, size_t inde
 	s->slots[slot].busy = true;
 	s->free_bytes -= chunk->bytes;
 	s->own_busy += chunk->bytes;
-	MD_FORWARD(zero_blocks(s, chunk, &lane, err));
+	MD_FORWARD(md_swap_share_zero(s, chunk, &lane, err));
 	for (size_t i = chunk->first; i < chunk->first + chunk->count; i++)
 		if (s->contents->blocks[i] < MD_SWAP_ZERO)
 			MD_FORWARD(md_swap_run_add(&run, s->contents->hashes[i].address, s->contents->blocks[i],
@@ -246,25 +246,38 @@ void md_swap_share_free(struct md_swap_share *s, struct md_share_chunk *chunk)
 	s->free_bytes += chunk->state == MD_SHARE_FREE ? 0 : chunk->bytes;
 	s->unchecked -= chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
 	chunk->state = MD_SHARE_FREE;
-	chunk->taken = chunk->staged = false;
+	chunk->taken = chunk->staged = chunk->pushed = false;
 	chunk->by = 0;
 	s->front = 0;
 	s->back = s->count;
 }
 
-static void free_chunks(struct md_swap_share *s, size_t part)
+/* What a lender is writing into a room gets to the new memory later; its zeros were set in the old one. */
+static enum md_status redo_chunks(struct md_swap_share *s, size_t part, struct md_error *err)
 {
-	for (size_t i = 0; i < s->count; i++)
-		if (s->chunks[i].part == part)
+	struct md_swap_link *link;
+	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[part].range.context, &link, err));
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->chunks[i].part != part)
+			continue;
+		if (s->chunks[i].pushed && s->chunks[i].state == MD_SHARE_LENT)
+			MD_FORWARD(md_swap_share_zero(s, &s->chunks[i], link, err));
+		else
 			md_swap_share_free(s, &s->chunks[i]);
+	}
+	return MD_OK;
 }
 
-/* From here on all goes over the own link. What has come already is checked as ever. */
-static enum md_status give_up(struct md_swap_share *s, const char *why, bool liar, struct md_error *err)
+/* From here on nothing goes over other links, but lenders that write into rooms go on. What has come already is checked as ever. */
+enum md_status md_swap_share_give_up(struct md_swap_share *s, const char *why, bool liar, struct md_error *err)
 {
 	s->over = true;
 	md_swap_carry_abandon(s->carry, why);
-	md_warn("memory comes in over this GPU's own link alone: %s", s->carry->why);
+	md_warn("memory comes in without the carrier: %s", s->carry->why);
+	md_swap_share_lose_carried(s);
+	for (size_t i = 0; i < s->count; i++)
+		if (s->chunks[i].state == MD_SHARE_LENT && s->chunks[i].taken && !s->chunks[i].pushed)
+			s->takes.outstanding -= s->chunks[i].bytes;
 	MD_FORWARD(wait_for_own(s, err));
 	MD_FORWARD(md_swap_stage_abandon(s, err));
 	MD_FORWARD(md_swap_check_await(s, err));
@@ -272,9 +285,11 @@ static enum md_status give_up(struct md_swap_share *s, const char *why, bool lia
 		if (!is_tainted(s, i, liar))
 			continue;
 		MD_FORWARD(renew_part(s, &s->contents->parts[i], err));
-		free_chunks(s, i);
+		MD_FORWARD(redo_chunks(s, i, err));
 	}
-	s->lent = s->taken = 0;
+	s->taken -= s->lent_takes;
+	s->lent = s->lent_takes = 0;
+	s->carries.outstanding = 0;
 	s->front = 0;
 	return MD_OK;
 }
@@ -298,8 +313,7 @@ static void fill_runs(const struct md_swap_share *s, const struct md_share_chunk
 	}
 }
 
-/* False: the driver does not hand it over, and the own link copies it. */
-static bool lend_part(struct md_swap_share *s, size_t part, enum md_status *status, struct md_error *err)
+bool md_swap_share_lend_part(struct md_swap_share *s, size_t part, enum md_status *status, struct md_error *err)
 {
 	const struct md_swap_range *range = &s->contents->parts[part].range;
 	struct md_error why = {0};
@@ -319,10 +333,10 @@ static bool lend_part(struct md_swap_share *s, size_t part, enum md_status *stat
 	return true;
 }
 
-static void note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, bool takes)
+void md_swap_share_note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, bool takes, bool pushes)
 {
 	struct md_share_speed *speed = takes ? &s->takes : &s->carries;
-	if (!s->lent)
+	if (!pushes && !s->lent)
 		s->carry->heard_at = md_clock_ns();
 	if (!speed->since)
 		speed->since = md_clock_ns();
@@ -330,46 +344,58 @@ static void note_lent(struct md_swap_share *s, struct md_share_chunk *chunk, boo
 		s->times.asked = md_clock_ns();
 	chunk->state = MD_SHARE_LENT;
 	chunk->taken = takes;
+	chunk->pushed = pushes;
 	if (chunk->staged)
 		s->stage.slots[chunk->slot].lent = true;
 	s->free_bytes -= chunk->bytes;
 	speed->outstanding += chunk->bytes;
 	s->taken += takes;
-	s->lent++;
+	s->lent += !pushes;
+	s->lent_takes += takes && !pushes;
 }
 
-/* *lent is false if there is no room for it now. */
-static enum md_status lend(struct md_swap_share *s, size_t index, bool *lent, struct md_error *err)
+/* The slot stays taken: whoever has given the chunk back decides whether it may be used again. */
+void md_swap_share_note_back(struct md_swap_share *s, struct md_share_chunk *chunk, bool came)
+{
+	struct md_share_speed *speed = chunk->taken ? &s->takes : &s->carries;
+	s->taken -= chunk->taken;
+	s->lent -= !chunk->pushed;
+	s->lent_takes -= chunk->taken && !chunk->pushed;
+	speed->outstanding -= chunk->bytes;
+	if (!came) {
+		md_swap_share_free(s, chunk);
+		return;
+	}
+	if (chunk->taken) {
+		s->times.came_last = md_clock_ns();
+		s->times.came = s->times.came ? s->times.came : s->times.came_last;
+	}
+	chunk->state = chunk->staged ? MD_SHARE_STAGED : chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
+	s->unchecked += chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
+	s->left -= !chunk->taken;
+	speed->done += chunk->bytes;
+	md_swap_pulse_step();
+}
+
+/* From the pool. */
+static enum md_status lend(struct md_swap_share *s, size_t index, struct md_error *err)
 {
 	struct md_share_chunk *chunk = &s->chunks[index];
 	struct md_carry_message message = {.part = (uint32_t)chunk->part, .chunk = (uint32_t)index};
-	bool takes = md_swap_offers_have(s, chunk);
-	enum md_share_where where = MD_SHARE_TO_PLACE;
 	struct md_swap_link *link;
 	struct md_error lost = {0};
 	enum md_status status = MD_OK;
 	MD_FORWARD(md_swap_links_get(s->links, s->contents->parts[chunk->part].range.context, &link, err));
-	if (takes)
-		status = md_swap_stage_find(s, link->context, &where, &chunk->slot, &lost);
-	*lent = status != MD_OK || where != MD_SHARE_NOWHERE;
-	if (!*lent)
+	chunk->staged = false;
+	if (!md_swap_share_lend_part(s, chunk->part, &status, &lost))
 		return MD_OK;
-	chunk->staged = where == MD_SHARE_STAGED_THERE;
-	if (status == MD_OK && !chunk->staged && !lend_part(s, chunk->part, &status, &lost))
-		return MD_OK;
-	if (chunk->staged)
-		message.part = md_swap_stage_part(s, chunk->slot);
-	if (takes)
-		md_swap_offers_fill(s, chunk, md_swap_stage_offset(&s->stage, chunk->slot), &message);
-	else
-		fill_runs(s, chunk, &message);
-	MD_FORWARD(zero_blocks(s, chunk, link, err));
+	fill_runs(s, chunk, &message);
+	MD_FORWARD(md_swap_share_zero(s, chunk, link, err));
 	if (status == MD_OK)
-		status = takes ? md_swap_carry_take(s->carry, &message, &lost)
-			       : md_swap_carry_chunk(s->carry, &message, &lost);
+		status = md_swap_carry_chunk(s->carry, &message, &lost);
 	if (status != MD_OK)
-		return give_up(s, NULL, false, err);
-	note_lent(s, chunk, takes);
+		return md_swap_share_give_up(s, NULL, false, err);
+	md_swap_share_note_lent(s, chunk, false, false);
 	return MD_OK;
 }
 
@@ -397,65 +423,47 @@ static bool may_be_carried(const struct md_swap_share *s, const struct md_share_
 	return is_for_links(s, chunk) && chunk->bytes && s->lendable[chunk->part];
 }
 
-static enum md_status feed_takes(struct md_swap_share *s, struct md_error *err)
-{
-	size_t next;
-	bool lent = true;
-	while (lent && s->carry->ready && s->taken < s->most_taken && !s->over &&
-	       (next = md_swap_offers_next(s)) < s->count)
-		MD_FORWARD(lend(s, next, &lent, err));
-	return MD_OK;
-}
-
 static enum md_status feed_carrier(struct md_swap_share *s, struct md_error *err)
 {
-	bool lent;
-	while (s->carry->ready && s->carry->carrier.neighbours && s->lent - s->taken < s->carry->links * LENT_OF_LINK) {
+	while (s->carry->ready && s->carry->carrier.neighbours && !s->over &&
+	       s->lent - s->lent_takes < s->carry->links * LENT_OF_LINK) {
 		while (s->back && !may_be_carried(s, &s->chunks[s->back - 1]))
 			s->back--;
 		if (!s->back || !is_worth_it(s, &s->chunks[s->back - 1]))
 			return MD_OK;
-		MD_FORWARD(lend(s, s->back - 1, &lent, err));
+		MD_FORWARD(lend(s, s->back - 1, err));
 	}
 	return MD_OK;
+}
+
+/* NULL: the carrier has no such chunk. */
+static struct md_share_chunk *find_lent(struct md_swap_share *s, uint32_t index)
+{
+	struct md_share_chunk *chunk = index < s->count ? &s->chunks[index] : NULL;
+	return chunk && chunk->state == MD_SHARE_LENT && !chunk->pushed ? chunk : NULL;
 }
 
 /* False: no such chunk is lent. */
 static bool take_done(struct md_swap_share *s, const struct md_carry_message *message)
 {
-	struct md_share_chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
-	if (!chunk || chunk->state != MD_SHARE_LENT || chunk->bytes != message->bytes)
+	struct md_share_chunk *chunk = find_lent(s, message->chunk);
+	if (!chunk || chunk->bytes != message->bytes)
 		return false;
-	struct md_share_speed *speed = chunk->taken ? &s->takes : &s->carries;
-	if (chunk->taken) {
-		s->times.came_last = md_clock_ns();
-		s->times.came = s->times.came ? s->times.came : s->times.came_last;
-	}
-	chunk->state = chunk->staged ? MD_SHARE_STAGED : chunk->taken ? MD_SHARE_UNCHECKED : MD_SHARE_DONE;
 	chunk->by = 1 + message->link;
-	s->unchecked += chunk->state == MD_SHARE_UNCHECKED ? chunk->bytes : 0;
-	s->taken -= chunk->taken;
-	s->lent--;
-	s->left -= !chunk->taken;
-	speed->outstanding -= chunk->bytes;
-	speed->done += chunk->bytes;
-	md_swap_pulse_step();
+	md_swap_share_note_back(s, chunk, true);
 	return true;
 }
 
 /* False: no such chunk is to come from there. */
 static bool take_not(struct md_swap_share *s, const struct md_carry_message *message)
 {
-	struct md_share_chunk *chunk = message->chunk < s->count ? &s->chunks[message->chunk] : NULL;
-	if (!chunk || chunk->state != MD_SHARE_LENT || !chunk->taken)
+	struct md_share_chunk *chunk = find_lent(s, message->chunk);
+	if (!chunk || !chunk->taken)
 		return false;
-	s->taken--;
-	s->lent--;
-	s->takes.outstanding -= chunk->bytes;
 	if (chunk->staged)
 		s->stage.slots[chunk->slot].lent = false;
-	md_swap_share_free(s, chunk);
-	md_swap_offers_lose(s, chunk->lender);
+	md_swap_share_note_back(s, chunk, false);
+	md_swap_share_lose_lender(s, chunk->lender);
 	return true;
 }
 
@@ -468,13 +476,11 @@ static enum md_status hear(struct md_swap_share *s, bool *moved, struct md_error
 			return MD_OK;
 		*moved = true;
 		if (event == MD_CARRY_EVENT_LOST)
-			return give_up(s, NULL, false, err);
-		if (event == MD_CARRY_EVENT_OFFER)
-			md_swap_offers_add(s, &message);
+			return md_swap_share_give_up(s, NULL, false, err);
 		if (event == MD_CARRY_EVENT_ENDED || event == MD_CARRY_EVENT_LIAR ||
 		    (event == MD_CARRY_EVENT_DONE && !take_done(s, &message)) ||
 		    (event == MD_CARRY_EVENT_NOT && !take_not(s, &message)))
-			return give_up(s, "the carrier has sent what makes no sense", true, err);
+			return md_swap_share_give_up(s, "the carrier has sent what makes no sense", true, err);
 		if (event == MD_CARRY_EVENT_DONE && s->chunks[message.chunk].staged)
 			MD_FORWARD(md_swap_stage_came(s, message.chunk, err));
 	}
@@ -489,15 +495,14 @@ static bool is_silent(const struct md_swap_share *s)
 
 static enum md_status begin(struct md_swap_share *s, int device, struct md_error *err)
 {
-	char gpu[MD_CHECKPOINT_UUID_BYTES];
 	struct md_error lost = {0};
 	CUuuid uuid;
 	_Static_assert(MD_CHECKPOINT_UUID_BYTES == MD_CARRY_GPU_BYTES, "texts of UUIDs have one size");
 	MD_FORWARD(md_cuda_call_in(s->links->driver, err, cuDeviceGetUuid_v2, &uuid, device));
-	md_checkpoint_uuid_text(&uuid, gpu);
+	md_checkpoint_uuid_text(&uuid, s->gpu);
 	s->began = md_clock_ns();
-	if (md_swap_carry_begin(s->carry, gpu, &lost) != MD_OK)
-		return give_up(s, NULL, false, err);
+	if (md_swap_carry_begin(s->carry, s->gpu, &lost) != MD_OK)
+		return md_swap_share_give_up(s, NULL, false, err);
 	return MD_OK;
 }
 
@@ -511,17 +516,17 @@ static enum md_status take_turns(struct md_swap_share *s, struct md_error *err)
 		MD_FORWARD(feed_own(s, err));
 		if (!s->over)
 			MD_FORWARD(hear(s, &moved, err));
-		if (!s->over)
-			MD_FORWARD(feed_takes(s, err));
+		MD_FORWARD(md_swap_share_hear_lenders(s, &moved, err));
+		MD_FORWARD(md_swap_share_feed_takes(s, err));
 		if (!s->over)
 			MD_FORWARD(feed_carrier(s, err));
 		MD_FORWARD(md_swap_stage_step(s, &moved, err));
 		MD_FORWARD(md_swap_check_step(s, &moved, err));
 		if (!s->over && is_silent(s))
-			MD_FORWARD(give_up(s, "the carrier does not go on", false, err));
+			MD_FORWARD(md_swap_share_give_up(s, "the carrier does not go on", false, err));
 		else if (!moved)
-			md_swap_carry_wait(
-			    s->carry, own_works(s) || md_swap_check_works(s) || md_swap_stage_works(s) ? 100 : 100000);
+			md_swap_share_wait(
+			    s, own_works(s) || md_swap_check_works(s) || md_swap_stage_works(s) ? 100 : 100000);
 	}
 	return MD_OK;
 }
@@ -567,11 +572,13 @@ enum md_status md_swap_contents_share(const struct md_swap_contents *contents, c
 	struct md_swap_share s = {
 	    .contents = contents, .below = below, .links = links, .carry = carry, .report = report};
 	s.most_taken = (unsigned)md_setting_number("MEDUSA_SWAP_PEER_AHEAD", 1, MD_CARRY_TAKES_MOST, MD_SHARE_TAKES);
+	s.pushes = md_setting_is_on("MEDUSA_SWAP_PEER_PUSH", true, true, "it is taken for 1");
 	md_swap_stage_init(&s.stage, s.most_taken);
 	md_map_init(&s.offers.places);
 	struct md_error later = {0};
 	enum md_status status = share(&s, err);
 	md_swap_check_await(&s, &later); /* after a failure */
+	md_swap_lenders_end(&carry->lenders);
 	md_swap_stage_finish(&s);
 	enum md_status waited = md_swap_contents_wait(contents, links, status == MD_OK ? err : &later);
 	if (status == MD_OK && waited == MD_OK) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rooms on this engine's GPU into which the carrier copies what lenders have, and from which this process copies it to its
- * place. So the carrier takes over a few rooms, and not each allocation of the engine; and never writes where the engine's
- * bytes are.
+ * Rooms on this engine's GPU into which lenders, or the carrier, copy what lenders have, and from which this process copies it
+ * to its place. So others take over a few rooms, and not each allocation of the engine; and never write where the engine's bytes are.
  */
 #define MD_LOG_DOMAIN "swap"
 
@@ -14,14 +13,16 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/setting.h"
 #include "swap/contents_share.h"
+#include "swap/lenders.h"
 
 #define ROOM_LEFT ((uint64_t)256 << 20) /* that the rooms leave free on the GPU */
 #define AWAIT_NS 3000000000ull
 
-/* Rooms that were given up here, and may still be held by the carrier. */
+/* Rooms that were given up here, and may still be held by others. */
 static atomic_bool held;
 
 void md_swap_stage_init(struct md_share_stage *stage, unsigned most)
@@ -67,70 +68,66 @@ static enum md_status map(const struct md_cuda *driver, struct md_share_room *ro
 	return md_cuda_call_in(driver, err, cuMemSetAccess, room->address, room->bytes, &access, 1);
 }
 
-static enum md_status make_room(struct md_swap_share *s, struct md_share_room *room, int *fd, struct md_error *err)
+static enum md_status make_room(struct md_swap_share *s, struct md_share_room *room, struct md_error *err)
 {
 	const struct md_cuda *driver = s->links->driver;
 	CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, s->device}};
+	int fd = -1;
 	MD_FORWARD(md_cuda_call_in(driver, err, cuMemCreate, &room->handle, room->bytes, &kind, 0));
 	MD_FORWARD(map(driver, room, &kind, err));
-	return md_cuda_call_in(driver, err, cuMemExportToShareableHandle, fd, room->handle,
-			       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	MD_FORWARD(md_cuda_call_in(driver, err, cuMemExportToShareableHandle, &fd, room->handle,
+				   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	room->fd = md_descriptor_raise(fd);
+	return MD_OK;
 }
 
-/* One room more, for some slots. *lost: the carrier is. */
-static enum md_status add_room(struct md_swap_share *s, bool *lost, struct md_error *err)
+/* One room more, for some slots. */
+static enum md_status add_room(struct md_swap_share *s, struct md_error *err)
 {
 	struct md_share_stage *stage = &s->stage;
 	struct md_share_room *room = &stage->rooms[stage->room_count];
 	unsigned slots = stage->most - stage->count;
 	uint64_t began = md_clock_ns();
-	MD_AUTO_FD int fd = -1;
 	slots = slots < MD_STAGE_ROOM_SLOTS ? slots : MD_STAGE_ROOM_SLOTS;
-	room->bytes = slots * stage->slot_bytes;
+	*room = (struct md_share_room){.bytes = slots * stage->slot_bytes, .fd = -1};
 	stage->room_count++; /* what there is of it is given up at the end */
 	MD_FORWARD(make_events(s, slots, err));
-	MD_FORWARD(make_room(s, room, &fd, err));
+	MD_FORWARD(make_room(s, room, err));
 	s->times.ns_lend += md_clock_ns() - began;
-	*lost = md_swap_carry_part(s->carry, md_swap_stage_part(s, stage->count), room->bytes, fd, err) != MD_OK;
-	stage->count += *lost ? 0 : slots;
+	stage->count += slots;
 	return MD_OK;
 }
 
 uint32_t md_swap_stage_part(const struct md_swap_share *s, unsigned slot)
 {
-	return (uint32_t)(s->contents->part_count + slot / MD_STAGE_ROOM_SLOTS);
+	return (uint32_t)(s->contents->part_count + md_swap_stage_room_of(slot));
 }
 
-enum md_status md_swap_stage_find(struct md_swap_share *s, CUcontext context, enum md_share_where *where,
-				  unsigned *slot, struct md_error *err)
+enum md_share_where md_swap_stage_find(struct md_swap_share *s, CUcontext context, unsigned *slot)
 {
 	struct md_share_stage *stage = &s->stage;
 	struct md_error why = {0};
-	bool lost = false;
 	enum md_status status = MD_OK;
-	*where = MD_SHARE_TO_PLACE;
 	if (!stage->most || (stage->context && stage->context != context))
-		return MD_OK;
+		return MD_SHARE_TO_PLACE;
 	for (*slot = 0; *slot < stage->count && !is_free(&stage->slots[*slot]);)
 		++*slot;
 	if (*slot == stage->count && *slot < stage->most) {
 		if (!stage->stream)
 			status = measure(s, &why);
 		if (status == MD_OK && stage->most)
-			status = add_room(s, &lost, &why);
-		if (lost)
-			return md_error_set(err, MD_ERR_TRUNCATED, "%s", why.message);
+			status = add_room(s, &why);
 		stage->context = context;
 		stage->most = status == MD_OK ? stage->most : stage->count;
 		if (status != MD_OK || !stage->most)
 			md_debug("no more rooms for what other engines have: %s",
 				 status == MD_OK ? "too little memory is free" : why.message);
 	}
-	if (stage->count)
-		*where = *slot < stage->count ? MD_SHARE_STAGED_THERE : MD_SHARE_NOWHERE;
-	return MD_OK;
+	if (!stage->count)
+		return MD_SHARE_TO_PLACE;
+	return *slot < stage->count ? MD_SHARE_STAGED_THERE : MD_SHARE_NOWHERE;
 }
 
 /* ---- what comes ---- */
@@ -144,7 +141,7 @@ uint64_t md_swap_stage_offset(const struct md_share_stage *stage, unsigned slot)
 static enum md_status copy(struct md_swap_share *s, const struct md_share_chunk *chunk, unsigned slot,
 			   struct md_error *err)
 {
-	CUdeviceptr from = s->stage.rooms[slot / MD_STAGE_ROOM_SLOTS].address + md_swap_stage_offset(&s->stage, slot);
+	CUdeviceptr from = s->stage.rooms[md_swap_stage_room_of(slot)].address + md_swap_stage_offset(&s->stage, slot);
 	size_t end = chunk->first + chunk->count;
 	for (size_t i = chunk->first, next; i < end; i = next) {
 		for (next = i; next < end && md_swap_share_is_copied(s, next);)
@@ -200,21 +197,23 @@ bool md_swap_stage_works(const struct md_swap_share *s)
 
 /* ---- the end ---- */
 
+/* Slots into which the carrier may still copy are not used again. */
 enum md_status md_swap_stage_abandon(struct md_swap_share *s, struct md_error *err)
 {
 	for (size_t i = 0; i < s->count; i++)
-		if (s->chunks[i].staged && s->chunks[i].state == MD_SHARE_LENT)
+		if (s->chunks[i].staged && !s->chunks[i].pushed && s->chunks[i].state == MD_SHARE_LENT)
 			md_swap_share_free(s, &s->chunks[i]);
 	while (md_swap_stage_works(s)) {
 		bool moved;
 		MD_FORWARD(md_swap_stage_step(s, &moved, err));
 	}
-	s->stage.most = 0;
 	return MD_OK;
 }
 
 static void give_up_room(const struct md_cuda *driver, const struct md_share_room *room)
 {
+	if (room->fd >= 0)
+		close(room->fd);
 	if (room->mapped && driver->cuMemUnmap(room->address, room->bytes))
 		return;
 	if (room->address)
@@ -252,5 +251,5 @@ bool md_swap_stage_await(void)
 	bool any = atomic_load(&held);
 	while (atomic_load(&held) && md_clock_ns() - began < AWAIT_NS)
 		poll(NULL, 0, 1);
-	return any;
+	return md_swap_lenders_await() || any;
 }

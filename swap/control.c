@@ -53,6 +53,8 @@ static const struct md_swap_below below = {
     .commit = md_swap_merge_commit,
     .lend = md_swap_memory_lend,
     .lend_known = md_swap_memory_lend_known,
+    .map_known = md_swap_memory_map_known,
+    .context_on = md_swap_context_on,
 };
 
 static struct md_swap_control control;
@@ -64,7 +66,7 @@ static void renew(void)
 	if (md_descriptor_is_ours(&control.kept))
 		close(control.kept.fd);
 	control.kept = MD_DESCRIPTOR_NONE;
-	md_swap_lending_finish(&control.lending);
+	md_swap_lending_forget(&control.lending);
 	md_swap_leave_renew();
 	atomic_store(&started, false);
 }
@@ -204,22 +206,26 @@ static void end_carrier(void *user)
 	md_swap_letter_send(&letter, c->wire.fd, -1, &none);
 }
 
-/* The connection to the carrier came with the message. */
+/* The connection to the carrier came with the message, and the one through which those to lenders come. */
 static enum md_status come_in_helped(struct md_swap_control *c, struct md_swap_settings *settings,
 				     const struct md_swap_message *message, struct md_swap_report *report,
 				     struct md_error *err)
 {
-	struct md_swap_carrier carrier = {.fd = -1, .end = end_carrier, .user = c};
+	struct md_swap_carrier carrier = {.fd = -1, .lenders = -1, .end = end_carrier, .user = c};
 	if (md_swap_message_number(message, "carrier") && c->wire.passed >= 0) {
 		carrier.neighbours = md_swap_message_number(message, "neighbours") != 0;
 		carrier.peers = md_swap_message_number(message, "peers") != 0;
 		carrier.fd = md_descriptor_raise(c->wire.passed);
-		c->wire.passed = -1;
+		if (c->wire.passed_too >= 0)
+			carrier.lenders = md_descriptor_raise(c->wire.passed_too);
+		c->wire.passed = c->wire.passed_too = -1;
 		settings->carrier = &carrier;
 	}
 	enum md_status status = come_in(c, settings, report, err);
 	if (carrier.fd >= 0)
 		close(carrier.fd);
+	if (carrier.lenders >= 0)
+		close(carrier.lenders);
 	return status;
 }
 

@@ -27,6 +27,7 @@ static void put_links(struct md_json *json, const struct md_swap_report *report)
 	md_json_number(json, "copied_by_peers", report->by_peers);
 	md_json_number(json, "peers_differed", report->differed);
 	md_json_text(json, "peers_because", report->peers_because);
+	md_json_text(json, "peers_carried_because", report->carried_because);
 	for (size_t i = 0; i < MD_PEER_TIMES; i++)
 		md_json_number(json, md_swap_peer_time_names[i], report->peer_times[i]);
 }

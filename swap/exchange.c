@@ -393,10 +393,11 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 		md_swap_pool_rest(exchange->pool);
 	done.ns_total = md_clock_ns() - began;
 	md_swap_carry_finish(&carrying);
+	md_swap_lenders_finish(&carrying.lenders, carrying.times);
 	md_swap_stage_given_back();
 	if (status != MD_OK)
 		return status;
-	for (size_t i = MD_PEER_CARRIER; i < MD_PEER_TIMES; i++)
+	for (size_t i = MD_PEER_COPIER; i < MD_PEER_TIMES; i++)
 		done.peer_times[i] = carrying.times[i];
 	if (carrying.carrier.neighbours)
 		snprintf(done.because, sizeof(done.because), "%s", carrying.why);

@@ -30,6 +30,9 @@ struct md_swap_below {
 	enum md_status (*lend)(const struct md_swap_range *range, int *fd, struct md_error *err);
 	/* The same by the serial number of the range, while the engine runs. NULL: there is none. */
 	enum md_status (*lend_known)(uint64_t serial, int *fd, struct md_error *err);
+	/* Maps it at an address that is reserved, as long as it is at it; it exists until it is unmapped there. NULL: there is none. */
+	enum md_status (*map_known)(uint64_t serial, uint64_t address, uint64_t bytes, struct md_error *err);
+	CUcontext (*context_on)(CUdevice device); /* NULL, or its answer is: there is none */
 };
 
 struct md_swap_settings {
@@ -60,6 +63,7 @@ struct md_swap_report {
 	uint64_t by_peers;       /* of `copied`, from memory of engines on other GPUs */
 	uint64_t differed;       /* came from there as well, and had other bytes: it was copied again, from the pool */
 	char peers_because[256]; /* why nothing has come from there; "": no reason */
+	char carried_because[256]; /* why an engine there has not copied itself, but the carrier; "": no reason */
 	uint64_t peer_times[MD_PEER_TIMES];
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of an `in` from engines on other GPUs goes: what the engine and the carrier have counted of it. */
+/* Where the time of an `in` from engines on other GPUs goes: what the engine, lenders and the carrier have counted of it. */
 #ifndef MD_SWAP_PEER_COUNTS_H
 #define MD_SWAP_PEER_COUNTS_H
 
@@ -12,16 +12,17 @@ enum md_swap_peer_time {
 	MD_PEER_CAME_LAST,
 	MD_PEER_OWN_LAST, /* the last chunk by the own link */
 	/* ns that the engine spent */
-	MD_PEER_CHECK, /* on comparing hashes; beside the other work */
-	MD_PEER_LEND,  /* on handles of its memory for the carrier */
-	/* from here on the carrier's: numbers of parts, and ns */
-	MD_PEER_CARRIER,
-	MD_PEER_OWN_PARTS = MD_PEER_CARRIER, /* of the engine */
+	MD_PEER_CHECK,  /* on comparing hashes; beside the other work */
+	MD_PEER_LEND,   /* on handles of its memory for lenders and the carrier */
+	MD_PEER_PUSHED, /* bytes that lenders have copied themselves; the carrier has copied the others */
+	/* from here on of who copies, lenders and the carrier together: numbers of parts, and ns */
+	MD_PEER_COPIER,
+	MD_PEER_OWN_PARTS = MD_PEER_COPIER, /* of the engine that comes in */
 	MD_PEER_OWN_IMPORT,
 	MD_PEER_OWN_MAP,
 	MD_PEER_OWN_ACCESS,
-	MD_PEER_LENT_PARTS, /* of lenders */
-	MD_PEER_LENT_IMPORT,
+	MD_PEER_LENT_PARTS,  /* of lenders */
+	MD_PEER_LENT_IMPORT, /* by the carrier; a lender has its memory already */
 	MD_PEER_LENT_MAP,
 	MD_PEER_LENT_ACCESS,
 	MD_PEER_LENT_GROUPS, /* number: parts get access in groups */

@@ -183,19 +183,57 @@ enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, s
 	return say(result, "handing memory over", range, err);
 }
 
+/* What goes out and has this number; *result says why there is none. */
+static const struct md_swap_physical *find_known(uint64_t serial, CUresult *result) MD_REQUIRES(md_swap_memory_lock)
+{
+	*result = CUDA_ERROR_NOT_FOUND;
+	for (const struct md_swap_physical *at = md_swap_physicals; at; at = at->next) {
+		if (at->serial != serial)
+			continue;
+		*result = why_resident(at) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+		return why_resident(at) ? NULL : at;
+	}
+	return NULL;
+}
+
+static enum md_status say_known(CUresult result, const char *what, struct md_error *err)
+{
+	if (result == CUDA_ERROR_NOT_FOUND)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "the engine has freed the memory");
+	return md_cuda_status(result, what, err);
+}
+
+static enum md_status say_locked(struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_BUSY, "the lock of the engine's memory is held");
+}
+
 /* Whoever holds the lock may wait for borrowers (md_swap_lending_await), so the thread that serves them does not wait for it. */
 enum md_status md_swap_memory_lend_known(uint64_t serial, int *fd, struct md_error *err)
 {
-	CUresult result = CUDA_ERROR_NOT_FOUND;
+	CUresult result;
 	if (pthread_mutex_trylock(&md_swap_memory_lock))
-		return md_error_set(err, MD_ERR_BUSY, "the lock of the engine's memory is held");
-	for (const struct md_swap_physical *at = md_swap_physicals; at && result == CUDA_ERROR_NOT_FOUND; at = at->next)
-		if (at->serial == serial)
-			result = why_resident(at) ? CUDA_ERROR_NOT_SUPPORTED : hand_over(at, fd);
+		return say_locked(err);
+	const struct md_swap_physical *known = find_known(serial, &result);
+	if (known)
+		result = hand_over(known, fd);
 	pthread_mutex_unlock(&md_swap_memory_lock);
-	if (result == CUDA_ERROR_NOT_FOUND)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "the engine has freed the memory");
-	return md_cuda_status(result, "handing memory over", err);
+	return say_known(result, "handing memory over", err);
+}
+
+/* The mapping alone keeps the memory. What medusa-backbone has given is its own. */
+enum md_status md_swap_memory_map_known(uint64_t serial, uint64_t address, uint64_t bytes, struct md_error *err)
+{
+	CUresult result;
+	if (pthread_mutex_trylock(&md_swap_memory_lock))
+		return say_locked(err);
+	const struct md_swap_physical *known = find_known(serial, &result);
+	if (known)
+		result = !known->handle || known->lease || known->bytes != bytes
+			     ? CUDA_ERROR_NOT_SUPPORTED
+			     : md_swap_real.cuMemMap(address, bytes, 0, known->handle, 0);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return say_known(result, "mapping memory that is lent", err);
 }
 
 void md_swap_memory_totals(struct md_swap_totals *totals)

@@ -55,6 +55,11 @@ enum md_status md_swap_memory_lend(const struct md_swap_range *range, int *fd, s
  * is no such memory any more, or it is out.
  */
 enum md_status md_swap_memory_lend_known(uint64_t serial, int *fd, struct md_error *err);
+/*
+ * Maps all of it, which is so many bytes, at an address that the caller has reserved: whatever the engine does then, the memory
+ * exists until the caller has unmapped it there. Nobody may access it yet. Errors as above.
+ */
+enum md_status md_swap_memory_map_known(uint64_t serial, uint64_t address, uint64_t bytes, struct md_error *err);
 
 struct md_swap_totals {
 	uint64_t swappable; /* bytes that md_swap_memory_unmap would release, or has released */

@@ -124,7 +124,6 @@ static CUmemGenericAllocationHandle lent[KINDS]; /* each of one block; parts of 
 static int session, engine;
 static enum answer { NO_ANSWER, DONE, REFUSED } answers[CHUNKS];
 static uint32_t places[CHUNKS], next_place; /* blocks of the engine */
-static unsigned offers;
 static enum md_status worked;
 static struct md_error why;
 
@@ -164,16 +163,14 @@ static void make_lanes(void)
 		ok(md_cuda.cuStreamCreate(&lane->takes[i], CU_STREAM_NON_BLOCKING));
 }
 
-static void offer(unsigned number)
+static void add_lender(unsigned number)
 {
-	struct md_carry_message message = {.kind = MD_CARRY_OFFER, .count = 1, .gpus = {"GPU-of-the-lender"}};
 	struct md_error err = {0};
-	int ends[2], file = memfd_create("offer", MFD_CLOEXEC);
+	int ends[2];
 	cr_assert_eq(md_carry_wire_pair(ends, &err), MD_OK, "%s", err.message);
 	lenders_of[number] = (struct lender){.fd = ends[1]};
-	md_lenders_add(&lenders, ends[0]);
-	cr_assert_eq(md_carry_wire_send(ends[1], &message, file, &err), MD_OK, "%s", err.message);
-	close(file);
+	cr_assert_eq(md_lenders_add(&lenders, number, "GPU-of-the-lender", &ends[0], &err), MD_OK, "%s", err.message);
+	cr_assert_lt(ends[0], 0, "it has the connection");
 }
 
 static void set_up(void)
@@ -191,7 +188,7 @@ static void set_up(void)
 	session = ends[0];
 	engine = ends[1];
 	for (unsigned i = 0; i < LENDERS; i++)
-		offer(i);
+		add_lender(i);
 }
 
 static void tear_down(void)
@@ -237,7 +234,6 @@ static void hear_carrier(void)
 		cr_assert_eq(md_carry_wire_receive(engine, &message, &passed, &there, &err), MD_OK, "%s", err.message);
 		if (passed >= 0)
 			close(passed);
-		offers += there && message.kind == MD_CARRY_OFFER;
 		if (there && (message.kind == MD_CARRY_DONE || message.kind == MD_CARRY_NOT)) {
 			cr_assert_eq(answers[message.chunk], NO_ANSWER, "chunk %u once", message.chunk);
 			answers[message.chunk] = message.kind == MD_CARRY_DONE ? DONE : REFUSED;
@@ -261,11 +257,6 @@ static void step(void)
 			step();                                                                                        \
 		cr_assert(condition, "line %d: %s: %s", __LINE__, #condition, why.message);                            \
 	} while (0)
-
-static void begin(void)
-{
-	until(offers == LENDERS);
-}
 
 /* Blocks of so many parts of the lender, from one on. Copies that are under way together go to other places. */
 static void take(uint32_t chunk, uint32_t lender, uint32_t part, uint32_t parts)
@@ -315,7 +306,6 @@ TestSuite(carrier_lenders, .init = set_up, .fini = tear_down, .timeout = 120);
 Test(carrier_lenders, a_part_is_copied_while_the_next_one_is_mapped)
 {
 	uint64_t times[MD_PEER_TIMES] = {0};
-	begin();
 	hold_call(ACCESS, 2);
 	take(0, 0, 0, 1);
 	take(1, 0, 1, 1);
@@ -341,7 +331,6 @@ Test(carrier_lenders, a_part_is_copied_while_the_next_one_is_mapped)
 Test(carrier_lenders, parts_that_wait_at_the_same_time_get_access_at_once)
 {
 	uint64_t times[MD_PEER_TIMES] = {0};
-	begin();
 	hold_call(ACCESS, 1);
 	take(0, 0, 0, 15);
 	until(lenders.mapping == 15);
@@ -388,7 +377,6 @@ Test(carrier_lenders, time_beside_copies_is_told)
 /* Lender 0 is asked for part 1 while the mapper is held; lender 1 has lent part 0. */
 static void begin_with_both(enum call held, int at)
 {
-	begin();
 	take(0, 1, 0, 1);
 	until(answers[0]);
 	take(1, 0, 0, 1);
@@ -490,7 +478,6 @@ Test(carrier_lenders, a_mapper_that_ends_leaves_what_waits)
 Test(carrier_lenders, no_more_parts_wait_than_there_are_descriptors_for)
 {
 	struct pollfd ready[MD_LENDERS_POLL];
-	begin();
 	hold_call(ACCESS, 1);
 	for (uint32_t chunk = 0; chunk < 6; chunk++)
 		take(chunk, 0, chunk * 16, 16);
@@ -506,11 +493,27 @@ Test(carrier_lenders, no_more_parts_wait_than_there_are_descriptors_for)
 	end();
 }
 
+Test(carrier_lenders, should_fail_lenders_that_make_no_sense)
+{
+	struct md_carry_message take = {.kind = MD_CARRY_TAKE, .link = 2, .count = 1};
+	struct md_error err = {0};
+	int ends[2];
+	cr_assert_eq(md_carry_wire_pair(ends, &err), MD_OK, "%s", err.message);
+	cr_assert_eq(md_lenders_add(&lenders, 0, "GPU-of-the-lender", &ends[0], &err), MD_ERR_CORRUPT, "it is there");
+	cr_assert_eq(md_lenders_add(&lenders, MD_CARRY_LENDERS, "GPU-of-the-lender", &ends[0], &err), MD_ERR_CORRUPT);
+	cr_assert_eq(md_lenders_take(&lenders, &take, &err), MD_ERR_CORRUPT, "of no lender");
+	cr_assert_eq(md_lenders_add(&lenders, 2, "GPU-without-a-lane", &ends[0], &err), MD_OK, "%s", err.message);
+	cr_assert_eq(md_lenders_take(&lenders, &take, &err), MD_OK, "%s", err.message);
+	until(answers[0] == REFUSED);
+	cr_assert_str_eq(lenders.missed, "GPU-without-a-lane", "the next time it has one");
+	close(ends[1]);
+	end();
+}
+
 Test(carrier_lenders, should_fail_parts_of_no_size)
 {
 	const uint64_t sizes[] = {1, MD_SWAP_BLOCK + 1, UINT64_MAX, UINT64_MAX - MD_SWAP_BLOCK + 1, 1ull << 44};
 	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		begin();
 		lenders_of[0].says_bytes = sizes[i];
 		take(i, 0, i, 1);
 		until(answers[i] == REFUSED);
@@ -568,10 +571,10 @@ static void renew(void)
 	ok(driver.cuCtxSynchronize());
 	ok(driver.cuMemsetD8_v2(lanes.parts[0].address, 0, OWN_BYTES));
 	ok(driver.cuCtxSynchronize());
-	next_place = offers = 0;
+	next_place = 0;
 	worked = MD_OK;
 	for (unsigned i = 0; i < LENDERS; i++)
-		offer(i);
+		add_lender(i);
 }
 
 Test(carrier_lenders, each_call_fails_once)
@@ -582,7 +585,6 @@ Test(carrier_lenders, each_call_fails_once)
 		atomic_store(&count_of[CONTEXT], 0);
 		atomic_store(&failed, NONE);
 		atomic_store(&fail_at, n);
-		begin();
 		assert_survived(n);
 		kinds[atomic_load(&failed)]++;
 		atomic_store(&fail_at, 0);

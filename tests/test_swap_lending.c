@@ -290,9 +290,15 @@ Test(swap_lending, memory_is_called_back)
 	struct md_carry_offered list[PARTS * BLOCKS];
 	struct md_carry_message message;
 	struct md_error err = {0};
-	int fd = borrow(), passed = -1;
+	int fd = borrow(), other = borrow(), passed = -1;
+	uint64_t bytes;
 	cr_assert_eq(offered(fd, list), 4);
+	cr_assert_eq(offered(other, list), 4);
+	cr_assert_eq(asked(fd, 0, &bytes), MD_CARRY_PART);
 	cr_assert_eq(md_swap_lending_recall(&lending, 0, &err), MD_ERR_BUSY, "%s", err.message);
+	cr_assert(hear(other, &message, &passed) && message.kind == MD_CARRY_FAILED, "all are told");
+	cr_assert(is_closed(other), "who has got nothing is not waited for");
+	close(other);
 	cr_assert(strstr(err.message, "does not give it back"), "%s", err.message);
 	cr_assert(hear(fd, &message, &passed) && message.kind == MD_CARRY_FAILED, "it was asked to");
 	pthread_t thread = later(&fd);
@@ -302,7 +308,6 @@ Test(swap_lending, memory_is_called_back)
 	pthread_join(thread, NULL);
 	fd = borrow();
 	cr_assert_eq(offered(fd, list), 4, "if it does not go out after all");
-	uint64_t bytes;
 	cr_assert_eq(asked(fd, 0, &bytes), MD_CARRY_PART);
 	close(fd);
 }
@@ -313,7 +318,9 @@ Test(swap_lending, nothing_is_handed_over_while_it_is_called_back)
 	struct md_carry_message message;
 	struct md_error err = {0};
 	int fd = borrow(), passed = -1;
+	uint64_t bytes;
 	cr_assert_eq(offered(fd, list), 4);
+	cr_assert_eq(asked(fd, 0, &bytes), MD_CARRY_PART);
 	say(fd, (struct md_carry_message){.kind = MD_CARRY_PART});
 	cr_assert_eq(md_swap_lending_recall(&lending, 0, &err), MD_ERR_BUSY);
 	cr_assert(hear(fd, &message, &passed) && message.kind == MD_CARRY_FAILED);

@@ -17,19 +17,23 @@ void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes, struct 
 {
 	*lenders = (struct md_lenders){.lanes = lanes, .mapper = mapper};
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
-		lenders->list[i].fd = lenders->list[i].file = -1;
+		lenders->list[i].fd = -1;
 }
 
-void md_lenders_add(struct md_lenders *lenders, int fd)
+enum md_status md_lenders_add(struct md_lenders *lenders, uint32_t number, const char *gpu, int *fd,
+			      struct md_error *err)
 {
-	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
-		struct md_lender *lender = &lenders->list[i];
-		if (lender->fd >= 0 || lender->offered)
-			continue;
-		*lender = (struct md_lender){.fd = fd, .file = -1};
-		return;
-	}
-	close(fd);
+	unsigned lane = 0;
+	if (number >= MD_CARRY_LENDERS || lenders->list[number].added || *fd < 0)
+		return md_error_set(err, MD_ERR_CORRUPT, "lender %u makes no sense", number);
+	while (lane < lenders->lanes->count && strcmp(lenders->lanes->list[lane].gpu, gpu) != 0)
+		lane++;
+	if (lane == lenders->lanes->count)
+		snprintf(lenders->missed, sizeof(lenders->missed), "%.47s", gpu);
+	lenders->list[number] = (struct md_lender){
+	    .fd = *fd, .added = true, .gone = lane == lenders->lanes->count, .lane = lane % MD_CARRY_LINKS};
+	*fd = -1;
+	return MD_OK;
 }
 
 unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_LENDERS_POLL])
@@ -56,25 +60,6 @@ bool md_lenders_copy(const struct md_lenders *lenders)
 }
 
 /* ---- hearing lenders ---- */
-
-static void take_offer(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *offer,
-		       int *file)
-{
-	unsigned lane = 0;
-	while (lane < lenders->lanes->count && strcmp(lenders->lanes->list[lane].gpu, offer->gpus[0]) != 0)
-		lane++;
-	if (lane == lenders->lanes->count && strcmp(lenders->lanes->gpu, offer->gpus[0]) != 0)
-		snprintf(lenders->missed, sizeof(lenders->missed), "%s", offer->gpus[0]);
-	if (lender->offered || lane == lenders->lanes->count || *file < 0) {
-		lender->gone = true;
-		return;
-	}
-	lender->offered = true;
-	lender->lane = lane;
-	lender->offer = *offer;
-	lender->file = *file;
-	*file = -1;
-}
 
 static void take_part(struct md_lenders *lenders, struct md_lender *lender, const struct md_carry_message *message,
 		      int *memory)
@@ -103,9 +88,6 @@ static void obey(struct md_lenders *lenders, struct md_lender *lender, const str
 		 int *passed)
 {
 	switch (message->kind) {
-	case MD_CARRY_OFFER:
-		take_offer(lenders, lender, message, passed);
-		break;
 	case MD_CARRY_PART:
 		take_part(lenders, lender, message, passed);
 		break;
@@ -138,7 +120,7 @@ static void hear(struct md_lenders *lenders, struct md_lender *lender)
 
 enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry_message *take, struct md_error *err)
 {
-	bool good = take->link < MD_CARRY_LENDERS && lenders->list[take->link].passed_on && take->count;
+	bool good = take->link < MD_CARRY_LENDERS && lenders->list[take->link].added && take->count;
 	for (uint32_t i = 0; good && i < take->count; i++)
 		good = take->takes[i].part < PARTS_MOST &&
 		       md_lanes_covers(lenders->lanes, take->part, take->takes[i].offset, MD_SWAP_BLOCK);
@@ -322,11 +304,9 @@ static void drop(struct md_lender *lender)
 	free(lender->parts);
 	lender->parts = NULL;
 	lender->part_count = 0;
-	if (lender->file >= 0)
-		close(lender->file);
 	if (lender->fd >= 0)
 		close(lender->fd);
-	lender->fd = lender->file = -1;
+	lender->fd = -1;
 }
 
 /* A lender gets its memory back from the mapper, so that copies from others go on; it sees that by the end of its connection. */
@@ -339,7 +319,7 @@ static void give_back(struct md_lenders *lenders, unsigned number)
 	md_mapper_give_back(lenders->mapper, number);
 }
 
-/* The place of one that has offered something stays taken, since the engine knows it by that. */
+/* The number stays taken, since the engine knows the lender by it. */
 static void give_back_gone(struct md_lenders *lenders)
 {
 	for (unsigned i = 0; i < MD_CARRY_LENDERS; i++)
@@ -370,21 +350,6 @@ static enum md_status hear_mapper(struct md_lenders *lenders, struct md_error *e
 	return md_mapper_check(lenders->mapper, err);
 }
 
-static enum md_status pass_on(struct md_lenders *lenders, int session, struct md_error *err)
-{
-	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
-		struct md_lender *lender = &lenders->list[i];
-		if (!lender->offered || lender->passed_on || lender->gone)
-			continue;
-		lender->passed_on = true;
-		lender->offer.link = (uint32_t)i;
-		MD_FORWARD(md_carry_wire_send(session, &lender->offer, lender->file, err));
-		close(lender->file);
-		lender->file = -1;
-	}
-	return MD_OK;
-}
-
 /* Chunks have waited since the last look for what was not handed over or mapped then. */
 static void count_idle(const struct md_lenders *lenders)
 {
@@ -399,7 +364,6 @@ enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct m
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++)
 		hear(lenders, &lenders->list[i]);
 	MD_FORWARD(hear_mapper(lenders, err));
-	MD_FORWARD(pass_on(lenders, session, err));
 	MD_FORWARD(reap(lenders, session, err));
 	MD_FORWARD(feed(lenders, session, err));
 	md_mapper_note_copying(lenders->mapper, copies(lenders));

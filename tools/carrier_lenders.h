@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lenders, in the carrier's process: engines on neighbours that have blocks of the engine which comes in. Their memory is
- * mapped for reading while they run, and copied over NVLink by the neighbour that it is on.
+ * Lenders that do not write into the rooms of the engine which comes in (swap/contents_lenders.c), in the carrier's process:
+ * their memory is mapped for reading while they run, and copied over NVLink by the neighbour that it is on.
  */
 #ifndef MD_TOOLS_CARRIER_LENDERS_H
 #define MD_TOOLS_CARRIER_LENDERS_H
@@ -22,13 +22,11 @@ struct md_lender_part {
 };
 
 struct md_lender {
-	int fd; /* -1: none */
-	bool offered, passed_on;
-	bool gone;     /* it wants its memory back, does not answer, or has ended */
-	bool returned; /* its memory is being unmapped */
-	unsigned lane; /* of the neighbour that it is on */
-	int file;      /* of the offer, until that is passed on; else -1 */
-	struct md_carry_message offer;
+	int fd;                       /* -1: none */
+	bool gone;                    /* it wants its memory back, does not answer, or has ended */
+	bool returned;                /* its memory is being unmapped */
+	bool added;                   /* the engine knows it by its number */
+	unsigned lane;                /* of the neighbour that it is on */
 	struct md_lender_part *parts; /* owned */
 	uint32_t part_count;
 	unsigned under_way;
@@ -55,8 +53,12 @@ struct md_lenders {
 };
 
 void md_lenders_init(struct md_lenders *lenders, struct md_lanes *lanes, struct md_mapper *mapper);
-/* Takes the connection to a lender over. */
-void md_lenders_add(struct md_lenders *lenders, int fd);
+/*
+ * Takes the connection to a lender on this GPU over, and sets *fd to -1. MD_ERR_CORRUPT: the number makes no sense, or comes
+ * twice. A lender on a GPU that has no lane gives nothing.
+ */
+enum md_status md_lenders_add(struct md_lenders *lenders, uint32_t number, const char *gpu, int *fd,
+			      struct md_error *err);
 #define MD_LENDERS_POLL (MD_CARRY_LENDERS + 1)
 /* Lists what to wait for; returns how many there are. */
 unsigned md_lenders_poll(const struct md_lenders *lenders, struct pollfd ready[MD_LENDERS_POLL]);
@@ -65,7 +67,7 @@ bool md_lenders_copy(const struct md_lenders *lenders);
 /* A chunk that the engine wants. MD_ERR_CORRUPT: it is not within its part, or of no lender. */
 enum md_status md_lenders_take(struct md_lenders *lenders, const struct md_carry_message *take, struct md_error *err);
 void md_lenders_stale(struct md_lenders *lenders, const struct md_carry_message *stale);
-/* Hears lenders and the mapper, begins copies, and tells the engine of offers, of copies that have ended, and of chunks that do not come. */
+/* Hears lenders and the mapper, begins copies, and tells the engine of copies that have ended, and of chunks that do not come. */
 enum md_status md_lenders_work(struct md_lenders *lenders, int session, struct md_error *err);
 /* Sets those of the carrier's times that are known so far, and begins to count mapping anew. */
 void md_lenders_take_times(struct md_lenders *lenders, uint64_t times[MD_PEER_TIMES]);

@@ -134,17 +134,20 @@ static enum md_status end(struct carrier *c, struct md_error *err)
 	return end_session(c, err);
 }
 
-static enum md_status obey(struct carrier *c, const struct md_carry_message *message, int passed, struct md_error *err)
+/* *passed is taken over, with the connection to a lender. */
+static enum md_status obey(struct carrier *c, const struct md_carry_message *message, int *passed, struct md_error *err)
 {
 	switch (message->kind) {
 	case MD_CARRY_BEGIN:
 		return begin(c, message->gpus[0], err);
 	case MD_CARRY_PART:
-		return md_lanes_part(&c->lanes, message->part, message->bytes, passed, err);
+		return md_lanes_part(&c->lanes, message->part, message->bytes, *passed, err);
 	case MD_CARRY_CHUNK:
 		return take_chunk(c, message, err);
 	case MD_CARRY_TAKE:
 		return md_lenders_take(&c->lenders, message, err);
+	case MD_CARRY_LENDER:
+		return md_lenders_add(&c->lenders, message->link, message->gpus[0], passed, err);
 	case MD_CARRY_STALE:
 		md_lenders_stale(&c->lenders, message);
 		return MD_OK;
@@ -163,7 +166,7 @@ static enum md_status hear_engine(struct carrier *c, struct md_error *err)
 		struct md_carry_message message;
 		int passed = -1;
 		MD_FORWARD(md_carry_wire_receive(c->session, &message, &passed, &there, err));
-		enum md_status status = there ? obey(c, &message, passed, err) : MD_OK;
+		enum md_status status = there ? obey(c, &message, &passed, err) : MD_OK;
 		part = there && message.kind == MD_CARRY_PART;
 		if (passed >= 0)
 			close(passed);
@@ -226,14 +229,6 @@ static enum md_status hear_message(struct carrier *c, const struct md_swap_messa
 	if (!strcmp(md_swap_message_text(message, "do"), "carry")) {
 		MD_FORWARD(end_session(c, err));
 		c->session = c->wire.passed;
-		c->wire.passed = -1;
-		return MD_OK;
-	}
-	if (!strcmp(md_swap_message_text(message, "do"), "lender")) {
-		if (c->session >= 0 && c->wire.passed >= 0)
-			md_lenders_add(&c->lenders, c->wire.passed);
-		else if (c->wire.passed >= 0)
-			close(c->wire.passed);
 		c->wire.passed = -1;
 		return MD_OK;
 	}

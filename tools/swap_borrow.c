@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds other engines by their sockets, and sends each of them one end of a connection whose other end the carrier gets. */
+/* Finds other engines by their sockets, and sends each of them one end of a connection whose other end this engine gets. */
 #include "tools/swap_borrow.h"
 
 #include <limits.h>
@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "swap/carry_wire.h"
 #include "swap/swap_place.h"
-#include "tools/swap_carrier.h"
 
 /* ---- asking ---- */
 
@@ -40,21 +39,34 @@ static bool ask_one(const char *name, int *lender)
 	return true;
 }
 
-void md_swap_borrow_ask(struct md_swap_server *s)
+/* All fit into the connection, so that nobody needs to read it meanwhile. */
+static void hand_on(int to, int lender)
+{
+	struct md_carry_message message = {.kind = MD_CARRY_LENDER};
+	struct md_error none = {0};
+	md_carry_wire_send(to, &message, lender, &none);
+}
+
+int md_swap_borrow_ask(const struct md_swap_server *s)
 {
 	struct md_argument_list names = {0};
 	struct md_error none = {0};
 	unsigned asked = 0;
+	int ends[2];
+	if (md_carry_wire_pair(ends, &none) != MD_OK)
+		return -1;
+	MD_AUTO_FD int to = ends[1];
 	if (md_swap_place_names(&names, &none) != MD_OK)
-		return;
+		return ends[0];
 	for (uint32_t i = 0; i < names.count && asked < MD_CARRY_LENDERS; i++) {
 		MD_AUTO_FD int lender = -1;
 		if (!strcmp(names.items[i].text, s->name) || !ask_one(names.items[i].text, &lender))
 			continue;
-		md_swap_carrier_lender(s, lender);
+		hand_on(to, lender);
 		asked++;
 	}
 	md_arguments_finish(&names);
+	return ends[0];
 }
 
 /* ---- being asked ---- */

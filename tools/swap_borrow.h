@@ -8,8 +8,11 @@
 
 #include "tools/swap_server.h"
 
-/* Asks all others, and hands their connections to the carrier. Never waits. */
-void md_swap_borrow_ask(struct md_swap_server *s);
+/*
+ * Asks all others for connections to their engines, which come through a descriptor that is to be sent to the engine, and
+ * closed. Never waits. -1: there is none.
+ */
+int md_swap_borrow_ask(const struct md_swap_server *s);
 /* The client is a borrower, and has sent its connection along: that goes to the engine, or is closed. */
 void md_swap_borrow_lend(struct md_swap_server *s, struct md_swap_client *client);
 

@@ -45,12 +45,6 @@ static enum md_status tell(struct md_swap_server *s, const char *what, const cha
 	return md_swap_letter_send(&letter, s->carrier->wire.fd, passed, err);
 }
 
-void md_swap_carrier_lender(struct md_swap_server *s, int lender)
-{
-	struct md_error none = {0};
-	tell(s, "lender", "", lender, &none);
-}
-
 void md_swap_carrier_prepare(struct md_swap_server *s, const char *gpu)
 {
 	struct md_error none = {0};
@@ -69,7 +63,7 @@ static bool is_largest(const struct md_swap_server *s, const struct md_swap_clie
 	return true;
 }
 
-int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *engine)
+int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *engine, int *lenders)
 {
 	struct md_error err = {0};
 	int ends[2];
@@ -88,7 +82,7 @@ int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *
 			close(ends[0]);
 	}
 	if (status == MD_OK && s->now.peers)
-		md_swap_borrow_ask(s);
+		*lenders = md_swap_borrow_ask(s);
 	if (status == MD_OK)
 		return ends[0];
 	snprintf(s->now.neighbours ? s->because : s->peers_because, sizeof(s->because), "%.255s", err.message);

@@ -18,12 +18,11 @@ int md_swap_carrier_main(void);
 /* Starts it if it does not run, and has it get ready for an engine on this GPU. Without it, memory comes over one link. */
 void md_swap_carrier_prepare(struct md_swap_server *s, const char *gpu);
 /*
- * A connection to it for this engine, whose memory is to come in: a descriptor to be sent and closed. -1: the command does
- * not ask for it, another process of the engine gets it, or it cannot be started.
+ * A connection to it for this engine, whose memory is to come in: a descriptor to be sent and closed; so is *lenders, through
+ * which connections to other engines come (-1: none do). -1: the command does not ask for it, another process of the engine
+ * gets it, or it cannot be started.
  */
-int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *engine);
-/* Hands it a connection to a lender for the engine that it was given last. */
-void md_swap_carrier_lender(struct md_swap_server *s, int lender);
+int md_swap_carrier_give(struct md_swap_server *s, const struct md_swap_client *engine, int *lenders);
 /* What it says of its neighbours. */
 void md_swap_carrier_hear(struct md_swap_server *s, const struct md_swap_message *message);
 /* Kills it. Memory of the engine that it has mapped is free once it has ended. */

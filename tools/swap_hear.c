@@ -65,6 +65,9 @@ static void note_links(struct md_swap_server *s, const struct md_swap_message *m
 	because = md_swap_message_text(message, "peers_because");
 	if (*because)
 		snprintf(s->peers_because, sizeof(s->peers_because), "%s", because);
+	because = md_swap_message_text(message, "peers_carried_because");
+	if (*because)
+		snprintf(s->carried_because, sizeof(s->carried_because), "%s", because);
 }
 
 static void note_failure(struct md_swap_server *s, const struct md_swap_client *client,

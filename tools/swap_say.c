@@ -85,6 +85,7 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "neighbours_locked", s->carrier_locked);
 	md_json_bool(json, "lends", s->lends);
 	md_json_text(json, "peers_because", s->peers_because);
+	md_json_text(json, "peers_carried_because", s->carried_because);
 	md_json_number(json, "spill_bytes", pool.spill.blocks * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "spill_held", pool.spill.held * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "spill_cached", pool.spill.cached * (uint64_t)MD_SWAP_BLOCK);
@@ -198,7 +199,8 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 {
 	struct md_swap_letter letter;
 	MD_FORWARD(md_swap_letter_begin(&letter, err));
-	MD_AUTO_FD int carrier = work == MD_SWAP_IN ? md_swap_carrier_give(s, client) : -1;
+	MD_AUTO_FD int lenders = -1;
+	MD_AUTO_FD int carrier = work == MD_SWAP_IN ? md_swap_carrier_give(s, client, &lenders) : -1;
 	md_json_text(&letter.json, "do", work_names[work]);
 	md_json_number(&letter.json, "id", id);
 	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
@@ -210,7 +212,7 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 	md_json_bool(&letter.json, "neighbours", s->now.neighbours);
 	md_json_bool(&letter.json, "peers", s->now.peers);
 	md_json_bool(&letter.json, "carrier", carrier >= 0);
-	return md_swap_letter_send(&letter, client->wire.fd, carrier, err);
+	return md_swap_letter_send_both(&letter, client->wire.fd, carrier, lenders, err);
 }
 
 enum md_status md_swap_say_lend(const struct md_swap_client *client, int borrower, struct md_error *err)

@@ -168,6 +168,7 @@ struct md_swap_server {
 	uint64_t numbers[MD_SWAP_NUMBERS], peer_times[MD_PEER_TIMES];
 	char links[512], because[256]; /* in: bytes of each neighbour, and why neighbours have carried nothing */
 	char peers_because[256]; /* why nothing came from engines on other GPUs, the last time that it was asked for */
+	char carried_because[256]; /* why the carrier has copied what came from there, and not such an engine itself */
 };
 
 /* ---- swap_work.c ---- */

@@ -154,7 +154,7 @@ static void start(struct md_swap_server *s, struct md_swap_client *asker, const 
 	memset(s->peer_times, 0, sizeof(s->peer_times));
 	*s->links = *s->because = '\0';
 	if (wish->peers)
-		*s->peers_because = '\0';
+		*s->peers_because = *s->carried_because = '\0';
 	for (size_t i = 0; i < s->client_count; i++) {
 		s->clients[i]->did = s->clients[i]->task.awaited = false;
 		s->clients[i]->was_out = s->clients[i]->out;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# medusa-swap in --gpu-peers: blocks that an engine on another device has come from its memory, while it runs. Whatever it and
-# the carrier do meanwhile, the memory holds what it held.
+# medusa-swap in --gpu-peers: blocks that an engine on another device has come from its memory, while it runs: it copies them
+# itself where it sees both devices, else the carrier reads them. Whatever both do meanwhile, the memory holds what it held.
 . tests/e2e/lib.sh
 . tests/e2e/swap_lib.sh
 export HOSTCUDA_SHARED=$work/devices HOSTCUDA_CONTEXT=16M HOSTCUDA_MEM=1G HOSTCUDA_DEVICES=3
@@ -9,7 +9,7 @@ export HOSTCUDA_H2D_GBPS=${LINK:-0.2} # bytes a nanosecond; all of the memory ta
 
 # ---- an engine on device 1 that lends ---------------------------------------------------------------------------------
 lend() { # options of run...
-	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1} converse lender timeout --kill-after=5 "$engine_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
+	CUDA_VISIBLE_DEVICES=${LENDS_ON:-1,0,2} converse lender timeout --kill-after=5 "$engine_limit" medusa-swap run --name lender --pool-bytes 256M "$@" -- \
 		"${subject[@]}" 1 2>"$work/lender.err"
 	told
 	ask_lender "alloc $megabytes"
@@ -53,7 +53,7 @@ come_by_peers() { # until something has: on a machine with much to do the lender
 	done
 	fail 'something to come from the lender' "$(grep -E 'peers|neighbours' "$work/in.json")"
 }
-comer() { CUDA_VISIBLE_DEVICES=0 begin_large "$@"; }
+comer() { CUDA_VISIBLE_DEVICES=${COMES_ON:-0} begin_large "$@"; }
 restart() { close_engine; comer "$@"; }
 until_differed() {
 	for _ in $(seq 24); do
@@ -101,10 +101,10 @@ assert came and all(times[1] <= times[2] <= times[3] <= times[4] for times in ca
 ' "$work/all.err" || fail 'times that are in order' "$(grep 'from other engines' "$work/all.err")"
 }
 
-carrier_counts() { # of what came from the lender: parts that were taken over, copies, and times of both
+counts() { # of what came from the lender: parts that were taken over, copies, and times of both
 	local what
-	for what in own_parts lent_parts lent_groups copies ns_own_import ns_own_map ns_own_access ns_lent_import ns_lent_map ns_lent_access ns_issue ns_came_last; do
-		[ "$(number "$1" "peers_$what")" -gt 0 ] || fail "peers_$what" "$(grep peers_ "$work/$1.json")"
+	for what in own_parts lent_parts copies ns_own_import ns_own_map ns_own_access ns_lent_map ns_lent_access ns_issue ns_came_last "$@"; do
+		[ "$(number in "peers_$what")" -gt 0 ] || fail "peers_$what" "$(grep peers_ "$work/in.json")"
 	done
 }
 
@@ -123,7 +123,9 @@ for round in $(seq 72); do
 	assert_equal "round $round: what came over the link" $(($(number in copied) - by_peers - by_neighbours)) $((after[0] - before[0]))
 	assert_equal "round $round: what differed" 0 "$(number in peers_differed)"
 	assert_contains "$work/in.json" '"peers_because": ""'
-	carrier_counts in
+	counts
+	assert_equal "round $round: what the lender has copied itself" "$by_peers" "$(number in peers_pushed)"
+	assert_contains "$work/in.json" '"peers_carried_because": ""'
 	[ "$by_peers" -gt "$most" ] && most=$by_peers
 	if [ "$round" = 3 ]; then files=$(counted fd) threads=$(counted task); fi
 done
@@ -175,27 +177,44 @@ ask_lender sum
 of_lender=$lender_said
 assert_equal 'both hold' "$of_lender" "$wanted"
 
-section 'the lender frees its memory, and goes out, at any moment'
-run gone medusa-swap out lender
-away=$(on_one)
-run back medusa-swap in lender
-for round in $(seq "${PEER_HURTS:-3}"); do
-	turn lender
-	done_swap out out
-	printf 'renew\n' >&"$lender_in"
-	come
-	told
-	lender_is_right
-	turn lender
-	done_swap out out
-	(sleep "0.0$((RANDOM % 9))"; medusa-swap out lender >"$work/gone.out" 2>&1; echo $? >"$work/gone.code") &
-	come
-	wait $!
-	assert_equal 'what out of the lender ends with' 0 "$(cat "$work/gone.code")"
-	assert_equal 'bytes of the lender on device 1' "$away" "$(on_one)"
+hurt() { # rounds
+	local round
+	run gone medusa-swap out lender
+	away=$(on_one)
 	run back medusa-swap in lender
-	lender_is_right
+	for round in $(seq "$1"); do
+		turn lender
+		done_swap out out
+		printf 'renew\n' >&"$lender_in"
+		come
+		told
+		lender_is_right
+		turn lender
+		done_swap out out
+		(sleep "0.0$((RANDOM % 9))"; medusa-swap out lender >"$work/gone.out" 2>&1; echo $? >"$work/gone.code") &
+		come
+		wait $!
+		assert_equal 'what out of the lender ends with' 0 "$(cat "$work/gone.code")"
+		assert_equal 'bytes of the lender on device 1' "$away" "$(on_one)"
+		run back medusa-swap in lender
+		lender_is_right
+	done
+}
+section 'the lender frees its memory, and goes out, at any moment'
+hurt "${PEER_HURTS:-3}"
+end_lender
+
+section 'a lender that does not see the device is read by the carrier'
+LENDS_ON=1 lend --gpu-peers
+for round in 1 2; do
+	come_by_peers
+	assert_equal "round $round: what the lender has copied itself" 0 "$(number in peers_pushed)"
+	assert_contains "$work/in.json" '"peers_carried_because": "cuMemImportFromShareableHandle'
+	assert_equal "round $round: what differed" 0 "$(number in peers_differed)"
+	counts lent_groups ns_lent_import
 done
+assert_contains "$work/in.json" '"peers_because": ""'
+hurt 1
 
 section 'a carrier that keeps the memory holds up out, and nothing else'
 export HOSTCUDA_NVLINK=0.05
@@ -225,6 +244,79 @@ run out medusa-swap out lender
 assert_exit out 0
 run back medusa-swap in lender
 unset HOSTCUDA_NVLINK
+end_lender
+
+export HOSTCUDA_NVLINK=0.05
+section 'copies that the lender makes do not hold up its out'
+lend --gpu-peers
+restart all --gpu-peers -- 0
+run gone medusa-swap out lender
+away=$(on_one)
+run back medusa-swap in lender
+for stopped in '' engine; do
+	for round in $(seq 24); do
+		done_swap out out
+		swap in in --gpu-peers &
+		until_went 2 0
+		[ -z "$stopped" ] || kill -STOP "$(engine_pid)"
+		began=$EPOCHREALTIME
+		run gone medusa-swap out lender
+		took=$((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}))
+		[ -z "$stopped" ] || kill -CONT "$(engine_pid)"
+		assert_exit gone 0
+		assert_at_most 'the time in us that it takes' 4000000 "$took"
+		assert_equal 'bytes of the lender on device 1' "$away" "$(on_one)"
+		wait $!
+		assert_contains "$work/in.json" '"ok": true'
+		assert_sum
+		run back medusa-swap in lender
+		lender_is_right
+		[ "$(number in copied_by_peers)" = 0 ] || break
+	done
+	assert_at_least 'what came before that' 1 "$(number in copied_by_peers)"
+done
+unset HOSTCUDA_NVLINK
+
+section 'two engines come in from one, and both lend to one another'
+COMES_ON=0,1 restart all --gpu-peers -- 0
+turn all
+until_carrier 2
+third() { CUDA_VISIBLE_DEVICES=2 converse third timeout --kill-after=5 "$engine_limit" medusa-swap run --name third --pool-bytes 256M --gpu-peers -- "${subject[@]}" 1 2>"$work/third.err"; }
+third
+read -r -t "$patience" third_said <&"$third_out"
+printf 'alloc %s\nsum\n' "$megabytes" >&"$third_in"
+read -r -t "$patience" third_said <&"$third_out" && read -r -t "$patience" third_said <&"$third_out"
+of_third=$third_said
+for _ in $(seq 1200); do [ "$(of third swappable)" -gt 8000000 ] 2>/dev/null && break; sleep 0.05; done
+both=0
+for round in $(seq 24); do
+	run away medusa-swap out third
+	done_swap out out
+	medusa-swap in --json third --gpu-peers >"$work/third.json" 2>&1 &
+	come
+	wait $!
+	assert_contains "$work/third.json" '"ok": true'
+	printf 'sum\n' >&"$third_in"
+	read -r -t "$patience" third_said <&"$third_out"
+	assert_equal 'what the third one holds' "$of_third" "$third_said"
+	lender_is_right
+	[ "$by_peers" -gt 0 ] && [ "$(number third peers_pushed)" -gt 0 ] && both=1 && break
+done
+assert_equal 'whether both have got something at a time' 1 "$both"
+exec {third_in}>&-
+await_end "$third_shell" third
+wait "$third_shell" 2>/dev/null
+exec {third_out}<&-
+for round in $(seq 24); do
+	come_by_peers
+	run away medusa-swap out lender
+	run back medusa-swap in --json lender --gpu-peers
+	assert_exit back 0
+	lender_is_right
+	cp "$work/back.out" "$work/back.json"
+	[ "$(number back peers_pushed)" -gt 0 ] && break
+done
+assert_at_least 'what the lender has got from its borrower' 1 "$(number back peers_pushed)"
 close_engine
 end_lender
 
@@ -296,9 +388,11 @@ for delay in 0 0.02 0.05; do
 	kill -CONT "$victim"
 done
 close_engine
+end_lender
 
 section 'each call of the driver in the carrier fails once'
 megabytes=8
+LENDS_ON=1 lend --gpu-peers
 for call in ${PEER_CALLS:-$(seq 18 38 132)}; do # many are questions whether a copy has ended
 	HOSTCUDA_FAULT="@medusa-swap/swap-carrier:$call:UNKNOWN" comer "each$call" --gpu-peers -- 0
 	done_swap out out
@@ -325,8 +419,9 @@ lender_is_right
 end_lender
 
 section 'each call of the driver for lending fails once'
-for fault in cuMemExportToShareableHandle:1:UNKNOWN cuMemExportToShareableHandle:2:UNKNOWN cuMemExportToShareableHandle:*:NOT_SUPPORTED cuDeviceGetUuid_v2:*:UNKNOWN; do
-	HOSTCUDA_FAULT=$fault lend --gpu-peers
+for fault in 1/cuMemExportToShareableHandle:1:UNKNOWN 1/cuMemExportToShareableHandle:*:NOT_SUPPORTED 1,0/cuDeviceGetUuid_v2:*:UNKNOWN \
+	1,0/cuMemImportFromShareableHandle:1:UNKNOWN 1,0/cuMemcpyDtoDAsync_v2:2:UNKNOWN; do
+	LENDS_ON=${fault%%/*} HOSTCUDA_FAULT=${fault#*/} lend --gpu-peers
 	comer all --gpu-peers -- 0
 	until_carrier 2
 	for round in 1 2 3; do
@@ -345,7 +440,7 @@ more() { # each other bytes
 	for i in $(seq 6); do "$1" 'alloc 6' && "$1" "write ${i}00"; done
 	"$1" sum
 }
-lend --gpu-peers
+LENDS_ON=1 lend --gpu-peers
 more ask_lender
 of_lender=$lender_said
 turn lender
@@ -389,6 +484,8 @@ run gone medusa-swap out lender
 comer all --gpu-peers -- 0
 none 'has offered its memory in time'
 run back medusa-swap in lender
+end_lender
+HOSTCUDA_NVLINK=none lend --gpu-peers
 HOSTCUDA_NVLINK=none comer all --gpu-peers -- 0
 none 'cannot access its memory' 0
 ask_lender 'write 99'

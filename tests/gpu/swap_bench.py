@@ -3,7 +3,7 @@
 
     python3 tests/gpu/swap_bench.py [--gb 14] [--cycles 20] [--out FILE.json]
     python3 tests/gpu/swap_bench.py --neighbours [--gb 14] [--turns 5] [--out FILE.json]    two GPUs: in over one link and over two
-    python3 tests/gpu/swap_bench.py --peers [--gb 14] [--turns 5] [--out FILE.json]         two GPUs: in from an engine on the other one
+    python3 tests/gpu/swap_bench.py --peers [--sees-both] [--gb 14] [--turns 5] [--out FILE.json]    two GPUs: in from an engine on the other one
 """
 import argparse
 import json
@@ -235,6 +235,7 @@ def main():
     parser.add_argument("--logs", default=".")
     parser.add_argument("--neighbours", action="store_true")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--sees-both", action="store_true", help="with --peers: the engine that lends sees both GPUs")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     options.arguments = ["--gb", str(options.gb)]

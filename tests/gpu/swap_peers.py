@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swapping in from an engine on another GPU: swap_bench.py --peers. Two engines with the same weights; each sees its GPU alone. Under 90 s."""
+"""Swapping in from an engine on another GPU: swap_bench.py --peers. Two engines with the same weights; each sees its GPU alone, but for the lender with --sees-both. Under 90 s."""
 import os
 import signal
 import subprocess
@@ -14,7 +14,8 @@ COMER, LENDER = "comer", "lender"
 
 def figures(done):
     """Sizes in bytes; speeds in GB/s: of the copying (with hashing what came), and of all of "in"."""
-    names = ("copied", "copied_by_peers", "copied_by_neighbours", "peers_differed", "zero", "peers_because", "neighbours_because")
+    names = ("copied", "copied_by_peers", "copied_by_neighbours", "peers_differed", "zero", "peers_because", "peers_carried_because",
+             "neighbours_because")
     times = {key[3:] + "_ms": done[key] / 1e6 for key in ("ns_copy", "ns_map", "ns_lock", "ns_total")}
     return {"copy_gb_s": done["copied"] / max(done["ns_copy"], 1), "in_gb_s": done["copied"] / max(done["ns_total"], 1),
             "command_ms": done["command_ms"], **times, **{name: done[name] for name in names}, "where": where(done)}
@@ -22,7 +23,7 @@ def figures(done):
 
 def where(done):
     """Where the time goes, in ms, and numbers of parts and copies (docs/swapping.md)."""
-    told = {key[6:]: done[key] for key in done if key.startswith("peers_") and key not in ("peers_differed", "peers_because")}
+    told = {key[6:]: done[key] for key in done if key.startswith("peers_") and key not in ("peers_differed", "peers_because", "peers_carried_because")}
     return {key[3:] if key.startswith("ns_") else key: round(value / 1e6, 1) if key.startswith("ns_") else value for key, value in told.items()}
 
 
@@ -30,7 +31,7 @@ def come(engine, wanted, what, *options):
     swap("out", name=COMER)
     done = figures(swap("in", *options, name=COMER))
     print(f"  {what}: {done['copied'] / 1e9:.2f} GB, {done['copied_by_peers'] / 1e9:.2f} of them from the peer, at {done['copy_gb_s']:.1f} GB/s; in: {done['total_ms']:.1f} ms"
-          f" {done['peers_because']}", flush=True)
+          f" {done['peers_because']}{done['peers_carried_because']}", flush=True)
     if done["copied_by_peers"]:
         print("    " + ", ".join(f"{key} {value}" for key, value in done["where"].items()), flush=True)
     check(f"{what}: the answer is as before", engine.ask("answer 5")["answer"] == wanted)
@@ -38,7 +39,7 @@ def come(engine, wanted, what, *options):
 
 
 def open_engines(options):
-    return start(options, COMER, "0", "--gpu-peers"), start(options, LENDER, "1", "--gpu-peers")
+    return start(options, COMER, "0", "--gpu-peers"), start(options, LENDER, "1,0" if options.sees_both else "1", "--gpu-peers")
 
 
 def turns(comer, wanted, options, table):
