@@ -25,8 +25,12 @@ static inline const char *any_policy(enum medusa_sched_kind kind)
 
 static inline struct medusa_sched_tenant any_tenant(void)
 {
-	return (struct medusa_sched_tenant){sizeof(struct medusa_sched_tenant), 0.5 * (double)draw(8),
-					    (uint32_t)draw(50), (uint32_t)draw(9)};
+	return (struct medusa_sched_tenant){sizeof(struct medusa_sched_tenant),
+					    0.5 * (double)draw(8),
+					    (uint32_t)draw(50),
+					    (uint32_t)draw(9),
+					    !draw(8),
+					    !draw(16)};
 }
 
 /* Of one of the first three backbones, or of none. */

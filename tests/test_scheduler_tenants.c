@@ -10,14 +10,14 @@ static struct script n;
 static uint32_t add_tenant(double weight, uint32_t max_waiting, uint32_t max_running)
 {
 	uint32_t index = NOBODY;
-	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running};
+	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running, 0, 0};
 	cr_assert_eq(medusa_sched_add_tenant(n.sched, &t, &index), 0, "%s", medusa_sched_error(n.sched));
 	return index;
 }
 
 static void change_tenant(uint32_t index, double weight, uint32_t max_waiting, uint32_t max_running)
 {
-	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running};
+	struct medusa_sched_tenant t = {sizeof(t), weight, max_waiting, max_running, 0, 0};
 	cr_assert_eq(medusa_sched_change_tenant(n.sched, index, &t), 0, "%s", medusa_sched_error(n.sched));
 }
 
@@ -451,6 +451,36 @@ Test(scheduler_tenants, limits_change)
 	change_tenant(1, 1, 0, 2);
 	arrive(1006, 0, 1, 0);
 	expect(&n, "run b5 f0 gpu0 [1003]\n");
+	script_end(&n);
+}
+
+/* Of a share of nothing, where a limit of 0 would be none. */
+Test(scheduler_tenants, a_tenant_may_start_nothing_and_take_nothing)
+{
+	struct medusa_sched_tenant none = {.size = sizeof(none), .weight = 1, .starts_none = 1};
+	script_start(&n, &(struct setup){.slots = 2});
+	script_add(&n, script_model(1));
+	add_tenant(1, 0, 0);
+	script_serve(&n, 1, 0);
+	script_forget(&n);
+	flood(0, 1, 3);
+	expect(&n, "run b2 f0 gpu0 [1000]\n");
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, 1, &none), 0);
+	cr_assert_eq(medusa_sched_audit(n.sched), 0, "%s", medusa_sched_error(n.sched));
+	script_done(&n, 1000);
+	expect(&n, "");
+	cr_assert(state_of(1).waiting == 2 && state_of(1).held == 2);
+	none.takes_none = 1;
+	cr_assert_eq(medusa_sched_change_tenant(n.sched, 1, &none), 0);
+	arrive(1003, 0, 1, 0);
+	expect(&n, "reject 1003 quota\n");
+	arrive(4, 0, 0, 0);
+	expect(&n, "run b3 f0 gpu0 [4]\n");
+	script_done(&n, 4);
+	change_tenant(1, 1, 0, 1);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+	expect(&n, "run b4 f0 gpu0 [1001]\n");
+	cr_assert_eq(state_of(1).held, 1);
 	script_end(&n);
 }
 

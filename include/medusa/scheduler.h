@@ -259,6 +259,8 @@ struct medusa_sched_tenant {
 	 * priority and arrival. They count as waiting for the tenant, and not for their function. 0: no limit.
 	 */
 	uint32_t max_running;
+	int starts_none; /* not 0: as if max_running could be none: all that do not run are held back */
+	int takes_none;  /* not 0: as if max_waiting could be none: all that come are refused */
 };
 
 /* Indices count up from 1. A tenant stays. */
@@ -548,6 +550,7 @@ struct medusa_sched_tenant_state {
 	 * divided among the requests that are in it.
 	 */
 	uint64_t gpu_ns;
+	uint32_t held; /* of those that wait: max_running or starts_none holds them back */
 };
 
 struct medusa_sched_stats {
@@ -658,6 +661,31 @@ struct medusa_sched_cluster_choice {
 int medusa_sched_cluster_plan(const struct medusa_sched_cluster *cluster, struct medusa_sched_cluster_choice **choices,
 			      uint32_t *count);
 void medusa_sched_cluster_free(struct medusa_sched_cluster_choice *choices); /* NULL is fine */
+
+/* A tenant at a node where it has, or had, requests: in any order, each pair once at most. */
+struct medusa_sched_cluster_claim {
+	uint32_t node, tenant;
+	double used; /* seconds of GPUs that its requests there take in a second, in the mean of the last while */
+	int more;    /* requests of it wait there for a GPU, so it would take more */
+};
+
+/* The tenants of a cluster, and where they ask for GPUs. */
+struct medusa_sched_cluster_shares {
+	size_t size;           /* sizeof(struct medusa_sched_cluster_shares) */
+	const double *weights; /* of each tenant over the whole cluster, 0.000001 to 1000000 */
+	const struct medusa_sched_cluster_claim *claims;
+	uint32_t node_count, tenant_count, claim_count;
+};
+
+/*
+ * With which weights (struct medusa_sched_tenant) nodes divide their GPUs so that what tenants have over all nodes comes near their
+ * weights, although they compete on some nodes only: weighted max-min fairness, as far as requests are where they are. What a node's GPUs did
+ * (the sum of `used`) is divided among those who want more there, and those who don't have what they used. effective[i] is for claims[i],
+ * at its node; a sixteenth of its weight is left to a tenant whose requests wait, however much it has elsewhere, and where nobody waits, weights are as they are.
+ * To be called now and then: what it has made shows in `used`. Equal input gives equal weights, bit for bit. MEDUSA_SCHED_ERR_INVALID:
+ * medusa_sched_error(NULL) names the field, and effective is not set.
+ */
+int medusa_sched_cluster_weights(const struct medusa_sched_cluster_shares *shares, double *effective);
 
 #ifdef __cplusplus
 }

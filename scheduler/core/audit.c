@@ -325,7 +325,7 @@ static int audit_tenants(struct medusa_sched *s)
 				       "tenant %u: %u wait in the books, %u counted; %u are held back, %u; %u run, %u",
 				       i, t->waiting, counted[i].waiting, t->held.count, counted[i].held, t->running,
 				       counted[i].running);
-		if (t->held.count && t->running + t->waiting - t->held.count < t->max_running)
+		if (t->held.count && !t->starts_none && t->running + t->waiting - t->held.count < t->max_running)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "tenant %u: requests are held back in vain", i);
 	}
 	if (held != s->held)

@@ -60,7 +60,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUEUE_FULL);
 	const struct md_tenant *t = &s->tenants[e->tenant];
-	if (t->max_waiting && t->waiting >= t->max_waiting)
+	if (t->takes_none || (t->max_waiting && t->waiting >= t->max_waiting))
 		return refuse_at_once(s, e, MEDUSA_SCHED_REASON_QUOTA);
 	uint32_t request = md_request_create(s, e->request, e->function);
 	if (request == NONE)

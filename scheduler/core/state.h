@@ -159,9 +159,10 @@ struct md_function {
 struct md_tenant {
 	double weight;
 	uint32_t max_waiting, max_running; /* 0: no limit */
-	uint32_t waiting, running;         /* waiting: those that are held back, too */
-	struct md_list held;               /* those, by priority and arrival */
-	double turn;                       /* its virtual time: ns of GPU time, by its weight */
+	bool starts_none, takes_none;
+	uint32_t waiting, running; /* waiting: those that are held back, too */
+	struct md_list held;       /* those, by priority and arrival */
+	double turn;               /* its virtual time: ns of GPU time, by its weight */
 	uint64_t served, rejected, gpu_ns;
 };
 

@@ -152,7 +152,7 @@ void md_tenant_stops(struct medusa_sched *s, uint32_t request)
 
 static bool may_run_more(const struct md_tenant *t)
 {
-	return !t->max_running || t->running + (t->waiting - t->held.count) < t->max_running;
+	return !t->starts_none && (!t->max_running || t->running + (t->waiting - t->held.count) < t->max_running);
 }
 
 bool md_tenant_waits(struct medusa_sched *s, uint32_t request)
@@ -212,8 +212,8 @@ void md_tenant_hold_back(struct medusa_sched *s, uint32_t tenant)
 {
 	const struct md_tenant *t = &s->tenants[tenant];
 	uint32_t queued = t->waiting - t->held.count,
-		 may = t->max_running > t->running ? t->max_running - t->running : 0;
-	if (!t->max_running || queued <= may)
+		 may = !t->starts_none && t->max_running > t->running ? t->max_running - t->running : 0;
+	if ((!t->max_running && !t->starts_none) || queued <= may)
 		return;
 	for (uint32_t r = s->oldest_waiting, newer, passed = 0; r != NONE; r = newer) {
 		newer = s->requests[r].newer;
@@ -230,6 +230,8 @@ static void append(struct medusa_sched *s, const struct medusa_sched_tenant *spe
 	    .weight = spec->weight > 0 ? spec->weight : 1,
 	    .max_waiting = spec->max_waiting,
 	    .max_running = spec->max_running,
+	    .starts_none = spec->starts_none,
+	    .takes_none = spec->takes_none,
 	    .held = {NONE, NONE, 0},
 	    .turn = s->turn,
 	};
@@ -291,6 +293,8 @@ MD_EXPORT int medusa_sched_change_tenant(struct medusa_sched *s, uint32_t tenant
 	t->weight = weight;
 	t->max_waiting = spec.max_waiting;
 	t->max_running = spec.max_running;
+	t->starts_none = spec.starts_none;
+	t->takes_none = spec.takes_none;
 	md_tenant_hold_back(s, tenant);
 	md_tenants_release(s);
 	return MEDUSA_SCHED_OK;
@@ -310,6 +314,7 @@ MD_EXPORT int medusa_sched_tenant_get(const struct medusa_sched *s, uint32_t ten
 	    .served = t->served,
 	    .rejected = t->rejected,
 	    .gpu_ns = t->gpu_ns,
+	    .held = t->held.count,
 	};
 	return md_give_struct(state, &known, sizeof(known));
 }
