@@ -331,6 +331,7 @@ static int ask_cluster(const struct md_arguments *arguments)
 	} words[] = {{"status", {NULL}, "there are no arguments"},
 		     {"nodes", {NULL}, "there are no arguments"},
 		     {"models", {NULL}, "there are no arguments"},
+		     {"tenants", {NULL}, "there are no arguments"},
 		     {"drain", {"node"}, "give the name of one node"},
 		     {"cordon", {"node"}, "give the name of one node"},
 		     {"uncordon", {"node"}, "give the name of one node"},
@@ -343,11 +344,11 @@ static int ask_cluster(const struct md_arguments *arguments)
 	while (at < sizeof(words) / sizeof(words[0]) && strcmp(words[at].name, word) != 0)
 		at++;
 	if (at == sizeof(words) / sizeof(words[0]))
-		return md_options_usage_error(
-		    &command,
-		    "cluster: \"%s\" is not status, nodes, models, drain, cordon, uncordon, move, release, bill or "
-		    "forget",
-		    word);
+		return md_options_usage_error(&command,
+					      "cluster: \"%s\" is not status, nodes, models, tenants, drain, cordon, "
+					      "uncordon, move, release, bill or "
+					      "forget",
+					      word);
 	while (wanted < 2 && words[at].arguments[wanted])
 		wanted++;
 	if (arguments->file_count != 2 + wanted)

@@ -77,6 +77,8 @@ static void print_member(const json_t *member)
 	const char *lack = json_string_value(json_object_get(member, "lack"));
 	const char *wish = json_string_value(json_object_get(member, "wish"));
 	const json_t *prefixes = json_object_get(member, "prefixes");
+	const json_t *tenant;
+	size_t i;
 	md_plain_line(stdout, "node %s at %s: %s%s%s; %lld nodes, and %zu whose lease has ended",
 		      text_of(member, "node"), text_of(member, "url"), text_of(member, "state"),
 		      wish ? ", wanted to " : "", wish ? wish : "", number(member, "nodes"),
@@ -98,6 +100,11 @@ static void print_member(const json_t *member)
 		       number(prefixes, "told_tokens"), number(prefixes, "told_of"));
 	if (lack)
 		md_plain_line(stdout, "%s", lack);
+	json_array_foreach(json_object_get(member, "tenants_differ"), i, tenant)
+	    md_plain_line(stdout,
+			  "nodes %s and %s say different things of tenant %s (its weight, cluster_max_running, "
+			  "cluster_max_waiting): the least counts",
+			  text_of(tenant, "node"), text_of(tenant, "other"), text_of(tenant, "tenant"));
 	print_tls(json_object_get(member, "tls"));
 }
 
@@ -154,13 +161,61 @@ static void print_places(const json_t *models)
 	}
 }
 
+/* "4 of 10"; "4" where there is no quota. */
+static const char *of_limit(const json_t *object, const char *key, const char *limit, char text[48])
+{
+	const json_t *most = json_object_get(object, limit);
+	int used = snprintf(text, 48, "%lld", number(object, key));
+	if (json_is_integer(most))
+		snprintf(text + used, 48 - (size_t)used, " of %lld", number(object, limit));
+	return text;
+}
+
+static const char *share_of(const json_t *node, char text[64])
+{
+	const char *state = json_string_value(json_object_get(node, "state"));
+	bool obeyed = json_is_true(json_object_get(node, "obeyed"));
+	if (!json_is_integer(json_object_get(node, "share_running")))
+		return "-";
+	int used = snprintf(text, 64, "%lld", number(node, "share_running"));
+	if (number(node, "reserved_running") > number(node, "share_running") || !obeyed ||
+	    (state && strcmp(state, "there") != 0))
+		snprintf(text + used, 64 - (size_t)used, ", %lld reserved", number(node, "reserved_running"));
+	return text;
+}
+
+static void print_tenants(const json_t *tenants)
+{
+	const json_t *tenant, *node;
+	size_t i, j;
+	char running[48], waiting[48], share[64];
+	printf("%-24s %-20s %8s %14s %14s %6s %s\n", "TENANT", "NODE", "WEIGHT", "RUN", "WAIT", "HELD", "SHARE");
+	json_array_foreach(tenants, i, tenant)
+	{
+		md_plain_line(stdout, "%-24s %-20s %8.3g %14s %14s %6lld %s", text_of(tenant, "tenant"), "(all)",
+			      json_real_value(json_object_get(tenant, "weight")),
+			      of_limit(tenant, "running", "max_running", running),
+			      of_limit(tenant, "waiting", "max_waiting", waiting), number(tenant, "held"),
+			      json_is_true(json_object_get(tenant, "lost_here")) ? "run out on this node" : "");
+		json_array_foreach(json_object_get(tenant, "nodes"), j, node) md_plain_line(
+		    stdout, "%-24s %-20s %8.3g %14s %14s %6lld %s%s%s", "", text_of(node, "node"),
+		    json_number_value(json_object_get(node, "weight")), of_limit(node, "running", "", running),
+		    of_limit(node, "waiting", "share_waiting", waiting), number(node, "held"), share_of(node, share),
+		    strcmp(text_of(node, "state"), "there") != 0 ? "; " : "",
+		    strcmp(text_of(node, "state"), "there") != 0 ? text_of(node, "state") : "");
+	}
+}
+
 void md_worker_print_cluster(const json_t *answer)
 {
+	const json_t *tenants = json_object_get(answer, "tenants");
 	const json_t *nodes = json_object_get(answer, "nodes"), *models = json_object_get(answer, "models");
 	if (json_is_array(nodes))
 		print_nodes(nodes);
 	else if (json_is_array(models))
 		print_places(models);
+	else if (json_is_array(tenants))
+		print_tenants(tenants);
 	else if (json_is_object(answer) && json_object_size(answer))
 		print_member(answer);
 }

@@ -8,6 +8,9 @@ if ! command -v etcd >/dev/null || ! command -v etcdctl >/dev/null; then
 	echo "no etcd here (Debian: etcd-server etcd-client): skipped the cluster"
 	exit 77
 fi
+# It waits most of the time, for shares to run out.
+mkdir "$work/tenants"
+run_beside tenants python3 tests/worker/cluster_tenants.py "$work/tenants"
 section 'three nodes and one etcd'
 mkdir "$work/one"
 run nodes python3 tests/worker/cluster_nodes.py "$work/one"
@@ -23,6 +26,10 @@ mkdir "$work/three"
 run members python3 tests/worker/cluster_members.py "$work/three" "$engine_binary"
 assert_exit members 0
 grep -A3 FAIL "$work/members.out"
+section 'quotas and shares of tenants'
+await_beside tenants
+assert_exit tenants 0
+grep -A3 FAIL "$work/tenants.out"
 section 'the demo of a cluster'
 mkdir "$work/demo"
 # What other suites do meanwhile may make etcd late.

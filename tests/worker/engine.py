@@ -33,6 +33,7 @@ parser.add_argument("--weights-seed", type=int, default=0, help="what it holds")
 parser.add_argument("--weights-are-constant", action="store_true", help="which medusa_bind is told")
 parser.add_argument("--dies-with-device", action="store_true", help="when a driver call fails, as engines do")
 parser.add_argument("--journal", help="file that gets a line for each request: its id")
+parser.add_argument("--spans", help="file that gets a line when a request begins, and when it ends: the time, + or -, its id")
 parser.add_argument("--lora-slots", type=int, default=0, help="places for adapters, which then may be loaded and unloaded")
 parser.add_argument("--lora-modules", nargs="*", default=[], help="NAME=PATH: adapters that it has from its start")
 parser.add_argument("--lora-journal", help="file that gets a line for each load and unload of an adapter")
@@ -146,7 +147,11 @@ class Handler(plain_server.Handler):
             counts["requests"] += 1
             counts["running"] += 1
             counts["most"] = max(counts["most"], counts["running"])
-        self.runs = True
+        self.runs, self.span = True, ""
+        if options.spans and body[:1] == b"{":
+            self.span = json.loads(body).get("id", "")
+            with lock:
+                self.note("+")
         try:
             self.complete(body)
         except (BrokenPipeError, ConnectionResetError):
@@ -158,7 +163,14 @@ class Handler(plain_server.Handler):
         """The request runs no more. Called before the last bytes: whoever has those may send the next request at once."""
         with lock:
             counts["running"] -= self.runs
+            if self.runs and self.span:
+                self.note("-")
         self.runs = False
+
+    def note(self, what):
+        """One write, so that lines of all engines are whole; in the order of time for whoever sorts them."""
+        with open(options.spans, "a", encoding="utf-8") as spans:
+            spans.write(f"{time.monotonic_ns()} {what} {self.span}\n")
 
     def usage(self, asked):
         """As the request wishes: [prompt, completion]."""

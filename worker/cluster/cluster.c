@@ -63,6 +63,8 @@ static const struct md_etcd_events etcd_events = {.reached = on_reached, .moved 
 static void on_node_gone(void *context, struct md_view_node *node)
 {
 	struct md_cluster *cluster = context;
+	if (node->left)
+		md_quota_leader_left(cluster->quota_leader, node->name);
 	if (md_view_open(node) > 1) /* whoever tells this holds it, too */
 		md_probe_begin(cluster, node);
 }
@@ -96,6 +98,7 @@ static void on_reads(void *context)
 {
 	struct md_cluster *cluster = context;
 	md_wanted_begin(cluster->wanted);
+	md_quotas_begin(cluster->quotas);
 	md_contents_begin(cluster->worker->contents);
 	md_ledgers_reads(cluster->ledgers);
 }
@@ -104,6 +107,7 @@ static void on_has_read(void *context)
 {
 	struct md_cluster *cluster = context;
 	md_wanted_end(cluster->wanted);
+	md_quotas_end(cluster->quotas);
 	md_contents_end(cluster->worker->contents);
 	md_ledgers_has_read(cluster->ledgers);
 }
@@ -112,6 +116,7 @@ static void on_other(void *context, const char *key, const json_t *pair, const s
 {
 	struct md_cluster *cluster = context;
 	md_wanted_take(cluster->wanted, key, pair, value);
+	md_quotas_take(cluster->quotas, key, pair, value);
 	md_contents_take(cluster->worker->contents, key, value);
 	md_ledgers_take(cluster->ledgers, key, pair, value);
 }
@@ -321,6 +326,20 @@ static enum md_status read_settings(struct md_cluster *cluster, const struct md_
 	return find_identity(cluster, options->state, err);
 }
 
+static bool has_quotas(const struct md_config_node *node)
+{
+	bool has = false;
+	for (uint32_t i = 0; i < node->tenant_count; i++)
+		has |= node->tenants[i].cluster_max_running || node->tenants[i].cluster_max_waiting;
+	return has;
+}
+
+/* Quotas need a leader, where nobody places models, too. */
+static bool may_lead(const struct md_cluster *cluster)
+{
+	return has_quotas(&cluster->worker->config->node) || cluster->settings.placement;
+}
+
 static struct md_leader *make_leader(struct md_cluster *cluster)
 {
 	struct md_leader_options options = {.base = cluster->worker->base,
@@ -356,6 +375,8 @@ static enum md_status make_etcd(struct md_cluster *cluster, const char *password
 static enum md_status make_parts(struct md_cluster *cluster, struct md_error *err)
 {
 	struct event_base *base = cluster->worker->base;
+	if (!(cluster->quotas = md_quotas_create(cluster)))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for quotas of the cluster");
 	struct md_member_options member = {.worker = cluster->worker,
 					   .etcd = cluster->etcd,
 					   .prefix = cluster->prefix,
@@ -363,7 +384,8 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 					   .identity = cluster->identity,
 					   .url = cluster->url,
 					   .domain = cluster->settings.domain,
-					   .placed = cluster->settings.placement};
+					   .placed = cluster->settings.placement,
+					   .quotas = cluster->quotas};
 	struct md_view_options view = {.base = base,
 				       .etcd = cluster->etcd,
 				       .outside = cluster->nodes_outside,
@@ -385,8 +407,10 @@ static enum md_status make_parts(struct md_cluster *cluster, struct md_error *er
 		made = (cluster->check = md_node_check_create(cluster)) != NULL;
 	if (made && cluster->settings.prefixes != MD_CONFIG_PREFIXES_OFF)
 		made = (cluster->prefixes = md_prefixes_create(cluster)) != NULL;
-	if (made && cluster->settings.placement)
+	if (made && may_lead(cluster))
 		made = (cluster->leader = make_leader(cluster)) != NULL;
+	if (made && cluster->leader)
+		made = (cluster->quota_leader = md_quota_leader_create(cluster)) != NULL;
 	return made ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the cluster");
 }
 
@@ -395,6 +419,10 @@ enum md_status md_cluster_create(struct md_worker *worker, const struct md_clust
 {
 	const struct md_config_cluster *settings = &worker->config->node.cluster;
 	*made = NULL;
+	if (!options->endpoints && !settings->endpoints.count && has_quotas(&worker->config->node))
+		md_warn("medusa.tenants: cluster_max_running and cluster_max_waiting mean nothing here, because this "
+			"node is in no "
+			"cluster");
 	if (!options->endpoints && !settings->endpoints.count)
 		return options->node || options->advertise
 			   ? md_error_set(err, MD_ERR_INVALID,
@@ -428,10 +456,12 @@ void md_cluster_destroy(struct md_cluster *cluster)
 	if (cluster->obeys)
 		event_free(cluster->obeys);
 	md_obey_destroy(cluster->obey);
+	md_quota_leader_destroy(cluster->quota_leader);
 	md_leader_destroy(cluster->leader);
 	md_wanted_destroy(cluster->wanted);
 	md_ledgers_destroy(cluster->ledgers);
 	md_member_destroy(cluster->member);
+	md_quotas_destroy(cluster->quotas);
 	md_view_destroy(cluster->view);
 	md_etcd_destroy(cluster->etcd);
 	md_http_outside_destroy(cluster->outside);
@@ -465,10 +495,13 @@ enum md_status md_cluster_join(struct md_cluster *cluster, unsigned port, struct
 	md_member_begin(cluster->member);
 	md_view_begin(cluster->view);
 	md_ledgers_begin(cluster->ledgers);
+	md_quotas_run(cluster->quotas);
 	if (cluster->leader) {
 		md_leader_begin(cluster->leader);
-		event_add(cluster->obeys, &(struct timeval){.tv_sec = 1});
+		md_quota_leader_begin(cluster->quota_leader);
 	}
+	if (cluster->settings.placement)
+		event_add(cluster->obeys, &(struct timeval){.tv_sec = 1});
 	while (!is_settled(cluster) && md_clock_ns() < until && !event_base_got_break(base))
 		event_base_loop(base, EVLOOP_ONCE);
 	if (md_member_state(cluster->member) == MD_MEMBER_CLASHES)
@@ -486,6 +519,7 @@ void md_cluster_leave(struct md_cluster *cluster)
 	if (!cluster)
 		return;
 	uint64_t until = md_clock_ns() + LEAVE_MS * UINT64_C(1000000);
+	md_quota_leader_end(cluster->quota_leader);
 	md_leader_end(cluster->leader);
 	event_del(cluster->obeys);
 	md_ledgers_leave(cluster->ledgers);

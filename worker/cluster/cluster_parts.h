@@ -10,6 +10,8 @@
 #include "worker/cluster/member.h"
 #include "worker/cluster/node_view.h"
 #include "worker/cluster/obey.h"
+#include "worker/cluster/quota_leader.h"
+#include "worker/cluster/quota_share.h"
 #include "worker/cluster/wanted.h"
 
 struct md_node_check;
@@ -37,6 +39,8 @@ struct md_cluster {
 	struct md_view *view;
 	struct md_wanted *wanted;
 	struct md_leader *leader; /* NULL: the node takes no part in placement */
+	struct md_quotas *quotas;
+	struct md_quota_leader *quota_leader;
 	struct md_obey *obey;
 	struct event *obeys;
 	struct md_probe *probes;

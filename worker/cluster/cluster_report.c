@@ -72,14 +72,15 @@ json_t *md_cluster_report(const struct md_cluster *cluster)
 	    text_or_null(md_wish_name(cluster->wish)), "writes", (json_int_t)counts.writes, "leases",
 	    (json_int_t)counts.leases, "changes", (json_int_t)md_view_changes(cluster->view), "passed",
 	    (json_int_t)cluster->passed, "retries", (json_int_t)cluster->retries);
-	json_t *placing = json_pack("{s:b, s:o, s:b, s:I, s:I, s:I}", "placement", cluster->leader != NULL, "leader",
-				    text_or_null(md_wanted_leader(cluster->wanted)), "leads", leader.leads, "elections",
-				    (json_int_t)leader.elections, "rounds", (json_int_t)leader.rounds, "placements",
-				    (json_int_t)leader.writes);
+	json_t *placing = json_pack("{s:b, s:o, s:b, s:I, s:I, s:I}", "placement", cluster->settings.placement,
+				    "leader", text_or_null(md_wanted_leader(cluster->wanted)), "leads", leader.leads,
+				    "elections", (json_int_t)leader.elections, "rounds", (json_int_t)leader.rounds,
+				    "placements", (json_int_t)leader.writes);
 	json_object_update(made, placing);
 	json_decref(placing);
 	json_object_set_new(made, "prefixes", md_prefixes_report(cluster->prefixes));
 	json_object_set_new(made, "tls", md_cluster_report_tls(cluster));
+	json_object_set_new(made, "tenants_differ", md_cluster_report_differences(cluster));
 	return made;
 }
 
@@ -382,5 +383,9 @@ void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out)
 	put(out, "cluster_unproven_total", "counter",
 	    "Connections to the listener of nodes that have not proved to be a node's.", cluster->unproven);
 	md_prefixes_print_metrics(cluster->prefixes, out);
+	put(out, "cluster_quota_writes_total", "counter",
+	    "Quotas and weights of tenants that this node has ordered to be written as the leader.",
+	    md_quota_leader_writes(cluster->quota_leader));
 	put_nodes(cluster, out);
+	md_cluster_print_tenants(cluster, out);
 }

@@ -18,6 +18,11 @@ struct md_cluster_models *md_cluster_copy_models(const struct md_cluster *cluste
 void md_cluster_free_models(struct md_cluster_models *copy);                        /* NULL is fine */
 json_t *md_cluster_report_models(const struct md_cluster_models *copy);             /* a list */
 
+json_t *md_cluster_report_tenants(const struct md_cluster *cluster); /* a list; there is a cluster, as below */
+/* [{"tenant", "node", "other"}]: two nodes whose configurations say different things of it. */
+json_t *md_cluster_report_differences(const struct md_cluster *cluster);
+void md_cluster_print_tenants(const struct md_cluster *cluster, FILE *out); /* metrics */
+
 void md_cluster_print_metrics(const struct md_cluster *cluster, FILE *out);
 
 /* Names of models that other nodes have: of each its node's name behind it, both with a NUL. A model may be there more than once. */

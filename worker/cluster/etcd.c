@@ -515,13 +515,23 @@ static json_t *list_pairs(const struct md_etcd_pair *pairs, unsigned count, int6
 	return list;
 }
 
+static json_t *was_changed_by(const char *key, int64_t revision)
+{
+	return json_pack("{s:o, s:s, s:s, s:o}", "key", base64(key), "target", revision ? "MOD" : "CREATE", "result",
+			 "EQUAL", revision ? "mod_revision" : "create_revision", number(revision));
+}
+
+static json_t *was_made_by(const char *key, int64_t created)
+{
+	return json_pack("{s:o, s:s, s:s, s:o}", "key", base64(key), "target", "CREATE", "result", "EQUAL",
+			 "create_revision", number(created));
+}
+
 struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pairs,
 				    unsigned count, int64_t lease, md_etcd_done *done, void *context)
 {
-	const char *key = pairs[0].key, *target = revision ? "MOD" : "CREATE";
-	json_t *compare = json_pack("[{s:o, s:s, s:s, s:o}]", "key", base64(key), "target", target, "result", "EQUAL",
-				    revision ? "mod_revision" : "create_revision", number(revision));
-	json_t *otherwise = json_pack("[{s:{s:o}}]", "request_range", "key", base64(key));
+	json_t *compare = json_pack("[o]", was_changed_by(pairs[0].key, revision));
+	json_t *otherwise = json_pack("[{s:{s:o}}]", "request_range", "key", base64(pairs[0].key));
 	return begin(etcd, "/v3/kv/txn",
 		     json_pack("{s:o, s:o, s:o}", "compare", compare, "success", list_pairs(pairs, count, lease),
 			       "failure", otherwise),
@@ -532,11 +542,18 @@ struct md_etcd_call *md_etcd_put_while(struct md_etcd *etcd, const char *key, in
 				       const struct md_etcd_pair *pairs, unsigned count, md_etcd_done *done,
 				       void *context)
 {
-	json_t *compare = json_pack("[{s:o, s:s, s:s, s:o}]", "key", base64(key), "target", "CREATE", "result", "EQUAL",
-				    "create_revision", number(created));
+	json_t *compare = json_pack("[o]", was_made_by(key, created));
 	return begin(etcd, "/v3/kv/txn",
 		     json_pack("{s:o, s:o}", "compare", compare, "success", list_pairs(pairs, count, 0)), done,
 		     context);
+}
+
+struct md_etcd_call *md_etcd_put_if_while(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pair,
+					  const char *guard, int64_t created, md_etcd_done *done, void *context)
+{
+	json_t *compare = json_pack("[o, o]", was_changed_by(pair->key, revision), was_made_by(guard, created));
+	return begin(etcd, "/v3/kv/txn", json_pack("{s:o, s:o}", "compare", compare, "success", list_pairs(pair, 1, 0)),
+		     done, context);
 }
 
 struct md_etcd_call *md_etcd_campaign(struct md_etcd *etcd, const char *election, const char *value, int64_t lease,

@@ -77,6 +77,9 @@ struct md_etcd_call *md_etcd_put_if(struct md_etcd *etcd, int64_t revision, cons
 struct md_etcd_call *md_etcd_put_while(struct md_etcd *etcd, const char *key, int64_t created,
 				       const struct md_etcd_pair *pairs, unsigned count, md_etcd_done *done,
 				       void *context);
+/* One key, under both conditions: those of md_etcd_put_if for the pair, and of md_etcd_put_while for guard. */
+struct md_etcd_call *md_etcd_put_if_while(struct md_etcd *etcd, int64_t revision, const struct md_etcd_pair *pair,
+					  const char *guard, int64_t created, md_etcd_done *done, void *context);
 const json_t *md_etcd_found(const json_t *answer); /* a key with its value, borrowed; NULL: none */
 /*
  * Stands for election with a lease, and waits, however long, until nobody who stands longer is left. The answer's "leader" has the key ("key", "rev": by which it

@@ -370,6 +370,12 @@ void md_leader_destroy(struct md_leader *leader)
 	free(leader);
 }
 
+const char *md_leader_key(const struct md_leader *leader, int64_t *created)
+{
+	*created = leader ? leader->created : 0;
+	return *created ? leader->key : NULL;
+}
+
 struct md_leader_state md_leader_state_of(const struct md_leader *leader)
 {
 	struct md_leader_state state = leader ? leader->state : (struct md_leader_state){0};

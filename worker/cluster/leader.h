@@ -29,6 +29,9 @@ void md_leader_begin(struct md_leader *leader);
 void md_leader_end(struct md_leader *leader);   /* nothing is asked of etcd any more */
 void md_leader_moved(struct md_leader *leader); /* another endpoint of etcd is asked: the one that was may hang */
 
+/* The key that is there as long as this node leads, and the revision that has made it; NULL: it does not lead. */
+const char *md_leader_key(const struct md_leader *leader, int64_t *created);
+
 struct md_leader_state {
 	bool leads;
 	uint64_t elections; /* that it has won */

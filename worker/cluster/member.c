@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "worker/cluster/quota_share.h"
 #include "worker/core/worker.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
@@ -46,7 +47,9 @@ struct md_member {
 	bool written; /* it is in etcd */
 	int64_t
 	    stands; /* the revision by which the state's key was changed last, as far as is known; 0: it is not there */
-	uint64_t rests; /* ns: until then nothing is written, because the last time has failed */
+	uint64_t rests;  /* ns: until then nothing is written, because the last time has failed */
+	json_t *tenants; /* how they stand; NULL: there is nothing to say */
+	uint64_t asked;  /* md_quotas_clock_ns(): for the lease, or that it lasts */
 	struct md_member_counts counts;
 };
 
@@ -97,6 +100,10 @@ static bool look(struct md_member *member)
 		       member->told_cordoned != member->cordoned || member->told_draining != is_draining(member);
 	if (member->config != worker->config && !begin_models(member, worker))
 		return false;
+	json_t *tenants = md_quotas_tell(member->options.quotas, member->lease);
+	changed |= tenants ? !json_equal(tenants, member->tenants) : member->tenants != NULL;
+	json_decref(member->tenants);
+	member->tenants = tenants;
 	uint64_t at = md_clock_ns();
 	double seconds = member->looked_at ? (double)(at - member->looked_at) * 1e-9 : 0;
 	member->looked_at = at;
@@ -130,6 +137,7 @@ static bool print(struct md_member *member, char **record, char **state)
 				      .loads = member->told_loads,
 				      .cordoned = member->told_cordoned,
 				      .draining = member->told_draining,
+				      .tenants = member->tenants,
 				      .standings = member->standings,
 				      .unused = member->unused};
 	struct md_record_self self = {.identity = member->options.identity,
@@ -255,6 +263,7 @@ static void on_granted(void *context, const json_t *answer, const struct md_erro
 		return;
 	}
 	member->counts.leases++;
+	md_quotas_contact(member->options.quotas, member->lease, member->asked);
 	put(member, 0);
 }
 
@@ -269,6 +278,8 @@ static void on_kept(void *context, const json_t *answer, const struct md_error *
 			md_warn("cluster: this node's lease has ended although the node lives; it takes another one");
 		member->lease = 0;
 		member->lost = true;
+	} else if (answer) {
+		md_quotas_contact(member->options.quotas, member->lease, member->asked);
 	}
 	wait_keep(member, ended ? 0 : KEEP_MS);
 }
@@ -279,6 +290,7 @@ static void on_keep(evutil_socket_t fd, short what, void *context)
 	(void)fd, (void)what;
 	if (member->call || member->leaving)
 		return;
+	member->asked = md_quotas_clock_ns();
 	if (!member->lease)
 		member->call = md_etcd_grant(member->options.etcd, MD_MEMBER_TTL_S, on_granted, member);
 	else if (member->state == MD_MEMBER_JOINED && !member->lost)
@@ -394,6 +406,9 @@ static void say_left(struct md_member *member)
 void md_member_leave(struct md_member *member)
 {
 	bool joined = member->state == MD_MEMBER_JOINED && !member->lost && member->lease && member->seen;
+	md_quotas_leave(member->options.quotas);
+	json_decref(member->tenants);
+	member->tenants = md_quotas_tell(member->options.quotas, member->lease);
 	member->leaving = true;
 	event_del(member->keep);
 	event_del(member->look);
@@ -445,6 +460,7 @@ void md_member_destroy(struct md_member *member)
 	free(member->state_key);
 	free(member->seen);
 	free(member->demands);
+	json_decref(member->tenants);
 	free(member);
 }
 

@@ -27,6 +27,7 @@ struct md_member_options {
 	const char *name, *identity, *url;
 	const char *domain; /* as of struct md_record_self, and `placed` */
 	bool placed;
+	struct md_quotas *quotas; /* what is said of tenants, and who is told when the lease was kept */
 };
 
 /* What options point to is borrowed. NULL: out of memory. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "json/tree_text.h"
+#include "worker/cluster/quota_share.h"
 #include "worker/core/worker.h"
 
 #define MODELS_MAX 20000u
@@ -91,6 +92,8 @@ char *md_record_print(const struct md_worker *worker, const struct md_record_sel
 		json_object_set_new(made, "domain", json_string(self->domain));
 	if (self->placed)
 		json_object_set_new(made, "placed", json_true());
+	if (worker->config->node.tenant_count)
+		json_object_set_new(made, "tenants", md_quotas_describe(worker));
 	return print(made);
 }
 
@@ -133,6 +136,8 @@ char *md_record_print_state(const struct md_worker *worker, const char *identity
 		json_object_set_new(made, "loads", json_integer(state->loads.count));
 		json_object_set_new(made, "load_slows", json_real(state->loads.slows));
 	}
+	if (state->tenants)
+		json_object_set(made, "quotas", state->tenants);
 	return print(made);
 }
 

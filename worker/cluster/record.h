@@ -32,6 +32,7 @@ struct md_record_state {
 	struct md_loads loads; /* rounded */
 	/* Rounded, of all models of the configuration, by their indexes: as they are, and as md_standing_unused has them. */
 	const struct md_standing *standings, *unused;
+	json_t *tenants; /* of md_quotas_tell; NULL: none */
 };
 char *md_record_print_state(const struct md_worker *worker, const char *identity, const struct md_record_state *state);
 

@@ -40,6 +40,8 @@ static const struct md_config_key cluster_keys[] = {
     MD_KEY("etcd_password_file", MD_KEY_TEXT, CLUSTER(etcd_password_file), NULL),
     MD_KEY("etcd_password_env", MD_KEY_TEXT, CLUSTER(etcd_password_env), NULL),
     MD_KEY("lease_grace", MD_KEY_TIME, CLUSTER(lease_grace_ns), "10s"),
+    MD_KEY("quota_hold", MD_KEY_TIME, CLUSTER(quota_hold_ns), "60s", .low = 4000000000, .high = 1000000000000000,
+	   .wanted = "4s to 1000000s are wanted"),
     MD_KEY("store", MD_KEY_TEXT, CLUSTER(store), NULL),
     MD_KEY("store_bytes", MD_KEY_BYTES, CLUSTER(store_bytes), "0"),
     MD_KEY("fetch", MD_KEY_CHOICE, CLUSTER(fetch), "demanded", .choices = fetches),

@@ -227,7 +227,8 @@ struct md_config_tenant {
 	const char *name;
 	struct md_config_texts keys; /* API keys that stand for it */
 	double weight;
-	uint32_t max_running, max_waiting; /* 0: no limit */
+	uint32_t max_running, max_waiting;                 /* on this node; 0: no limit */
+	uint32_t cluster_max_running, cluster_max_waiting; /* on all nodes of the cluster together; 0: no limit */
 };
 
 /* A process that is started ahead and forks engines. */
@@ -282,6 +283,8 @@ struct md_config_cluster {
 	const char *etcd_user;         /* "": none */
 	const char *etcd_password_file, *etcd_password_env; /* "": the other one */
 	uint64_t lease_grace_ns;                            /* a node whose lease has ended stays known for so long */
+	uint64_t
+	    quota_hold_ns; /* without etcd the node starts requests of tenants with a quota for so long; what runs, for twice as long */
 	const char *store;    /* folder of what is fetched; "": models' files are each node's own */
 	uint64_t store_bytes; /* the most that it holds; 0: as much as there is room for */
 	enum md_config_fetch fetch;

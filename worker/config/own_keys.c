@@ -84,6 +84,8 @@ static const struct md_config_key tenant_keys[] = {
     MD_KEY("weight", MD_KEY_REAL, TENANT(weight), "1", .high = 1000000, .wanted = WEIGHT_WANTED),
     MD_KEY("max_running", MD_KEY_COUNT, TENANT(max_running), "0"),
     MD_KEY("max_waiting", MD_KEY_COUNT, TENANT(max_waiting), "0"),
+    MD_KEY("cluster_max_running", MD_KEY_COUNT, TENANT(cluster_max_running), "0", .high = 1000000000),
+    MD_KEY("cluster_max_waiting", MD_KEY_COUNT, TENANT(cluster_max_waiting), "0", .high = 1000000000),
 };
 const struct md_config_keys md_config_tenant_keys = MD_KEYS("medusa.tenants[].", tenant_keys, .strict = true);
 

@@ -122,10 +122,10 @@ static json_t *describe_tenants(const struct md_worker *worker)
 	for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++) {
 		json_t *made = json_pack(
 		    "{s:o, s:f, s:I, s:I, s:I, s:I, s:f}", "tenant", entry ? json_string(entry->name) : json_null(),
-		    "weight", entry ? entry->told.weight : 1.0, "max_waiting",
-		    (json_int_t)(entry ? entry->told.max_waiting : 0), "max_running",
-		    (json_int_t)(entry ? entry->told.max_running : 0), "waiting", (json_int_t)state.waiting, "running",
-		    (json_int_t)state.running, "gpu_seconds", (double)state.gpu_ns * 1e-9);
+		    "weight", entry ? entry->stated.weight : 1.0, "max_waiting",
+		    (json_int_t)(entry ? entry->stated.max_waiting : 0), "max_running",
+		    (json_int_t)(entry ? entry->stated.max_running : 0), "waiting", (json_int_t)state.waiting,
+		    "running", (json_int_t)state.running, "gpu_seconds", (double)state.gpu_ns * 1e-9);
 		put_ends(made, md_tenants_requests(worker, entry));
 		json_array_append_new(tenants, made);
 	}

@@ -76,9 +76,9 @@ static json_t *describe_tenants(const struct md_worker *worker)
 	for (uint32_t i = 0; md_tenants_get(worker, i, &entry, &state); i++)
 		if (entry)
 			json_array_append_new(tenants, json_pack("{s:s, s:f, s:I, s:I}", "name", entry->name, "weight",
-								 entry->told.weight, "max_waiting",
-								 (json_int_t)entry->told.max_waiting, "max_running",
-								 (json_int_t)entry->told.max_running));
+								 entry->stated.weight, "max_waiting",
+								 (json_int_t)entry->stated.max_waiting, "max_running",
+								 (json_int_t)entry->stated.max_running));
 	return tenants;
 }
 

@@ -442,7 +442,7 @@ static void move(struct md_verbs *verbs, struct md_control_call *call, const jso
 		refuse_order(pending);
 }
 
-/* "do": status, nodes, models, drain, cordon, uncordon, move, release; and what bill_verbs.h has. */
+/* "do": status, nodes, models, tenants, drain, cordon, uncordon, move, release; and what bill_verbs.h has. */
 static void cluster(struct md_verbs *verbs, struct md_control_call *call, const json_t *question)
 {
 	static const struct {
@@ -473,6 +473,8 @@ static void cluster(struct md_verbs *verbs, struct md_control_call *call, const 
 		md_control_answer(call, json_pack("{s:o}", "nodes", md_cluster_report_nodes(at)));
 	else if (!strcmp(order, "models"))
 		answer_page(verbs, call, MD_PAGE_CLUSTER_MODELS);
+	else if (!strcmp(order, "tenants"))
+		md_control_answer(call, json_pack("{s:o}", "tenants", md_cluster_report_tenants(at)));
 	else
 		md_control_refuse(call, MD_ERR_UNSUPPORTED, "cluster: this daemon does not know \"%.64s\"", order);
 }

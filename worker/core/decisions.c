@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "worker/cluster/quota_share.h"
 #include "worker/core/job_limits.h"
 #include "worker/core/shared_backbone.h"
 #include "worker/core/sharers.h"
@@ -132,6 +133,7 @@ static bool take_step(struct md_worker *worker, const struct medusa_sched_event 
 {
 	const struct medusa_sched_action *const *actions;
 	size_t count;
+	md_quota_check(worker->cluster);
 	int code = medusa_sched_step(worker->sched, event, &actions, &count);
 	if (code) {
 		bool again = code == MEDUSA_SCHED_ERR_NO_MEMORY;

@@ -470,7 +470,7 @@ static void tell_refused(struct md_worker_job *job, enum medusa_sched_reason rea
 		md_refusal_make_no_room(model->id, lack, &refusal);
 	const struct md_tenant_entry *tenant = md_tenants_find(model->worker, job->tenant);
 	if (reason == MEDUSA_SCHED_REASON_QUOTA && tenant)
-		md_refusal_make_quota(model->id, tenant->name, tenant->told.max_waiting, &refusal);
+		md_refusal_make_quota(model->id, tenant, &refusal);
 	if (job->dismissed)
 		md_refusal_make_drained(model->id, &refusal);
 	bool failed = reason == MEDUSA_SCHED_REASON_FAILED || reason == MEDUSA_SCHED_REASON_LOAD_FAILED;
@@ -532,6 +532,26 @@ void md_job_cut(struct md_worker_job *job)
 	MD_JOB_COUNT(job, failed, 1);
 	job->failed = true;
 	md_relay_fail(&job->relay, MD_REPLY_UNAVAILABLE, "draining", message);
+	finish(job);
+}
+
+void md_job_lose_share(struct md_worker_job *job)
+{
+	const struct md_tenant_entry *tenant = md_tenants_find(job->model->worker, job->tenant);
+	char message[400];
+	if (job->stage != MD_JOB_RUNNING && job->stage != MD_JOB_GRANTED)
+		return;
+	snprintf(message, sizeof(message),
+		 "model %.100s: the request was broken off, because this node has not reached etcd for so long that "
+		 "others may have its "
+		 "share of what tenant %.100s may run in the cluster (medusa.tenants.cluster_max_running, "
+		 "medusa.cluster.quota_hold)",
+		 job->model->id, tenant ? tenant->name : "");
+	if (job->stage == MD_JOB_GRANTED)
+		md_job_post(job, MEDUSA_SCHED_EVENT_CANCEL);
+	MD_JOB_COUNT(job, failed, 1);
+	job->failed = true;
+	md_relay_fail(&job->relay, MD_REPLY_UNAVAILABLE, "quota_lost", message);
 	finish(job);
 }
 

@@ -43,14 +43,17 @@ void md_refusal_make(enum medusa_sched_reason reason, const char *model, const c
 		 medusa_sched_reason_name(reason));
 }
 
-void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_waiting, struct md_refusal *refusal)
+void md_refusal_make_quota(const char *model, const struct md_tenant_entry *tenant, struct md_refusal *refusal)
 {
+	bool shared = tenant->told.takes_none || tenant->told.max_waiting != tenant->stated.max_waiting;
 	refusal->error = MD_REPLY_BUSY;
 	refusal->code = "quota";
 	snprintf(refusal->message, sizeof(refusal->message),
 		 "the request for model %.100s was not taken: %u requests of tenant %.100s wait, which is all that may "
-		 "(medusa.tenants.max_waiting)",
-		 model, max_waiting, tenant);
+		 "(%s)",
+		 model, tenant->told.takes_none ? 0 : tenant->told.max_waiting, tenant->name,
+		 shared ? "on this node, as its share of medusa.tenants.cluster_max_waiting"
+			: "medusa.tenants.max_waiting");
 }
 
 void md_refusal_make_no_room(const char *model, const char *lack, struct md_refusal *refusal)

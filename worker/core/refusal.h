@@ -5,6 +5,7 @@
 
 #include "medusa/scheduler.h"
 #include "worker/core/reply.h"
+#include "worker/core/tenants.h"
 
 struct md_refusal {
 	enum md_reply_error error;
@@ -16,7 +17,7 @@ struct md_refusal {
 void md_refusal_make(enum medusa_sched_reason reason, const char *model, const char *failure,
 		     struct md_refusal *refusal);
 /* The request's tenant has as many that wait as it may. */
-void md_refusal_make_quota(const char *model, const char *tenant, unsigned max_waiting, struct md_refusal *refusal);
+void md_refusal_make_quota(const char *model, const struct md_tenant_entry *tenant, struct md_refusal *refusal);
 /* The request has waited too long, because others have the memory: md_gpu_memory_lacks. */
 void md_refusal_make_no_room(const char *model, const char *lack, struct md_refusal *refusal);
 /* The daemon takes no more work. */

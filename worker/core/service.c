@@ -227,6 +227,8 @@ static enum md_status begin(struct service *service, const struct md_service_opt
 	MD_FORWARD(md_state_lock(options->state, &service->state, err));
 	bool has_place = find_place(control_path(service, options), place);
 	worker->base = event_base_new();
+	if (worker->base)
+		event_base_priority_init(worker->base, MD_WORKER_PRIORITIES);
 	worker->processes = worker->base ? md_engine_processes_create(worker->base, has_place ? place : NULL) : NULL;
 	if (!worker->processes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an event loop");

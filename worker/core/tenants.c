@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "worker/cluster/quota_share.h"
 #include "worker/core/api_keys.h"
 #include "worker/core/worker.h"
 
@@ -21,10 +22,29 @@ static enum md_status refused(const struct md_worker *worker, const char *name, 
 	return md_error_set(err, MD_ERR_INVALID, "medusa.tenants: %.100s: %s", name, medusa_sched_error(worker->sched));
 }
 
+static uint32_t least(uint32_t stated, uint32_t share)
+{
+	uint32_t own = stated ? stated : MD_TENANT_ANY, less = own < share ? own : share;
+	return less == MD_TENANT_ANY ? 0 : less;
+}
+
+/* As the scheduler is told: a share of 0 is none, where a limit of 0 is no limit. */
+static struct medusa_sched_tenant with_share(const struct medusa_sched_tenant *stated,
+					     const struct md_tenant_share *share)
+{
+	struct medusa_sched_tenant spec = *stated;
+	spec.weight = share->weight > 0 ? share->weight : stated->weight;
+	spec.max_running = least(stated->max_running, share->running);
+	spec.max_waiting = least(stated->max_waiting, share->waiting);
+	spec.starts_none = !share->running;
+	spec.takes_none = !share->waiting;
+	return spec;
+}
+
 static enum md_status add(struct md_worker *worker, const char *name, const struct medusa_sched_tenant *spec,
 			  struct md_error *err)
 {
-	struct md_tenant_entry entry = {.told = *spec};
+	struct md_tenant_entry entry = {.stated = *spec, .told = *spec, .share = MD_TENANT_ALONE};
 	if (!MD_ARRAY_GROW(worker->tenants, worker->tenant_count, worker->tenant_room) || !(entry.name = strdup(name)))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the tenant %.100s", name);
 	if (medusa_sched_add_tenant(worker->sched, spec, &entry.index)) {
@@ -38,7 +58,20 @@ static enum md_status add(struct md_worker *worker, const char *name, const stru
 static bool is_same(const struct medusa_sched_tenant *a, const struct medusa_sched_tenant *b)
 {
 	return a->weight >= b->weight && a->weight <= b->weight && a->max_waiting == b->max_waiting &&
-	       a->max_running == b->max_running;
+	       a->max_running == b->max_running && a->starts_none == b->starts_none && a->takes_none == b->takes_none;
+}
+
+/* What is stated, or the share, has changed. False: the scheduler refuses it. */
+static bool tell(struct md_worker *worker, struct md_tenant_entry *entry)
+{
+	const struct medusa_sched_tenant spec = with_share(&entry->stated, &entry->share);
+	if (is_same(&entry->told, &spec))
+		return true;
+	if (medusa_sched_change_tenant(worker->sched, entry->index, &spec))
+		return false;
+	entry->told = spec;
+	md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+	return true;
 }
 
 enum md_status md_tenants_tell(struct md_worker *worker, const struct md_worker_config *config, struct md_error *err)
@@ -54,14 +87,35 @@ enum md_status md_tenants_tell(struct md_worker *worker, const struct md_worker_
 			MD_FORWARD(add(worker, wanted->name, &spec, err));
 			continue;
 		}
-		if (is_same(&known->told, &spec))
-			continue;
-		if (medusa_sched_change_tenant(worker->sched, known->index, &spec))
+		struct medusa_sched_tenant before = known->stated;
+		known->stated = spec;
+		if (!tell(worker, known)) {
+			known->stated = before;
 			return refused(worker, wanted->name, err);
-		known->told = spec;
-		md_decisions_post(worker, (struct medusa_sched_event){.type = MEDUSA_SCHED_EVENT_TIMER});
+		}
 	}
+	md_quota_configured(worker->cluster, config);
 	return MD_OK;
+}
+
+/* Requests of no tenant have no entry: what the scheduler was told of them is remembered beside. */
+static void share_rest(struct md_worker *worker, const struct md_tenant_share *share)
+{
+	const struct medusa_sched_tenant spec = {.size = sizeof(spec), .weight = share->weight > 0 ? share->weight : 1};
+	double before = worker->untenanted_weight > 0 ? worker->untenanted_weight : 1;
+	if ((spec.weight < before || spec.weight > before) && !medusa_sched_change_tenant(worker->sched, 0, &spec))
+		worker->untenanted_weight = spec.weight;
+}
+
+void md_tenants_share(struct md_worker *worker, const char *name, const struct md_tenant_share *share)
+{
+	struct md_tenant_entry *entry = *name ? find_name(worker, name) : NULL;
+	if (!*name)
+		share_rest(worker, share);
+	if (!entry)
+		return;
+	entry->share = *share;
+	tell(worker, entry);
 }
 
 void md_tenants_destroy(struct md_worker *worker)
@@ -88,6 +142,11 @@ static struct md_tenant_entry *find_index(const struct md_worker *worker, uint32
 		if (worker->tenants[i].index == index)
 			return &worker->tenants[i];
 	return NULL;
+}
+
+const struct md_tenant_entry *md_tenants_named(const struct md_worker *worker, const char *name)
+{
+	return find_name(worker, name);
 }
 
 const struct md_tenant_entry *md_tenants_find(const struct md_worker *worker, uint32_t index)

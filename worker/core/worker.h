@@ -175,6 +175,10 @@ static inline struct md_model *md_model_with_engine(struct md_model *model)
 	return model->base ? model->base : model;
 }
 
+/* Priorities of events in the loop; what says nothing else has the one in the middle. */
+#define MD_WORKER_PRIORITIES 3
+#define MD_WORKER_FIRST                                                                                                \
+	0 /* when the daemon has hung, its timers come before what has arrived or can be sent meanwhile */
 /* For one kind of work; the rest of it is left to a later turn of the loop. */
 #define MD_WORKER_TURN_NS UINT64_C(2000000)
 #define MD_WORKER_MODELS_MAX 20000u /* in the life of the daemon: a model whose command changes counts anew */
@@ -207,6 +211,7 @@ struct md_worker {
 	struct md_tenant_entry *tenants; /* all that there were since the daemon began */
 	uint32_t tenant_count, tenant_room;
 	struct md_metrics_requests untenanted; /* of no tenant */
+	double untenanted_weight;              /* that the scheduler was told of them; 0: none */
 	struct md_unload *unloads;             /* who waits for models to stop */
 	struct md_map jobs;                    /* by number; pointers */
 	uint64_t next_job;                     /* the last number that was given */
@@ -277,6 +282,8 @@ void md_job_take_back(struct md_model *model, uint32_t gpu);
 /* Ends a job that has not begun to run: its client is told that the daemon takes no more work. */
 void md_job_dismiss(struct md_worker_job *job);
 void md_job_cut(struct md_worker_job *job); /* the same of one that runs, too */
+/* Ends a job that runs, or is about to: this node has lost its tenant's share of the cluster's quota. */
+void md_job_lose_share(struct md_worker_job *job);
 void md_job_refuse(struct md_worker_job *job, enum medusa_sched_reason reason);
 void md_job_abort(struct md_worker_job *job, enum medusa_sched_reason reason); /* it runs, and is broken off */
 struct md_worker_job **md_job_list(const struct md_worker *worker,

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a tenant's quota is divided among nodes: parts of it, its text, and that nodes never have more than it together, in a cluster that is played through
+ * with nodes that die, hang, lose their lease and come back, and two leaders that both write by what they knew some time ago.
+ */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/splitmix.h"
+#include "json/tree_text.h"
+#include "worker/cluster/quota_ledger.h"
+
+/* ---- parts ---- */
+
+static void assert_parts(uint32_t limit, const uint32_t wants[4], const uint32_t expected[4])
+{
+	static const bool spare[4] = {true, true, true, false};
+	uint32_t parts[4];
+	md_quota_divide(limit, wants, spare, 4, parts);
+	for (unsigned i = 0; i < 4; i++)
+		cr_assert_eq(parts[i], expected[i], "of %u, part %u is %u and not %u", limit, i, parts[i], expected[i]);
+}
+
+Test(worker_quota_ledger, parts_are_as_equal_as_wants_allow)
+{
+	assert_parts(10, (uint32_t[]){0, 0, 0, 0}, (uint32_t[]){4, 3, 3, 0});
+	assert_parts(10, (uint32_t[]){20, 20, 0, 0}, (uint32_t[]){5, 5, 0, 0});
+	assert_parts(10, (uint32_t[]){20, 2, 20, 0}, (uint32_t[]){4, 2, 4, 0});
+	assert_parts(10, (uint32_t[]){5, 0, 0, 2}, (uint32_t[]){6, 1, 1, 2});
+	assert_parts(2, (uint32_t[]){9, 9, 9, 9}, (uint32_t[]){1, 1, 0, 0});
+	assert_parts(0, (uint32_t[]){9, 9, 9, 9}, (uint32_t[]){0, 0, 0, 0});
+	assert_parts(4000000000u, (uint32_t[]){1, 0, 0, UINT32_MAX}, (uint32_t[]){1, 0, 0, 3999999999u});
+	uint64_t seed = 5;
+	for (unsigned draw = 0; draw < 2000; draw++) {
+		uint32_t wants[9], parts[9], limit = (uint32_t)(md_random_next(&seed) % 60);
+		bool spare[9];
+		uint64_t sum = 0, wanted = 0;
+		for (unsigned i = 0; i < 9; i++) {
+			wants[i] = (uint32_t)(md_random_next(&seed) % 12);
+			spare[i] = md_random_next(&seed) % 2;
+			wanted += wants[i];
+		}
+		md_quota_divide(limit, wants, spare, 9, parts);
+		for (unsigned i = 0; i < 9; i++) {
+			sum += parts[i];
+			for (unsigned j = 0; j < 9; j++)
+				cr_assert(parts[i] >= wants[i] || parts[j] <= parts[i] + 1,
+					  "who lacks something has no less than others");
+		}
+		cr_assert(sum <= limit && sum >= (wanted < limit ? wanted : limit), "all of it that is wanted");
+	}
+}
+
+/* ---- its text ---- */
+
+static void assert_unread(const char *text)
+{
+	struct md_quota_ledger ledger;
+	struct md_error err = {0};
+	json_error_t error;
+	json_t *value = md_jansson_parse(text, strlen(text), 0, &error);
+	cr_assert(value, "%s: %s", text, error.text);
+	cr_assert_eq(md_quota_ledger_read(value, &ledger, &err), MD_ERR_CORRUPT, "%s", text);
+	cr_assert(*err.message && !ledger.count && !ledger.entries, "%s", text);
+	json_decref(value);
+}
+
+Test(worker_quota_ledger, a_text_is_read_as_it_was_written)
+{
+	const uint32_t limits[] = {7, MD_QUOTA_ANY};
+	const struct md_quota_said said[] = {
+	    {"a", "first", .there = true, .told = true, .spare = true, .session = -5, .hold_s = 60, .wants = {9, 0}},
+	    {"b.c", "second", .there = true, .told = true, .session = 77, .hold_s = 0.5, .wants = {1, 1},
+	     .most = {3, 2}}};
+	struct md_quota_ledger ledger = {.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}}, read;
+	struct md_error err = {0};
+	json_error_t error;
+	bool changed;
+	cr_assert(md_quota_ledger_step(&ledger, limits, said, 2, &changed) && changed);
+	char *text = md_quota_ledger_print(&ledger);
+	json_t *value = md_jansson_parse(text, strlen(text), 0, &error);
+	cr_assert_eq(md_quota_ledger_read(value, &read, &err), MD_OK, "%s: %s", text, err.message);
+	cr_assert_eq(read.count, 2);
+	cr_assert_arr_eq(read.entries, ledger.entries, 2 * sizeof(*ledger.entries), "%s", text);
+	cr_assert_eq(md_quota_ledger_find(&read, "b.c")->held[MD_QUOTA_RUNNING], 3, "what runs there already");
+	cr_assert_eq(md_quota_ledger_find(&read, "a")->share[MD_QUOTA_RUNNING], 4);
+	cr_assert_eq(md_quota_ledger_find(&read, "a")->share[MD_QUOTA_WAITING], MD_QUOTA_ANY);
+	cr_assert_null(md_quota_ledger_find(&read, "c"));
+	free(text);
+	json_decref(value);
+	md_quota_ledger_finish(&read);
+	md_quota_ledger_finish(&ledger);
+}
+
+Test(worker_quota_ledger, other_texts_are_refused)
+{
+	assert_unread("{}");
+	assert_unread("{\"limits\":{}}");
+	assert_unread("{\"limits\":[],\"nodes\":{}}");
+	assert_unread("{\"limits\":{\"running\":-1},\"nodes\":{}}");
+	assert_unread("{\"limits\":{\"running\":4294967295},\"nodes\":{}}");
+	assert_unread("{\"limits\":{\"running\":1.5},\"nodes\":{}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":1}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"session\":\"1\",\"serial\":1,\"hold_s\":1}}}");
+	assert_unread(
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":0,\"hold_s\":1}}}");
+	assert_unread(
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"z\",\"serial\":1,\"hold_s\":1}}}");
+	assert_unread(
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":-1}}}");
+	assert_unread(
+	    "{\"limits\":{},\"nodes\":{\"a/b\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":1}}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":1,"
+		      "\"running\":2,"
+		      "\"running_held\":1}}}");
+}
+
+/* ---- a cluster that is played through ---- */
+
+#define NODES 4u
+#define LEADERS 2u
+#define QUOTA 12u
+#define HOLD 40u /* moments; one is a tenth of a second */
+#define LEASE 30u
+#define PAST 64u /* moments of etcd that somebody may still look at */
+#define MOMENTS 6000u
+#define CLUSTERS 200u
+
+/* A node: the process, and what etcd has of it. */
+struct player {
+	bool runs, cut, hangs;
+	int64_t lease;          /* 0: none */
+	uint64_t kept, contact; /* when etcd kept it last, and when the question was sent, as the node knows */
+	uint64_t serial, share_contact;
+	int64_t session;
+	uint32_t share, running, wants;
+	uint64_t saw; /* the moment of etcd that it knows */
+};
+
+struct moment {
+	struct md_quota_ledger ledger;
+	uint64_t revision;
+	struct md_quota_said said[NODES];
+};
+
+struct chief {
+	uint64_t saw;
+	uint64_t gone[NODES]; /* since; 0: it is there */
+	bool idle;
+};
+
+struct game {
+	uint64_t seed, now;
+	int64_t leases;
+	struct player players[NODES];
+	struct moment past[PAST];
+	struct chief chiefs[LEADERS];
+	uint32_t most, breaks;
+	bool calm; /* nothing fails, and everybody wants what he wants */
+};
+
+static uint64_t draw(struct game *game, uint64_t below)
+{
+	return md_random_next(&game->seed) % below;
+}
+
+static struct moment *moment_of(struct game *game, uint64_t at)
+{
+	return &game->past[at % PAST];
+}
+
+static void copy_ledger(const struct md_quota_ledger *from, struct md_quota_ledger *to)
+{
+	md_quota_ledger_finish(to);
+	*to = *from;
+	to->room = from->count;
+	to->entries = from->count ? malloc(from->count * sizeof(*from->entries)) : NULL;
+	if (from->count)
+		memcpy(to->entries, from->entries, from->count * sizeof(*from->entries));
+}
+
+static void go_on(struct game *game)
+{
+	struct moment *is = moment_of(game, game->now), *next = moment_of(game, game->now + 1);
+	copy_ledger(&is->ledger, &next->ledger);
+	next->revision = is->revision;
+	memcpy(next->said, is->said, sizeof(next->said));
+	game->now++;
+}
+
+/* Somebody sees what he has not seen yet, up to now, but not always. */
+static void see(struct game *game, uint64_t *saw, bool lags)
+{
+	uint64_t oldest = game->now > PAST - 2 ? game->now - (PAST - 2) : 0;
+	uint64_t least = *saw > oldest ? *saw : oldest;
+	*saw = lags ? least + draw(game, game->now - least + 1) : game->now;
+}
+
+static uint32_t share_of(const struct player *player, uint64_t now)
+{
+	return player->serial && now < player->share_contact + HOLD ? player->share : 0;
+}
+
+static void play_process(struct game *game, struct player *player)
+{
+	uint32_t share = share_of(player, game->now);
+	if (player->serial && game->now >= player->share_contact + 2 * HOLD && player->running) {
+		player->running = 0;
+		game->breaks++;
+	}
+	for (unsigned i = 0; i < 3; i++)
+		if (player->running < share && player->running < player->wants && draw(game, 2))
+			player->running++;
+	if (player->running && !draw(game, 6))
+		player->running--;
+	if (!game->calm && !draw(game, 50))
+		player->wants = (uint32_t)draw(game, 20);
+}
+
+/* What etcd hears, and what the node hears of that. */
+static void play_etcd(struct game *game, unsigned index)
+{
+	struct player *player = &game->players[index];
+	struct moment *is = moment_of(game, game->now);
+	struct md_quota_said *said = &is->said[index];
+	if (player->lease && game->now > player->kept + LEASE) {
+		said->there = false;
+		player->lease = 0;
+	}
+	if (player->cut || !player->runs || player->hangs)
+		return;
+	if (!player->lease) {
+		player->lease = ++game->leases;
+		player->kept = player->contact = game->now;
+	} else if (!draw(game, 5)) {
+		player->kept = game->now;
+		if (draw(game, 4)) /* else the answer was lost */
+			player->contact = game->now;
+	}
+	if (player->serial && player->session == player->lease)
+		player->share_contact = player->contact;
+	see(game, &player->saw, true);
+	const struct md_quota_entry *entry = md_quota_ledger_find(&moment_of(game, player->saw)->ledger, said->node);
+	if (entry && entry->session == player->lease && entry->serial > player->serial) {
+		player->serial = entry->serial;
+		player->session = entry->session;
+		player->share = entry->share[MD_QUOTA_RUNNING];
+		player->share_contact = player->contact;
+	}
+	if (said->there && said->session == player->lease && draw(game, 3))
+		return;
+	uint32_t share = share_of(player, game->now), most = share > player->running ? share : player->running;
+	said->there = said->told = said->spare = true;
+	said->session = player->lease;
+	said->serial = player->serial;
+	said->obeys = player->session;
+	said->most[MD_QUOTA_RUNNING] = most;
+	said->most[MD_QUOTA_WAITING] = MD_QUOTA_ANY;
+	said->wants[MD_QUOTA_RUNNING] = player->wants;
+	said->hold_s = HOLD / 10.0;
+}
+
+static void play_faults(struct game *game, struct player *player)
+{
+	if (!draw(game, 400))
+		player->cut = !player->cut;
+	if (!draw(game, 600) && player->runs) { /* it dies, and what it ran with it */
+		player->runs = player->cut = player->hangs = false;
+		player->serial = 0;
+		player->running = player->share = 0;
+	} else if (!draw(game, 60)) {
+		player->runs = true;
+	}
+}
+
+/* A leader, which may be none any more, and knows what was some time ago. Etcd compares the revision of what it writes. */
+static void play_chief(struct game *game, struct chief *chief)
+{
+	static const uint32_t limits[] = {QUOTA, MD_QUOTA_ANY};
+	if (!game->calm && !draw(game, 200)) {
+		chief->idle = !chief->idle;
+		memset(chief->gone, 0, sizeof(chief->gone)); /* it was elected anew */
+	}
+	if (chief->idle || draw(game, 3))
+		return;
+	see(game, &chief->saw, draw(game, 2));
+	const struct moment *known = moment_of(game, chief->saw);
+	struct moment *is = moment_of(game, game->now);
+	struct md_quota_said said[NODES];
+	for (unsigned i = 0; i < NODES; i++) {
+		said[i] = known->said[i];
+		chief->gone[i] = said[i].there ? 0 : chief->gone[i] ? chief->gone[i] : game->now;
+		said[i].gone_s = said[i].there ? 0 : (double)(game->now - chief->gone[i]) / 10;
+	}
+	struct md_quota_ledger ledger = {.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}};
+	bool changed;
+	copy_ledger(&known->ledger, &ledger);
+	cr_assert(md_quota_ledger_step(&ledger, limits, said, NODES, &changed));
+	if (changed && known->revision == is->revision) {
+		copy_ledger(&ledger, &is->ledger);
+		is->revision++;
+	}
+	md_quota_ledger_finish(&ledger);
+}
+
+static void begin_game(struct game *game, uint64_t seed)
+{
+	static const char *const names[NODES] = {"a", "b", "c", "d"};
+	*game = (struct game){.seed = seed, .now = 1};
+	for (unsigned i = 0; i < NODES; i++) {
+		game->players[i] = (struct player){.runs = true, .wants = 8, .saw = 1};
+		for (unsigned at = 0; at < PAST; at++)
+			snprintf(game->past[at].said[i].node, sizeof(game->past[at].said[i].node), "%s", names[i]);
+	}
+	for (unsigned at = 0; at < PAST; at++)
+		game->past[at].ledger = (struct md_quota_ledger){.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}};
+}
+
+static uint32_t all_running(const struct game *game)
+{
+	uint32_t running = 0;
+	for (unsigned i = 0; i < NODES; i++)
+		running += game->players[i].running;
+	return running;
+}
+
+static void play_moment(struct game *game)
+{
+	go_on(game);
+	for (unsigned i = 0; i < NODES; i++) {
+		if (!game->calm)
+			play_faults(game, &game->players[i]);
+		play_etcd(game, i);
+		if (game->players[i].runs)
+			play_process(game, &game->players[i]);
+	}
+	for (unsigned i = 0; i < LEADERS; i++)
+		play_chief(game, &game->chiefs[i]);
+	uint32_t running = all_running(game);
+	cr_assert_leq(running, QUOTA, "moment %llu: %u run of %u", (unsigned long long)game->now, running, QUOTA);
+	game->most = running > game->most ? running : game->most;
+}
+
+static void assert_nobody_lacks(const struct game *game, const struct md_quota_ledger *ledger)
+{
+	static const bool spare[NODES] = {true, true, true, true};
+	uint32_t wants[NODES], parts[NODES];
+	for (unsigned i = 0; i < NODES; i++)
+		wants[i] = game->players[i].wants;
+	md_quota_divide(QUOTA, wants, spare, NODES, parts);
+	for (unsigned i = 0; i < NODES; i++) {
+		uint32_t due = wants[i] < parts[i] ? wants[i] : parts[i];
+		cr_assert(ledger->entries[i].share[MD_QUOTA_RUNNING] >= due, "node %u has %u, and %u are due", i,
+			  ledger->entries[i].share[MD_QUOTA_RUNNING], due);
+	}
+}
+
+Test(worker_quota_ledger, nodes_never_have_more_than_the_quota)
+{
+	static struct game game;
+	uint32_t breaks = 0;
+	for (uint64_t seed = 1; seed <= CLUSTERS; seed++) {
+		begin_game(&game, seed * 7919);
+		for (unsigned i = 0; i < MOMENTS; i++)
+			play_moment(&game);
+		cr_assert_eq(game.most, QUOTA, "it is used");
+		breaks += game.breaks;
+		/* All is well again: nothing of the quota lies idle. */
+		for (unsigned i = 0; i < NODES; i++) {
+			game.players[i].runs = true;
+			game.players[i].cut = false;
+		}
+		game.chiefs[0].idle = false;
+		game.calm = true;
+		for (unsigned i = 0; i < 20 * HOLD; i++)
+			play_moment(&game);
+		const struct md_quota_ledger *ledger = &moment_of(&game, game.now)->ledger;
+		uint32_t given = 0;
+		for (uint32_t i = 0; i < ledger->count; i++)
+			given += ledger->entries[i].share[MD_QUOTA_RUNNING];
+		cr_assert(ledger->count == NODES && given == QUOTA, "%u of %u are given, to %u nodes", given, QUOTA,
+			  ledger->count);
+		assert_nobody_lacks(&game, ledger);
+		for (unsigned at = 0; at < PAST; at++)
+			md_quota_ledger_finish(&game.past[at].ledger);
+	}
+	cr_assert_gt(breaks, 0, "some was broken off");
+}
