@@ -356,16 +356,20 @@ static void take(const struct borrower *b, uint32_t chunk, uint32_t part, uint32
 	say(b, message, -1);
 }
 
-static void assert_right(const struct borrower *b, uint32_t part, uint32_t blocks, uint32_t to)
+static void assert_holds(const struct borrower *b, unsigned char what, uint32_t at)
 {
 	uint8_t *bytes = malloc(MD_SWAP_BLOCK);
 	ok(md_cuda.cuCtxSetCurrent(contexts[0]));
-	for (uint32_t i = 0; i < blocks; i++) {
-		ok(md_cuda.cuMemcpyDtoH_v2(bytes, b->room + (to + i) * MD_SWAP_BLOCK, MD_SWAP_BLOCK));
-		cr_assert(bytes[0] == what_of(part, i) && !memcmp(bytes, bytes + 1, MD_SWAP_BLOCK - 1),
-			  "block %u of part %u is %u", i, part, bytes[0]);
-	}
+	ok(md_cuda.cuMemcpyDtoH_v2(bytes, b->room + at * MD_SWAP_BLOCK, MD_SWAP_BLOCK));
+	cr_assert(bytes[0] == what && !memcmp(bytes, bytes + 1, MD_SWAP_BLOCK - 1), "block %u of the room is %u", at,
+		  bytes[0]);
 	free(bytes);
+}
+
+static void assert_right(const struct borrower *b, uint32_t part, uint32_t blocks, uint32_t to)
+{
+	for (uint32_t i = 0; i < blocks; i++)
+		assert_holds(b, what_of(part, i), to + i);
 }
 
 #endif

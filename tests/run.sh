@@ -87,7 +87,7 @@ declare -A suites=(
 		test_worker_gpus test_cache test_hostile test_worker_placement test_cluster_chaos test_worker_control test_ranks_agree test_worker_adapters test_worker_backbone test_worker_adopt
 		test_bundle test_swap_neighbours test_timeout test_worker_injected test_worker_cgroups test_host_commands test_worker_groups
 		test_torch_table test_given test_constants test_worker_neighbours test_worker_page test_worker_http test_worker_hostile test_rounds
-		test_worker_pool test_worker_template test_swap_lending test_steps test_tp_bench test_lora_bench test_ranks_assumed test_ranks_many"
+		test_worker_pool test_worker_template test_swap_lending test_lending_push test_swap_lenders test_steps test_tp_bench test_lora_bench test_ranks_assumed test_ranks_many"
 	[install]="test_wheel test_packages test_lint test_install"
 )
 [ "$jobs" -gt 1 ] || suites=([work]="${suites[*]}" [wait]="" [install]="")

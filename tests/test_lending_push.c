@@ -15,16 +15,23 @@ Test(lending_push, rooms_are_filled)
 	take(b, 0, 0, BLOCKS, 0);
 	take(b, 1, 2, 2, BLOCKS);
 	take(b, 2, 0, 1, BLOCKS + 2);
-	until(b->answers[0] && b->answers[1] && b->answers[2]);
+	say(b,
+	    (struct md_carry_message){.kind = MD_CARRY_TAKE,
+				      .chunk = 3,
+				      .count = 1,
+				      .takes = {{.offset = 7 * MD_SWAP_BLOCK, .part = 2, .block = 3}}},
+	    -1);
+	until(b->answers[0] && b->answers[1] && b->answers[2] && b->answers[3]);
 	cr_assert(b->answers[0] == DONE && b->answers[1] == DONE && b->answers[2] == DONE, "all have come");
 	assert_right(b, 0, BLOCKS, 0);
 	assert_right(b, 2, 2, BLOCKS);
 	assert_right(b, 0, 1, BLOCKS + 2);
+	assert_holds(b, what_of(2, 3), 7);
 	cr_assert_eq(kept[MAP], 3, "a part is mapped once");
 	say(b, (struct md_carry_message){.kind = MD_CARRY_END}, -1);
 	until(!b->open);
 	cr_assert_eq(b->ended.kind, MD_CARRY_END);
-	cr_assert_eq(b->ended.times[MD_PEER_COPIES], 3);
+	cr_assert_eq(b->ended.times[MD_PEER_COPIES], 4);
 	cr_assert_eq(b->ended.times[MD_PEER_LENT_PARTS], 2);
 	cr_assert_eq(b->ended.times[MD_PEER_OWN_PARTS], 1);
 	assert_nothing_kept();
@@ -228,10 +235,12 @@ static void try_room(uint32_t number, uint64_t bytes, bool with_memory, const ch
 	struct borrower *b = &borrowers[0];
 	int fd = -1;
 	open_room(b);
+	b->rooms = NOT_YET;
 	ok(md_cuda.cuMemExportToShareableHandle(&fd, b->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	say(b, (struct md_carry_message){.kind = MD_CARRY_ROOM, .part = number, .bytes = bytes}, with_memory ? fd : -1);
 	close(fd);
 	assert_closed(b, what);
+	cr_assert_eq(b->rooms, NOT_YET, "%s: it was not tried", what);
 }
 
 Test(lending_push, should_fail_rooms_that_make_no_sense)
