@@ -173,6 +173,7 @@ static void count_write(struct md_member *member, const json_t *answer)
 
 static void on_joined(struct md_member *member, const json_t *answer)
 {
+	bool waited = member->refused_since != 0; /* its lease is as old as that, and was not kept meanwhile */
 	if (member->state != MD_MEMBER_JOINED || member->lost)
 		md_info("cluster: this node is %s, at %s", member->options.name, member->options.url);
 	member->state = MD_MEMBER_JOINED;
@@ -180,7 +181,7 @@ static void on_joined(struct md_member *member, const json_t *answer)
 	member->refused_since = 0;
 	member->written = true;
 	count_write(member, answer);
-	wait_keep(member, KEEP_MS);
+	wait_keep(member, waited ? 0 : KEEP_MS);
 }
 
 /* A node that was killed has the name until its lease ends: who begins waits for that. */
