@@ -76,9 +76,13 @@ void md_swap_lending_finish(struct md_swap_lending *lending)
 		drop(lending, i);
 }
 
+/* Memory is not given back there, as another thread may have been doing that; nor is it lost. */
 void md_swap_lending_forget(struct md_swap_lending *lending)
 {
+	static _Atomic(struct md_swap_push *) forgotten[MD_CARRY_LENDERS];
 	for (size_t i = 0; i < MD_CARRY_LENDERS; i++) {
+		if (lending->borrowers[i].push)
+			atomic_store(&forgotten[i], lending->borrowers[i].push);
 		lending->borrowers[i].push = NULL;
 		close_connection(lending, i);
 	}

@@ -47,6 +47,8 @@ for delay in 0.05 0.2; do
 	done_swap in in --gpu-neighbours # starts another one
 	assert_sum
 done
+done_swap out out
+done_swap in in --gpu-neighbours # the last one may have been killed when all was copied already
 until_carrier 2
 done_swap out out
 victim=$(carrier) manager=$(state pid)
