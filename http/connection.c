@@ -54,11 +54,15 @@ void md_http_connection_drop_body(struct md_http_exchange *x)
 		md_buf_finish(&x->body);
 }
 
+static void on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *context);
+
+/* What the wire still drains, of which libevent's TLS has a part in hand when it says that the connection has broken, concerns nobody. */
 void md_http_connection_close(struct md_http_exchange *x)
 {
 	const struct md_http_exchange_events *events = x->state == MD_HTTP_ANSWERING ? x->events : NULL;
 	x->events = NULL;
 	unlink_connection(x);
+	evbuffer_remove_cb(bufferevent_get_output(x->wire), on_output, x);
 	bufferevent_free(x->wire);
 	md_http_reader_finish(&x->reader);
 	md_http_connection_drop_body(x);
