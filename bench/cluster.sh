@@ -35,7 +35,7 @@ jobs() {
 	job 8 "each node is lost every 2 h for 5 min; a rack for 30 s" expected \
 		"node_lost_every: 2h\ndomains_lost: [{at: 180s, domain: 7, for: 30s}]"
 	if [ -e "${TRACES:-/nonexistent}/azure-llm-2023-conv.csv" ]; then
-		job 9 "Azure's conversations, 100 times over each other" "random least-loaded expected locality" "rate_factor: 100" \
+		job 9 "conversations of Azure, 100 times over each other" "random least-loaded expected locality" "rate_factor: 100" \
 			--public "$TRACES/azure-llm-2023-conv.csv"
 	else
 		echo "skipped: azure-llm-2023-conv.csv (TRACES=${TRACES:-} does not hold it)" >&2
