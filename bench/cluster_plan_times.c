@@ -46,11 +46,13 @@ static struct cluster make(uint32_t nodes, uint32_t models, uint64_t seed)
 	struct cluster c = {.nodes = calloc(nodes, sizeof(*c.nodes)),
 			    .models = calloc(models, sizeof(*c.models)),
 			    .places = calloc((size_t)models * 8 + 8 * (size_t)nodes, sizeof(*c.places))};
+	static const uint64_t gpus[] = {141 * GB, 141 * GB, 141 * GB, 141 * GB, 141 * GB, 141 * GB, 141 * GB, 141 * GB};
 	double sum = 0;
 	if (!c.nodes || !c.models || !c.places)
 		exit(3);
 	for (uint32_t i = 0; i < nodes; i++)
-		c.nodes[i] = (struct medusa_sched_cluster_node){.memory_bytes = 8 * 141 * GB, .domain = i / DOMAIN};
+		c.nodes[i] = (struct medusa_sched_cluster_node){
+		    .memory_bytes = 8 * 141 * GB, .domain = i / DOMAIN, .gpu_bytes = gpus, .gpu_count = 8};
 	for (uint32_t i = 0; i < models; i++)
 		sum += 1.0 / (i + 1);
 	for (uint32_t i = 0; i < models; i++) {
