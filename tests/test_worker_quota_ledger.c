@@ -105,6 +105,8 @@ Test(worker_quota_ledger, other_texts_are_refused)
 	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"session\":\"1\",\"serial\":1,\"hold_s\":1}}}");
 	assert_unread(
 	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":0,\"hold_s\":1}}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":"
+		      "9223372036854775807,\"hold_s\":1}}}");
 	assert_unread(
 	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"z\",\"serial\":1,\"hold_s\":1}}}");
 	assert_unread(

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas and shares of tenants over the nodes of a cluster, by a real etcd, as engines see them: cluster_tenants.py FOLDER."""
-import atexit
 import os
 import signal
 import sys
@@ -8,7 +7,7 @@ import threading
 import time
 
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
-from etcd import Etcd, Wire
+from etcd import Etcd, Wire, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(24)
@@ -21,16 +20,7 @@ with open(f"{folder}/key", "w", encoding="utf-8") as file:
     file.write("0123456789abcdef-of-the-nodes\n")
 os.chmod(f"{folder}/key", 0o600)
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):
@@ -292,6 +282,31 @@ parts = served_so(loads[:2], 100, alike)
 check(f"half each: {parts}", True, alike(*parts))
 for load in loads[:2]:
     load.stop()
-check("every daemon ends", [0, 0, 0], [node.stop() for node in nodes.values()])
 check("never more than the quota", QUOTA, most_at_once())
+
+
+# ---- nobody states a limit any more: what was a share bounds nothing; and then there is one again ----
+def restate(was, terms):
+    for node in nodes.values():
+        with open(f"{node.folder}/config.yaml", encoding="utf-8") as file:
+            config = file.read()
+        node.write_config(config.replace(was, terms))
+        check(f"{node.name}: {terms}", 0, node.ctl("reload").returncode)
+
+
+LIMITS = f"cluster_max_running: {QUOTA}, cluster_max_waiting: 60"
+restate(LIMITS, "max_running: 100")
+until("the quota's key is gone", lambda: not etcd.get("/medusa/quotas/gold"))
+began = now()
+loads = [Load(a, 2 * QUOTA)]
+until("more runs than there was of the quota", lambda: most_at_once(since=began) > QUOTA)
+loads[0].stop()
+restate("max_running: 100", "cluster_max_running: 3")  # one for each node: the least that all are served with
+began = now()
+loads = [Load(node, 4) for node in nodes.values()]
+until("they are served", lambda: all(load.served() > 2 for load in loads))
+for load in loads:
+    load.stop()
+check("never more than the new quota, from its first moment on", 3, most_at_once(since=began))
+check("every daemon ends", [0, 0, 0], [node.stop() for node in nodes.values()])
 finish()

@@ -50,7 +50,7 @@ static bool read_entry(const char *node, const json_t *from, struct md_quota_ent
 	const char *identity = json_string_value(json_object_get(from, "identity"));
 	double hold_s = json_number_value(json_object_get(from, "hold_s"));
 	bool right = identity && strlen(identity) < sizeof(entry->identity) && md_config_is_node_name(node) &&
-		     session && serial > 0 && hold_s >= 0 && hold_s <= HOLD_MOST_S;
+		     session && serial > 0 && serial <= MD_QUOTA_SERIAL_MOST && hold_s >= 0 && hold_s <= HOLD_MOST_S;
 	*entry = (struct md_quota_entry){.serial = right ? (uint64_t)serial : 0, .hold_s = hold_s};
 	if (!right || sscanf(session, "%" SCNx64, (uint64_t *)&entry->session) != 1)
 		return false;

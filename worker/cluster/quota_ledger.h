@@ -15,7 +15,8 @@
 #include "base/status.h"
 
 enum md_quota { MD_QUOTA_RUNNING, MD_QUOTA_WAITING, MD_QUOTAS };
-#define MD_QUOTA_ANY UINT32_MAX /* no limit */
+#define MD_QUOTA_ANY UINT32_MAX              /* no limit */
+#define MD_QUOTA_SERIAL_MOST (INT64_MAX / 2) /* a greater one is of nobody who counts */
 
 struct md_quota_entry {
 	char node[64];

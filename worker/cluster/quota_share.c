@@ -185,6 +185,15 @@ static uint32_t limit_of(uint32_t stated)
 	return stated ? stated : MD_QUOTA_ANY;
 }
 
+/* Nobody states a limit any more: the last share bounds nothing, and a limit that comes later begins with none. */
+static void forget_share(struct md_quota_share *share)
+{
+	share->serial = 0;
+	share->session = 0;
+	for (unsigned r = 0; r < MD_QUOTAS; r++)
+		share->given[r] = MD_QUOTA_ANY;
+}
+
 /* What etcd says of the tenant's limits, and of this node's share. */
 static void look_at_ledger(struct md_quotas *quotas, struct md_quota_share *share)
 {
@@ -197,6 +206,8 @@ static void look_at_ledger(struct md_quotas *quotas, struct md_quota_share *shar
 	const struct md_quota_entry *entry = md_quota_ledger_find(&ledger, quotas->cluster->name);
 	for (unsigned r = 0; r < MD_QUOTAS; r++)
 		share->limits[r] = ledger.limits[r] < share->stated[r] ? ledger.limits[r] : share->stated[r];
+	if (!value && !md_quota_is_limited(share))
+		forget_share(share);
 	if (entry && !quotas->left && entry->session == quotas->lease && entry->serial > share->serial) {
 		share->serial = entry->serial;
 		share->session = entry->session;

@@ -102,7 +102,7 @@ void md_tenant_said(const struct md_view_node *node, const char *tenant, struct 
 				       .left = node->left,
 				       .spare = own && !node->draining && node->wish != MD_WISH_DRAIN,
 				       .session = session_of(quotas, "session"),
-				       .serial = serial > 0 ? (uint64_t)serial : 0,
+				       .serial = serial > 0 && serial <= MD_QUOTA_SERIAL_MOST ? (uint64_t)serial : 0,
 				       .obeys = session_of(state, "obeys"),
 				       .hold_s = hold_s >= 0 && hold_s <= HOLD_MOST_S ? hold_s : HOLD_MOST_S};
 	const char *identity = json_string_value(json_object_get(node->state, "identity"));
