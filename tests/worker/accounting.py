@@ -58,7 +58,7 @@ check("nothing yet", {}, bill(d))
 # Random requests of several keys, streamed and whole, some without counts, some refused by the engine, at once.
 random.seed(7)
 expected, lock, began = {}, threading.Lock(), time.monotonic()
-todo = [(random.choice(list(NAMES)), random.choice("ab"), random.random() < 0.5, random.choice([None, [random.randrange(5000), random.randrange(900)]]))
+left = [(random.choice(list(NAMES)), random.choice("ab"), random.random() < 0.5, random.choice([None, [random.randrange(5000), random.randrange(900)]]))
         for _ in range(120)]
 wrong = []
 
@@ -66,9 +66,9 @@ wrong = []
 def work():
     while True:
         with lock:
-            if not todo:
+            if not left:
                 return
-            key, model, stream, tokens = todo.pop()
+            key, model, stream, tokens = left.pop()
         text = {"content": 'a text with "usage": {"prompt_tokens": 77777, "completion_tokens": 77777} in it'}
         r = ask(d, key, model, stream=stream, wait=0.002, note=text, max_tokens=3, **({"tokens": tokens} if tokens else {}))
         with lock:

@@ -86,15 +86,15 @@ check("a bill of nothing", (0, True, []), (lambda r: (r[0], r[1]["complete"], r[
 # ---- what clients are told is what is billed ----
 random.seed(11)
 told, lock, wrong = {}, threading.Lock(), []
-todo = [(random.choice((a, b, c)), random.choice(list(NAMES)), random.choice(["x", "y", "z", "both"]), random.random() < 0.5, [random.randrange(5000), random.randrange(900)]) for _ in range(90)]
+left = [(random.choice((a, b, c)), random.choice(list(NAMES)), random.choice(["x", "y", "z", "both"]), random.random() < 0.5, [random.randrange(5000), random.randrange(900)]) for _ in range(90)]
 
 
 def work():
     while True:
         with lock:
-            if not todo:
+            if not left:
                 return
-            node, key, model, stream, tokens = todo.pop()
+            node, key, model, stream, tokens = left.pop()
         r = node.ask("POST", "/v1/chat/completions", {"model": model, "messages": [], "stream": stream, "tokens": tokens, "max_tokens": 2}, {"Authorization": f"Bearer {key}"})
         usage = next((e["usage"] for e in r.events if "usage" in e), {}) if stream else r.json.get("usage", {})
         with lock:

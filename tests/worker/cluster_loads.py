@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a leader knows of nodes' GPUs, of engines that fail, and what nodes tell of engines that start at the same time: cluster_loads.py FOLDER."""
-import atexit
 import json
 import sys
 import threading
 import time
 
 from daemon import ENGINE, Daemon, check, finish, free_ports, until
-from etcd import Etcd
+from etcd import Etcd, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(20)
 etcd = Etcd(folder, first)
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 def slowly(name):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes with engines that compute, and an etcd of three members, of which some fail, then one that wants certificates: cluster_members.py FOLDER ENGINE."""
-import atexit
 import os
 import re
 import signal
@@ -8,21 +7,13 @@ import subprocess
 import sys
 
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
-from etcd import Etcd
+from etcd import Etcd, end_with_test
 
 folder, binary = sys.argv[1:3]
 first = free_ports(20)
 etcd = Etcd(folder, first, 3)
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three daemons and a real etcd: cluster_nodes.py FOLDER."""
-import atexit
 import base64
 import json
 import os
@@ -13,7 +12,7 @@ import time
 import urllib.request
 
 from daemon import ENGINE, PATIENCE, Daemon, Held, check, finish, free_ports, until
-from etcd import Etcd, Wire
+from etcd import Etcd, Wire, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(20)
@@ -30,16 +29,7 @@ MORE = {"b": ", aliases: [why], filters: {setParams: {temperature: 0.25}}"}
 
 
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):

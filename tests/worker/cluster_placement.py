@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A leader places models on three daemons: cluster_placement.py FOLDER. One real etcd; engines that say which they are."""
-import atexit
 import json
 import re
 import signal
@@ -8,7 +7,7 @@ import sys
 import time
 
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
-from etcd import Etcd, Wire
+from etcd import Etcd, Wire, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(20)
@@ -17,16 +16,7 @@ wire = Wire(etcd.urls)  # between c and etcd
 PORTS = {"a": first + 4, "b": first + 8, "c": first + 12}
 DOMAINS = {"a": "rack1", "b": "rack1", "c": "rack2"}
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The leader's plan is made on a thread: cluster_plan_thread.py FOLDER. Its thread is held (tests/faults/hold.c) while the leader is asked and things change."""
-import atexit
 import os
 import sys
 
 from daemon import ENGINE, Daemon, check, finish, free_ports, until
-from etcd import Etcd
+from etcd import Etcd, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(20)
@@ -15,15 +14,7 @@ PRELOAD = " ".join(filter(None, (os.environ.get("LD_PRELOAD"), f"{os.environ['ME
 MANY = 3000  # of each node: more than are copied in one turn, and of both together as many as tests/faults/hold.c holds
 hold = f"{folder}/plan"
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):

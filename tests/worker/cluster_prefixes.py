@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes of a cluster, a real etcd, and engines that keep prefixes of prompts and count what they had: cluster_prefixes.py FOLDER."""
-import atexit
 import json
 import random
 import re
@@ -8,7 +7,7 @@ import sys
 import threading
 
 from daemon import ENGINE, PATIENCE, Daemon, check, finish, free_ports, until
-from etcd import Etcd
+from etcd import Etcd, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(20)
@@ -17,15 +16,7 @@ PREFILL_S = 0.02  # for 1,000 characters: far more than what else takes its time
 PORTS = {"a": first + 4, "b": first + 8, "c": first + 12, "d": first + 16}
 words = random.Random(7)
 started = []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 class Node(Daemon):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that prove to each other who they are, and an etcd with TLS and users: cluster_tls.py FOLDER."""
-import atexit
 import http.client
 import json
 import os
@@ -15,7 +14,7 @@ import time
 
 from certificates import Authority
 from daemon import ENGINE, PATIENCE, Daemon, Held, Reply, check, finish, free_ports, until
-from etcd import Etcd, Wire
+from etcd import Etcd, Wire, end_with_test
 
 folder = sys.argv[1]
 first = free_ports(30)
@@ -39,16 +38,7 @@ etcd = Etcd(folder, first, tls=(authority.pem, *etcd_files))
 etcd.guard(ROOT, {"worker": (PASSWORD, "readwrite", "/medusa/"), "reader": (READER, "read", "/medusa/")})
 password = private("password", PASSWORD + "\n")
 started, wires = [], []
-
-
-@atexit.register
-def end_all():
-    """Of a test that was broken off."""
-    for one in started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-    etcd.stop()
+end_with_test(started, etcd)
 
 
 ETCD_TLS = f"{{ca: {authority.pem}, certificate: {etcd_files[0]}, key: {etcd_files[1]}}}"

@@ -119,13 +119,13 @@ models:
 """)
 writer = log_process(d)
 os.kill(writer, signal.SIGSTOP)
-todo, lock, statuses = iter(range(MANY)), threading.Lock(), []
+left, lock, statuses = iter(range(MANY)), threading.Lock(), []
 
 
 def start_some():
     while True:
         with lock:
-            number = next(todo, None)
+            number = next(left, None)
         if number is None:
             return
         statuses.append(d.chat(f"e{number}").status)

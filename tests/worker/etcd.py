@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real etcd for tests, of one member or several, and a wire before it that can be cut."""
+import atexit
 import base64
 import os
 import re
@@ -10,6 +11,17 @@ import threading
 import time
 
 from daemon import PATIENCE
+
+
+def end_with_test(started, etcd):
+    """When this process ends, also of a test that was broken off: daemons in the list that live still, and etcd."""
+    @atexit.register
+    def end_all():
+        for one in started:
+            if one.process.poll() is None:
+                one.process.send_signal(signal.SIGCONT)
+                one.process.kill()
+        etcd.stop()
 
 
 class Member:

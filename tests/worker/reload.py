@@ -139,13 +139,13 @@ def variant(number):
 
 
 reload(d, variant(0))
-answers, lock, todo = {}, threading.Lock(), iter(range(REQUESTS))
+answers, lock, left = {}, threading.Lock(), iter(range(REQUESTS))
 
 
 def ask():
     while True:
         with lock:
-            number = next(todo, None)
+            number = next(left, None)
         if number is None:
             return
         r = d.chat("ab"[number % 2], id=number, wait=0.005 * (number % 5), stream=number % 3 == 0)
