@@ -57,6 +57,11 @@ watch_threads() { # name
 	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:die_after_fork=0:log_path=$logs/$1.tsan
 }
 
+# What failed first is often the reason of all that follows.
+excerpt_of() { # log
+	if [ "$(wc -l <"$1")" -le 80 ]; then cat "$1"; else head -n 30 "$1" && echo "[... the rest is in $1; its last lines:]" && tail -n 50 "$1"; fi
+}
+
 # A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides. Those of the thread
 # sanitizer are in files, whichever process of the suite they are about.
 report() { # name, exit code, log, seconds, seconds of processors
@@ -69,7 +74,7 @@ report() { # name, exit code, log, seconds, seconds of processors
 	case $2 in
 	0) passed=$((passed + 1)); printf '  pass  %s (%d s, %d s of processors)\n' "$1" "$4" "$5" ;;
 	77) skipped=$((skipped + 1)); printf '  skip  %s: %s\n' "$1" "$(tail -n 1 "$3")" ;;
-	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s, %d s), its output:\n' "$1" "$2" "$4"; tail -n 60 "$3" | sed 's/^/        /' ;;
+	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s, %d s), its output:\n' "$1" "$2" "$4"; excerpt_of "$3" | sed 's/^/        /' ;;
 	esac
 }
 

@@ -9,7 +9,14 @@ bin=$MEDUSA_BUILD/bin
 export PATH=$bin:$PATH
 export SOURCE_DATE_EPOCH=1700000000 # artifacts made in two seconds are equal
 work=$(mktemp -d "${TMPDIR:-/tmp}/medusa-e2e.XXXXXX") || exit 1
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
+mounted="" # a file system that the script has mounted, if any
+# A child of bash that is told to end before it has become another program runs the trap, too: what it finds is the script's, which goes on.
+leave() {
+	[ "$BASHPID" = $$ ] || return
+	[ -z "$mounted" ] || umount "$mounted"
+	[ -n "${KEEP:-}" ] || rm -rf "$work" ${rooted:+"$rooted"}
+}
+trap leave EXIT
 checks=0 failures=0 section="(start)"
 
 engine_binary=$MEDUSA_BUILD/models/llama/llama-engine

@@ -127,7 +127,7 @@ assert_contains "$work/nowhere.err" "nothing is recorded"
 small_disk=$work/disk
 mkdir "$small_disk"
 if mount -t tmpfs -o size=64k none "$small_disk" 2>/dev/null; then
-	trap 'umount "$small_disk"; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+	mounted=$small_disk
 	section "a trace that cannot be written"
 	head -c 65536 /dev/zero >"$small_disk/ballast"
 	run full env "$(preload capture)" MEDUSA_TRACE="$small_disk/full.mtrace" "${engine[@]}" --report "$work/full.json"

@@ -27,7 +27,6 @@ try_setuid() { # run, setting, library
 
 section "set-user-ID programs"
 rooted=$(mktemp -d "${TMPDIR:-/tmp}/medusa-setuid.XXXXXX")
-trap 'rm -rf "$rooted"; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 chmod 0755 "$rooted"
 mkdir -m 0777 "$rooted/open"
 cp "$MEDUSA_BUILD"/lib/libmedusa*.so "$MEDUSA_BUILD/lib/hostcuda/libcuda.so.1" "$MEDUSA_BUILD/tests/doors/evil.so" "$rooted"

@@ -45,6 +45,12 @@ for _ in $(seq 1200); do
 	sleep 0.05
 done
 ! grep -qs sleep "/proc/$(cat "$work/stray")/cmdline" || fail "process $(cat "$work/stray") ended with its script" "it runs"
+script long 'for at in $(seq 200); do echo "line $at"; done' 'assert_equal one 1 2' finish
+verdict long "  FAIL  test_long (exit 1" 1
+for line in "line 1" "line 30" "line 200" "the rest is in"; do assert_contains "$work/long.out" "        ${line/#the/[... the}"; done
+# A child that gets its signal before it is another program has the script's traps.
+script told 'kept=$work/kept' 'echo kept >"$kept"' 'for _ in $(seq 300); do X=1 true & kill -TERM $!; wait $!; /bin/true & kill -TERM $!; wait $!; done 2>/dev/null' 'assert_equal "its file" kept "$(cat "$kept")"' finish
+verdict told "  pass  test_told" 0
 verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
 
 section "which suites run at once"

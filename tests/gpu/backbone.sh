@@ -13,7 +13,7 @@ work=$(mktemp -d) failures=0 engines=${ENGINES:-4}
 export PATH=$MEDUSA_BUILD/bin:$PATH LD_LIBRARY_PATH=$MEDUSA_BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} MEDUSA_BACKBONE=$work/socket CUDA_VISIBLE_DEVICES=0
 engine=("$MEDUSA_BUILD/models/llama/llama-engine" --recipe "${RECIPE:-models/recipes/qwen1.5-4b.yaml}" --batches 1,8 --tokens 16 --kv-blocks 64 --max-context 256)
 subject=$MEDUSA_BUILD/tests/subjects/share_subject
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ "$BASHPID" != $$ ] || { kill $(jobs -p) 2>/dev/null; rm -rf "$work"; }' EXIT # not in a child that is told to end
 used() { nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits; }
 verdict() { # what, whether it is so
 	[ "$2" = 1 ] || failures=$((failures + 1))
