@@ -417,5 +417,7 @@ Test(lora_kernels, gather_adds_to_the_rows_that_it_picks)
 	for (int row = 0; row < 4; row++)
 		memcpy(want + row * WIDTH, sum + rows[row] * WIDTH, WIDTH * sizeof(double));
 	assert_output(p.out, want, 4 * WIDTH, "gather");
+	release(p.out), release(p.x), release(p.rows);
+	drop_group(&from);
 	free(x), free(sum);
 }

@@ -85,10 +85,12 @@ static void assert_places(bool exact)
 			continue;
 		}
 		struct md_http_address v4 = address_of("127.0.0.1", port), v6 = address_of("::1", port);
-		cr_expect_eq(md_port_listener(&v4), places[i].v4 ? inode : 0, "%s by 127.0.0.1", places[i].listens);
-		cr_expect_eq(md_port_listener(&v6), places[i].v6 ? inode : 0, "%s by ::1", places[i].listens);
+		/* at its other addresses the port may be anybody's on this machine */
+		cr_expect_eq(md_port_listener(&v4) == inode, places[i].v4, "%s by 127.0.0.1", places[i].listens);
+		cr_expect_eq(md_port_listener(&v6) == inode, places[i].v6, "%s by ::1", places[i].listens);
 		close(fd);
-		cr_expect_eq(md_port_listener(&v4) + md_port_listener(&v6), 0, "%s, closed", places[i].listens);
+		cr_expect(md_port_listener(&v4) != inode && md_port_listener(&v6) != inode, "%s, closed",
+			  places[i].listens);
 	}
 }
 
