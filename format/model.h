@@ -70,6 +70,7 @@ struct md_attribute {      /* of a kernel node */
 struct md_edge {
 	uint32_t from, to;                /* node indices in the graph */
 	uint8_t from_port, to_port, type; /* CUgraphEdgeData; all zero for a full dependency */
+	uint8_t zero;                     /* edges are compared by their bytes */
 };
 
 struct md_param {              /* one kernel parameter, from cuFuncGetParamInfo */

@@ -76,8 +76,8 @@ static inline void sample_graph(struct md_artifact_graph *graph, const char *lab
 	graph->nodes[5] = (struct md_node){.type = MD_NODE_EMPTY, .kernel = MD_NONE};
 	graph->edge_count = 6;
 	graph->edges = sample_array(6, sizeof(*graph->edges));
-	const struct md_edge edges[] = {{0, 1, 1, 0, 1}, {1, 2, 0, 0, 0}, {1, 3, 0, 0, 0},
-					{3, 4, 0, 0, 0}, {2, 5, 0, 0, 0}, {4, 5, 0, 0, 0}};
+	const struct md_edge edges[] = {{0, 1, 1, 0, 1, 0}, {1, 2, 0, 0, 0, 0}, {1, 3, 0, 0, 0, 0},
+					{3, 4, 0, 0, 0, 0}, {2, 5, 0, 0, 0, 0}, {4, 5, 0, 0, 0, 0}};
 	memcpy(graph->edges, edges, sizeof(edges));
 	const struct md_pointer pointers[] = {
 	    {0, 0, 0, MD_POINTER_PLAIN, 0},        {0, 8, 2, MD_POINTER_PLAIN, 64 * batch},

@@ -215,9 +215,10 @@ static void fill_graph(struct md_artifact_graph *g, uint32_t batch)
 	    {N_ACCUMULATE, 16, A_TEMPORARY, 0, 0}, {N_COPY, 0, A_TEMPORARY, 0, 0},   {N_COPY, 8, B_OUTPUT, 0, BYTES},
 	    {N_GATHER, 0, B_OUTPUT, 0, 2 * BYTES}, {N_GATHER, 8, A_LIST, 0, 0},
 	};
-	static const struct md_edge edges[] = {{N_MEMSET, N_TABLE, 0, 0, 0},    {N_TABLE, N_JOIN, 0, 0, 0},
-					       {N_SCALE, N_JOIN, 0, 0, 0},      {N_JOIN, N_ACCUMULATE, 0, 0, 0},
-					       {N_ACCUMULATE, N_COPY, 0, 0, 0}, {N_ACCUMULATE, N_GATHER, 1, 0, 1}};
+	static const struct md_edge edges[] = {
+	    {N_MEMSET, N_TABLE, 0, 0, 0, 0},    {N_TABLE, N_JOIN, 0, 0, 0, 0},
+	    {N_SCALE, N_JOIN, 0, 0, 0, 0},      {N_JOIN, N_ACCUMULATE, 0, 0, 0, 0},
+	    {N_ACCUMULATE, N_COPY, 0, 0, 0, 0}, {N_ACCUMULATE, N_GATHER, 1, 0, 1, 0}};
 	*g = (struct md_artifact_graph){
 	    .label = strdup(LABEL), .batch = batch, .proof = MD_PROOF_TWO, .node_count = NODES};
 	g->nodes = calloc(NODES, sizeof(*g->nodes));

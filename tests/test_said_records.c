@@ -287,7 +287,7 @@ Test(said_records, child_graphs_events_and_tensor_maps_come_back, .fini = teardo
 				  {.type = MD_NODE_EVENT_RECORD, .kernel = MD_NONE, .event = 7},
 				  {.type = MD_NODE_EVENT_WAIT, .kernel = MD_NONE, .event = 300},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
-	struct md_edge edges[] = {{1, 2, 0, 0, 0}, {0, 3, 0, 0, 0}};
+	struct md_edge edges[] = {{1, 2, 0, 0, 0, 0}, {0, 3, 0, 0, 0, 0}};
 	struct md_trace_writer *w = writer_with_graphs(0);
 	uint8_t map[MD_TENSOR_MAP_BYTES];
 	struct md_trace trace;
@@ -334,7 +334,7 @@ Test(said_records, graph_that_is_recorded_again, .fini = teardown)
 {
 	struct md_node first[] = {{.type = MD_NODE_EMPTY, .kernel = MD_NONE},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
-	struct md_edge edge = {0, 1, 0, 0, 0};
+	struct md_edge edge = {0, 1, 0, 0, 0, 0};
 	struct md_node then = {.type = MD_NODE_MEMSET, .kernel = MD_NONE, .memset = {.dst = 64, .value = 9}};
 	struct md_trace_writer *w = writer_with_graphs(0);
 	struct md_trace trace;
@@ -383,7 +383,7 @@ Test(said_records, should_fail_edges_between_graphs_and_children_too_large, .fin
 	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 1},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
-	struct md_edge across = {1, 2, 0, 0, 0};
+	struct md_edge across = {1, 2, 0, 0, 0, 0};
 	struct md_trace trace;
 	struct md_error err = {0};
 	for (int large = 0; large < 2; large++) {

@@ -483,7 +483,7 @@ static void add_edge(struct md_capture_walk *walk, CUgraphNode from_node, CUgrap
 		return;
 	}
 	walk->out.edges[walk->out.edge_count++] =
-	    (struct md_edge){(uint32_t)from, (uint32_t)to, data->from_port, data->to_port, data->type};
+	    (struct md_edge){(uint32_t)from, (uint32_t)to, data->from_port, data->to_port, data->type, .zero = 0};
 }
 
 static bool reserve_edges(struct md_capture_walk *walk, size_t more)

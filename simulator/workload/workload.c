@@ -61,7 +61,7 @@ static int compare_requests(const void *a, const void *b)
 
 void md_sim_builder_sort(struct md_sim_builder *builder)
 {
-	if (!builder->sorted)
+	if (!builder->sorted && builder->out.count)
 		qsort(builder->out.requests, builder->out.count, sizeof(*builder->out.requests), compare_requests);
 	builder->sorted = true;
 }
