@@ -136,8 +136,9 @@ for job in 1 2; do assert_right job$job; done
 # ---- namespaces and clocks: one rank in each -------------------------------------------------------------------------------------
 engine_itself=$subject
 subject=$work/within
+# The leak checker cannot stop the threads of a process whose ids are others in its namespace.
 # shellcheck disable=SC2016 # the engine's shell expands them
-printf '#!/bin/sh\n[ "$RANK" != 1 ] || exec unshare $WITHIN "%s" "$@"\nexec "%s" "$@"\n' "$engine_itself" "$engine_itself" >"$subject"
+printf '#!/bin/sh\n[ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"\n[ "$RANK" != 1 ] || exec unshare $WITHIN "%s" "$@"\nexec "%s" "$@"\n' "$engine_itself" "$engine_itself" >"$subject"
 chmod +x "$subject"
 while IFS='|' read -r what within; do
 	section "$what"
