@@ -58,6 +58,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=1, help="of each policy, in turns; each with requests of its own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--zipf", type=float, default=0.8)
+    parser.add_argument("--link", type=float, help="GB/s between host and device, as hostcuda waits for it: an engine has 4 MiB; else as fast as this machine")
     parser.add_argument("--record")
     options = parser.parse_args()
     options.models, options.max_context, options.max_tokens, options.vocabulary = options.engines * options.adapters, 8, 24, 100
@@ -236,6 +237,8 @@ def main():
     unknown = [name for name in names if name not in BUNDLES]
     if unknown:
         sys.exit(f"worker-lora-trace: --policies: no bundle {unknown[0]}; there are {', '.join(BUNDLES)}")
+    if options.link:
+        os.environ["HOSTCUDA_H2D_GBPS"] = str(options.link)
     with tempfile.TemporaryDirectory() as work:
         os.environ["XDG_RUNTIME_DIR"] = work
         os.chmod(work, 0o700)

@@ -127,9 +127,13 @@ enum md_status md_device_session_open(struct md_device_session *session, uint64_
 		md_device_session_close(session);
 		return status;
 	}
+	/* Each tries its kernel out; where that ended half-way, the device may still read what the next one writes anew. */
 	md_device_differ_load(session);
+	md_cuda.cuStreamSynchronize(session->stream);
 	md_device_pieces_load(session);
+	md_cuda.cuStreamSynchronize(session->stream);
 	md_device_search_load(session);
+	md_cuda.cuStreamSynchronize(session->stream);
 	return MD_OK;
 }
 
