@@ -120,6 +120,16 @@ for rank in 0 1; do # one of them has the socket
 	assert_lacks "$work/dies.err" "pooled restored"
 done
 
+section "a rank is stopped for good before it asks, and all graphs are required"
+for rank in 0 1; do
+	ranked required LAUNCHER_AT_$rank=SUBJECT_ASK=local=stop MEDUSA_RANKS_TIMEOUT=600 medusa-restore --require all --timeout 2 "$bundle" --
+	assert_exit required 1
+	assert_in_time required
+	assert_contains "$work/required.err" "medusa-restore: 2 s have passed (--timeout)"
+	assert_contains "$work/required.err" "medusa-restore: the command is ended"
+	assert_equal "ranks that go on" "" "$(pgrep -f "$subject .*$work/meet.required")"
+done
+
 section "the rank at the socket is stopped in a capture"
 begin proof LAUNCHER_AT_0=SUBJECT_LAUNCH=reduced=stop medusa-capture --vary '*' -o "$work/proof.medusa" --
 for time in 1 2 3; do # two captures, and the verification that follows
