@@ -170,6 +170,43 @@ Test(worker_usage, counts_are_found_however_an_answer_is_cut)
 	}
 }
 
+/* What is told and can't be is not known, although the other count is. */
+Test(worker_usage, counts_that_can_not_be)
+{
+	static const struct {
+		const char *text;
+		bool prompt, completion, stream;
+	} cases[] = {
+	    {"{\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":34}}", false, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":-12,\"completion_tokens\":34}}", true, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":1.5}}", false, true, false},
+	    {"{\"usage\":{\"input_tokens\":\"12\",\"output_tokens\":[34]}}", true, true, false},
+	    {"{\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":1000000000001}}", false, true, false},
+	    {"{\"usage\":{\"prompt_tokens\":true,\"completion_tokens\":{}}}", true, true, false},
+	    {"{\"usage\":{\"prompt_tokens\":null,\"completion_tokens\":7}}", false, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":12}}", false, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":-1},\"usage\":{\"prompt_tokens\":5}}", false, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":5},\"usage\":{\"prompt_tokens\":-1}}", true, false, false},
+	    {"{\"usage\":{\"prompt_tokens\":-1}", false, false, false},
+	    {"data: {\"usage\":{\"prompt_tokens\":-1}}\n\ndata: {\"usage\":{\"completion_tokens\":2}}\n\n", true, false,
+	     true},
+	    {"data: {\"usage\":{\"prompt_tokens\":-1}}\n\ndata: {\"usage\":{\"prompt_tokens\":2}}\n\n", false, false,
+	     true},
+	    {"data: {\"usage\":{\"prompt_tokens\":2}}\n\ndata: {\"usage\":{\"prompt_tokens\":\"x\"}}\n\n", true, false,
+	     true},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (size_t piece = 1; piece < 120; piece += 3) {
+			struct md_usage_scan scan = {.kind = kinds[cases[i].stream]};
+			size_t size = strlen(cases[i].text);
+			for (size_t at = 0; at < size; at += piece)
+				md_usage_scan(&scan, cases[i].text + at, size - at < piece ? size - at : piece);
+			md_usage_scan_end(&scan);
+			cr_assert(scan.wrong[0] == cases[i].prompt && scan.wrong[1] == cases[i].completion,
+				  "answer %zu in pieces of %zu: %d, %d", i, piece, scan.wrong[0], scan.wrong[1]);
+		}
+}
+
 static void feed(struct md_usage_scan *scan, const char *text)
 {
 	md_usage_scan(scan, text, strlen(text));

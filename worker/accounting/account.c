@@ -120,7 +120,8 @@ void md_account_close(struct md_worker_job *job)
 		return;
 	usage->of[MD_USAGE_PROMPT] = job->failed ? 0 : job->scan.prompt;
 	usage->of[MD_USAGE_COMPLETION] = job->failed ? 0 : job->scan.completion;
-	usage->of[MD_USAGE_UNTOLD] = usage->of[MD_USAGE_REQUESTS] && !job->scan.told;
+	usage->of[MD_USAGE_UNTOLD] =
+	    usage->of[MD_USAGE_REQUESTS] && (!job->scan.told || job->scan.wrong[0] || job->scan.wrong[1]);
 	add(job->model, job->key, usage);
 }
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 enum md_usage_kind {
-	MD_USAGE_REQUESTS,   /* answers of engines that have ended */
-	MD_USAGE_UNTOLD,     /* of these, those in which the engine did not say how many tokens they have */
+	MD_USAGE_REQUESTS, /* answers of engines that have ended */
+	MD_USAGE_UNTOLD, /* of these, those in which the engine did not say how many tokens they have, or a count that can't be */
 	MD_USAGE_PROMPT,     /* tokens */
 	MD_USAGE_COMPLETION, /* tokens */
 	MD_USAGE_GPU_NS,     /* of the model's engine; requests that run at once share it */

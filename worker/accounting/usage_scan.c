@@ -9,6 +9,8 @@ static void take_counts(struct md_usage_scan *scan)
 		scan->prompt = counts->of[0];
 	if (counts && counts->told[1])
 		scan->completion = counts->of[1];
+	for (int kind = 0; counts && kind < 2; kind++)
+		scan->wrong[kind] = counts->wrong[kind] || (scan->wrong[kind] && !counts->told[kind]);
 	if (counts && counts->told_cached) {
 		scan->told_cached = true;
 		scan->cached = counts->cached;

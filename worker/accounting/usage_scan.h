@@ -24,6 +24,7 @@ struct md_usage_scan {
 	unsigned done; /* bytes of "[DONE]" that the event's data is so far; more: it is something else */
 	bool ended;    /* the last event was that one, by which OpenAI's streams end */
 	bool told;     /* counts were found */
+	bool wrong[2]; /* of the prompt, of the completion: what was told last can't be, so it is not known */
 	uint64_t prompt, completion;
 	bool told_cached;    /* it was told how much of the prompt the engine's cache had: */
 	uint64_t cached, of; /* tokens, and those of the whole prompt */

@@ -36,7 +36,8 @@ static bool is_watched(const struct md_usage_text *text)
 
 static void set_count(struct md_usage_text *text, int which, bool good)
 {
-	text->found[which] = good ? MD_COUNT_GOOD : MD_COUNT_BAD;
+	bool null = text->token == MD_TEXT_WORD && *text->word == 'u';
+	text->found[which] = good ? MD_COUNT_GOOD : null ? MD_COUNT_NULL : MD_COUNT_BAD;
 	text->values[which] = text->value;
 }
 
@@ -68,6 +69,8 @@ static void end_usage(struct md_usage_text *text)
 	text->in_usage = false;
 	for (int kind = 0; kind < 2; kind++) {
 		int at = 2 * kind + !text->found[2 * kind];
+		if (text->found[at] == MD_COUNT_GOOD || text->found[at] == MD_COUNT_BAD)
+			text->counts.wrong[kind] = text->found[at] == MD_COUNT_BAD;
 		if (text->found[at] != MD_COUNT_GOOD)
 			continue;
 		text->counts.told[kind] = true;

@@ -12,7 +12,8 @@
 #define MD_USAGE_NAME_MAX 23u                      /* the longest name that is looked for */
 
 struct md_usage_counts {
-	bool told[2]; /* prompt, completion */
+	bool told[2];  /* prompt, completion */
+	bool wrong[2]; /* the last one that is there can't be a count */
 	uint64_t of[2];
 	bool told_cached;
 	uint64_t cached; /* tokens of the prompt that the engine's cache had */
@@ -59,7 +60,12 @@ struct md_usage_text {
 	uint64_t value; /* of an integer; at most MD_USAGE_COUNT_MAX + 1 */
 	const char *word;
 	/* the object with counts that is open, by the names in usage_text.c */
-	enum { MD_COUNT_NONE, MD_COUNT_BAD, MD_COUNT_GOOD } found[6];
+	enum {
+		MD_COUNT_NONE,
+		MD_COUNT_NULL,
+		MD_COUNT_BAD,
+		MD_COUNT_GOOD
+	} found[6]; /* null: it is there, and says nothing */
 	uint64_t values[6];
 	struct md_usage_counts counts;
 };
