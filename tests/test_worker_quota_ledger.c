@@ -16,8 +16,8 @@
 static void assert_parts(uint32_t limit, const uint32_t wants[4], const uint32_t expected[4])
 {
 	static const bool spare[4] = {true, true, true, false};
-	uint32_t parts[4];
-	md_quota_divide(limit, wants, spare, 4, parts);
+	uint32_t parts[4], level;
+	md_quota_divide(limit, wants, spare, 4, NULL, parts, &level);
 	for (unsigned i = 0; i < 4; i++)
 		cr_assert_eq(parts[i], expected[i], "of %u, part %u is %u and not %u", limit, i, parts[i], expected[i]);
 }
@@ -33,7 +33,7 @@ Test(worker_quota_ledger, parts_are_as_equal_as_wants_allow)
 	assert_parts(4000000000u, (uint32_t[]){1, 0, 0, UINT32_MAX}, (uint32_t[]){1, 0, 0, 3999999999u});
 	uint64_t seed = 5;
 	for (unsigned draw = 0; draw < 2000; draw++) {
-		uint32_t wants[9], parts[9], limit = (uint32_t)(md_random_next(&seed) % 60);
+		uint32_t wants[9], parts[9], level, limit = (uint32_t)(md_random_next(&seed) % 60);
 		bool spare[9];
 		uint64_t sum = 0, wanted = 0;
 		for (unsigned i = 0; i < 9; i++) {
@@ -41,7 +41,7 @@ Test(worker_quota_ledger, parts_are_as_equal_as_wants_allow)
 			spare[i] = md_random_next(&seed) % 2;
 			wanted += wants[i];
 		}
-		md_quota_divide(limit, wants, spare, 9, parts);
+		md_quota_divide(limit, wants, spare, 9, NULL, parts, &level);
 		for (unsigned i = 0; i < 9; i++) {
 			sum += parts[i];
 			for (unsigned j = 0; j < 9; j++)
@@ -50,6 +50,17 @@ Test(worker_quota_ledger, parts_are_as_equal_as_wants_allow)
 		}
 		cr_assert(sum <= limit && sum >= (wanted < limit ? wanted : limit), "all of it that is wanted");
 	}
+}
+
+Test(worker_quota_ledger, the_odd_ones_go_to_the_first_by_their_order)
+{
+	static const bool spare[4] = {true, true, true, true};
+	const uint32_t wants[4] = {9, 9, 1, 9}, order[4] = {3, 2, 1, 0};
+	uint32_t parts[4], level;
+	cr_assert_eq(md_quota_divide(9, wants, spare, 4, order, parts, &level), 2);
+	cr_assert_arr_eq(parts, ((uint32_t[]){2, 3, 1, 3}), sizeof(parts));
+	cr_assert_eq(level, 2);
+	cr_assert_eq(md_quota_divide(28, wants, spare, 4, order, parts, &level), 0, "all have what they want");
 }
 
 /* ---- its text ---- */
@@ -71,13 +82,15 @@ Test(worker_quota_ledger, a_text_is_read_as_it_was_written)
 	const uint32_t limits[] = {7, MD_QUOTA_ANY};
 	const struct md_quota_said said[] = {
 	    {"a", "first", .there = true, .told = true, .spare = true, .session = -5, .hold_s = 60, .wants = {9, 0}},
-	    {"b.c", "second", .there = true, .told = true, .session = 77, .hold_s = 0.5, .wants = {1, 1},
+	    {"b.c", "second", .there = true, .told = true, .session = 77, .hold_s = 4.5, .wants = {1, 1},
 	     .most = {3, 2}}};
 	struct md_quota_ledger ledger = {.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}}, read;
 	struct md_error err = {0};
 	json_error_t error;
 	bool changed;
-	cr_assert(md_quota_ledger_step(&ledger, limits, said, 2, &changed) && changed);
+	struct md_quota_turns turns = {.over = {false}};
+	cr_assert(md_quota_ledger_step(&ledger, limits, said, 2, &turns, &changed) && changed);
+	ledger.entries[0].turns[MD_QUOTA_WAITING] = 3;
 	char *text = md_quota_ledger_print(&ledger);
 	json_t *value = md_jansson_parse(text, strlen(text), 0, &error);
 	cr_assert_eq(md_quota_ledger_read(value, &read, &err), MD_OK, "%s: %s", text, err.message);
@@ -101,21 +114,27 @@ Test(worker_quota_ledger, other_texts_are_refused)
 	assert_unread("{\"limits\":{\"running\":-1},\"nodes\":{}}");
 	assert_unread("{\"limits\":{\"running\":4294967295},\"nodes\":{}}");
 	assert_unread("{\"limits\":{\"running\":1.5},\"nodes\":{}}");
+	assert_unread("{\"limits\":{\"running\":0},\"nodes\":{}}");
+	assert_unread("{\"limits\":{\"waiting\":1000000001},\"nodes\":{}}");
+	assert_unread(
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":3.9}}}");
 	assert_unread("{\"limits\":{},\"nodes\":{\"a\":1}}");
-	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"session\":\"1\",\"serial\":1,\"hold_s\":1}}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"session\":\"1\",\"serial\":1,\"hold_s\":4}}}");
 	assert_unread(
-	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":0,\"hold_s\":1}}}");
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":0,\"hold_s\":4}}}");
 	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":"
-		      "9223372036854775807,\"hold_s\":1}}}");
+		      "9223372036854775807,\"hold_s\":4}}}");
 	assert_unread(
-	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"z\",\"serial\":1,\"hold_s\":1}}}");
+	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"z\",\"serial\":1,\"hold_s\":4}}}");
 	assert_unread(
 	    "{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":-1}}}");
 	assert_unread(
-	    "{\"limits\":{},\"nodes\":{\"a/b\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":1}}}");
-	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":1,"
+	    "{\"limits\":{},\"nodes\":{\"a/b\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":4}}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":4,"
 		      "\"running\":2,"
 		      "\"running_held\":1}}}");
+	assert_unread("{\"limits\":{},\"nodes\":{\"a\":{\"identity\":\"i\",\"session\":\"1\",\"serial\":1,\"hold_s\":4,"
+		      "\"running_turns\":1000000001}}}");
 }
 
 /* ---- a cluster that is played through ---- */
@@ -128,6 +147,7 @@ Test(worker_quota_ledger, other_texts_are_refused)
 #define PAST 64u /* moments of etcd that somebody may still look at */
 #define MOMENTS 6000u
 #define CLUSTERS 200u
+#define TURN 30u /* moments */
 
 /* A node: the process, and what etcd has of it. */
 struct player {
@@ -149,6 +169,7 @@ struct moment {
 struct chief {
 	uint64_t saw;
 	uint64_t gone[NODES]; /* since; 0: it is there */
+	uint64_t turn;        /* since when one goes on; 0: none does */
 	bool idle;
 };
 
@@ -158,8 +179,8 @@ struct game {
 	struct player players[NODES];
 	struct moment past[PAST];
 	struct chief chiefs[LEADERS];
-	uint32_t most, breaks;
-	bool calm; /* nothing fails, and everybody wants what he wants */
+	uint32_t most, breaks, quota, served[NODES]; /* served: moments in which the node ran something */
+	bool calm;                                   /* nothing fails, and everybody wants what he wants */
 };
 
 static uint64_t draw(struct game *game, uint64_t below)
@@ -279,7 +300,7 @@ static void play_faults(struct game *game, struct player *player)
 /* A leader, which may be none any more, and knows what was some time ago. Etcd compares the revision of what it writes. */
 static void play_chief(struct game *game, struct chief *chief)
 {
-	static const uint32_t limits[] = {QUOTA, MD_QUOTA_ANY};
+	const uint32_t limits[] = {game->quota, MD_QUOTA_ANY};
 	if (!game->calm && !draw(game, 200)) {
 		chief->idle = !chief->idle;
 		memset(chief->gone, 0, sizeof(chief->gone)); /* it was elected anew */
@@ -297,8 +318,13 @@ static void play_chief(struct game *game, struct chief *chief)
 	}
 	struct md_quota_ledger ledger = {.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}};
 	bool changed;
+	struct md_quota_turns turns = {.over = {chief->turn && game->now - chief->turn >= TURN}};
 	copy_ledger(&known->ledger, &ledger);
-	cr_assert(md_quota_ledger_step(&ledger, limits, said, NODES, &changed));
+	cr_assert(md_quota_ledger_step(&ledger, limits, said, NODES, &turns, &changed));
+	if (!turns.runs[MD_QUOTA_RUNNING])
+		chief->turn = 0;
+	else if (turns.over[MD_QUOTA_RUNNING] || !chief->turn)
+		chief->turn = game->now;
 	if (changed && known->revision == is->revision) {
 		copy_ledger(&ledger, &is->ledger);
 		is->revision++;
@@ -309,7 +335,7 @@ static void play_chief(struct game *game, struct chief *chief)
 static void begin_game(struct game *game, uint64_t seed)
 {
 	static const char *const names[NODES] = {"a", "b", "c", "d"};
-	*game = (struct game){.seed = seed, .now = 1};
+	*game = (struct game){.seed = seed, .now = 1, .quota = QUOTA};
 	for (unsigned i = 0; i < NODES; i++) {
 		game->players[i] = (struct player){.runs = true, .wants = 8, .saw = 1};
 		for (unsigned at = 0; at < PAST; at++)
@@ -336,26 +362,36 @@ static void play_moment(struct game *game)
 		play_etcd(game, i);
 		if (game->players[i].runs)
 			play_process(game, &game->players[i]);
+		game->served[i] += game->players[i].running > 0;
 	}
 	for (unsigned i = 0; i < LEADERS; i++)
 		play_chief(game, &game->chiefs[i]);
 	uint32_t running = all_running(game);
-	cr_assert_leq(running, QUOTA, "moment %llu: %u run of %u", (unsigned long long)game->now, running, QUOTA);
+	cr_assert_leq(running, game->quota, "moment %llu: %u run of %u", (unsigned long long)game->now, running,
+		      game->quota);
 	game->most = running > game->most ? running : game->most;
 }
 
 static void assert_nobody_lacks(const struct game *game, const struct md_quota_ledger *ledger)
 {
 	static const bool spare[NODES] = {true, true, true, true};
-	uint32_t wants[NODES], parts[NODES];
+	uint32_t wants[NODES], parts[NODES], level;
 	for (unsigned i = 0; i < NODES; i++)
 		wants[i] = game->players[i].wants;
-	md_quota_divide(QUOTA, wants, spare, NODES, parts);
+	md_quota_divide(QUOTA, wants, spare, NODES, NULL, parts, &level);
 	for (unsigned i = 0; i < NODES; i++) {
-		uint32_t due = wants[i] < parts[i] ? wants[i] : parts[i];
+		uint32_t due = wants[i] < level ? wants[i] : level;
 		cr_assert(ledger->entries[i].share[MD_QUOTA_RUNNING] >= due, "node %u has %u, and %u are due", i,
 			  ledger->entries[i].share[MD_QUOTA_RUNNING], due);
 	}
+}
+
+static uint32_t sum_given(const struct md_quota_ledger *ledger)
+{
+	uint32_t given = 0;
+	for (uint32_t i = 0; i < ledger->count; i++)
+		given += ledger->entries[i].share[MD_QUOTA_RUNNING];
+	return given;
 }
 
 Test(worker_quota_ledger, nodes_never_have_more_than_the_quota)
@@ -378,9 +414,12 @@ Test(worker_quota_ledger, nodes_never_have_more_than_the_quota)
 		for (unsigned i = 0; i < 20 * HOLD; i++)
 			play_moment(&game);
 		const struct md_quota_ledger *ledger = &moment_of(&game, game.now)->ledger;
-		uint32_t given = 0;
-		for (uint32_t i = 0; i < ledger->count; i++)
-			given += ledger->entries[i].share[MD_QUOTA_RUNNING];
+		uint32_t given = sum_given(ledger);
+		for (unsigned i = 0; i < 2 * HOLD && given != QUOTA; i++) { /* somebody's turn may be beginning */
+			play_moment(&game);
+			ledger = &moment_of(&game, game.now)->ledger;
+			given = sum_given(ledger);
+		}
 		cr_assert(ledger->count == NODES && given == QUOTA, "%u of %u are given, to %u nodes", given, QUOTA,
 			  ledger->count);
 		assert_nobody_lacks(&game, ledger);
@@ -388,4 +427,33 @@ Test(worker_quota_ledger, nodes_never_have_more_than_the_quota)
 			md_quota_ledger_finish(&game.past[at].ledger);
 	}
 	cr_assert_gt(breaks, 0, "some was broken off");
+}
+
+/* All want all of it, all the time: each has its turns, also while nodes and leaders fail. What runs may run long. */
+Test(worker_quota_ledger, nodes_have_a_small_quota_by_turns)
+{
+	static struct game game;
+	for (uint32_t quota = 1; quota < NODES; quota++)
+		for (uint64_t seed = 1; seed <= 20; seed++) {
+			begin_game(&game, seed * 104729 + quota);
+			game.quota = quota;
+			for (unsigned i = 0; i < 1000; i++)
+				play_moment(&game);
+			for (unsigned i = 0; i < NODES; i++) {
+				game.players[i].runs = true;
+				game.players[i].cut = false;
+				game.players[i].wants = 8;
+				game.served[i] = 0;
+			}
+			game.chiefs[0].idle = false;
+			game.calm = true;
+			for (unsigned i = 0; i < MOMENTS; i++)
+				play_moment(&game);
+			for (unsigned i = 0; i < NODES; i++)
+				cr_assert_gt(game.served[i], MOMENTS * quota / NODES / 3,
+					     "of %u, node %u has run for %u of %u moments", quota, i, game.served[i],
+					     MOMENTS);
+			for (unsigned at = 0; at < PAST; at++)
+				md_quota_ledger_finish(&game.past[at].ledger);
+		}
 }

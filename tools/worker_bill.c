@@ -28,6 +28,7 @@ struct whole {
 	json_t *asked;    /* [{"node", "identity", "ledger", "rows", "clock_s"}] */
 	json_t *missing;  /* [{"node", "ledger", "why"}] */
 	json_t *failed;   /* {NODE: why} */
+	json_t *said;     /* {NODE: true}: of these, those that `missing` has */
 	json_t *counted;  /* {LEDGER: NODE} */
 	json_t *shown;    /* {LEDGER: IDENTITY} of the same */
 	json_t *answered; /* {IDENTITY: NODE} */
@@ -206,18 +207,24 @@ static void judge_ledger(struct whole *whole, const json_t *ledger)
 	const char *id = text_of(ledger, "ledger"), *node = text_of(ledger, "node");
 	const char *identity = text_of(ledger, "identity"), *bad = text_of(ledger, "why");
 	const char *there = identity ? text_of(whole->answered, identity) : NULL;
+	const char *copied = text_of(ledger, "copy_of"), *of = copied ? copied : id;
 	json_int_t until = json_integer_value(json_object_get(ledger, "until"));
 	char why[300], first[32];
-	const char *shown = id ? text_of(whole->shown, id) : NULL;
+	const char *shown =
+	    of ? text_of(whole->shown, of) : NULL; /* by which folder of --state: each has rows of its own */
 	print_time(json_integer_value(json_object_get(ledger, "first")), first);
 	if (!id || (shown && (!identity || !strcmp(shown, identity))) || (there && !strcmp(id, identity)))
 		return;
 	if (until && until + CLOCKS_MOST_S < whole->wanted->since)
 		return;
-	if (node && json_object_get(whole->failed, node) && (shown || !there))
+	if (node && json_object_get(whole->said, node) && (shown || !there))
 		return; /* which is said with the reason */
-	if (shown)
-		snprintf(why, sizeof(why), "node %.64s shows it, or a copy of it", text_of(whole->counted, id));
+	if (shown && copied)
+		snprintf(why, sizeof(why),
+			 "node %.64s shows the ledger of which this one is a copy: what only this one had is not there",
+			 text_of(whole->counted, of));
+	else if (shown)
+		snprintf(why, sizeof(why), "node %.64s shows it, or a copy of it", text_of(whole->counted, of));
 	else if (bad)
 		snprintf(why, sizeof(why), "its key in etcd can't be read: %.200s", bad);
 	else if (there)
@@ -238,9 +245,10 @@ static void judge(struct whole *whole, const json_t *known)
 	{
 		const char *identity = identity_of(whole, node);
 		const char *there = identity ? text_of(whole->answered, identity) : NULL;
-		if (!there ||
-		    !strcmp(there, node)) /* else its folder of --state has another name now, and was counted */
-			miss(whole, node, NULL, json_string_value(reason));
+		if (there && strcmp(there, node) != 0)
+			continue; /* its folder of --state has another name now, and was counted */
+		miss(whole, node, NULL, json_string_value(reason));
+		json_object_set_new(whole->said, node, json_true());
 	}
 	json_array_foreach(json_object_get(known, "ledgers"), i, one) judge_ledger(whole, one);
 	if (!json_is_true(json_object_get(known, "current")))
@@ -367,12 +375,13 @@ enum md_status md_worker_bill_cluster(const struct md_worker_bill *wanted, bool 
 			      .asked = json_array(),
 			      .missing = json_array(),
 			      .failed = json_object(),
+			      .said = json_object(),
 			      .counted = json_object(),
 			      .shown = json_object(),
 			      .answered = json_object()};
 	enum md_status status = md_bill_sums_create(wanted->by_node, &whole.sums, err);
-	if (status == MD_OK &&
-	    !(whole.asked && whole.missing && whole.failed && whole.counted && whole.shown && whole.answered))
+	if (status == MD_OK && !(whole.asked && whole.missing && whole.failed && whole.said && whole.counted &&
+				 whole.shown && whole.answered))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the bill");
 	if (status == MD_OK)
 		status = add_up(&whole, complete, err);
@@ -380,6 +389,7 @@ enum md_status md_worker_bill_cluster(const struct md_worker_bill *wanted, bool 
 	json_decref(whole.asked);
 	json_decref(whole.missing);
 	json_decref(whole.failed);
+	json_decref(whole.said);
 	json_decref(whole.counted);
 	json_decref(whole.shown);
 	json_decref(whole.answered);

@@ -230,7 +230,7 @@ etcd.run("put", "/medusa/other", "x")
 until("records of another format, or of none, are left out", lambda: a.nodes() == {**ALL, "later": "unreadable", "odd": "unreadable"})
 why = {n["node"]: n["why"] for n in a.tell("cluster", "nodes")["nodes"]}
 check("why", "format: 2, and this version reads 1", why["later"])
-until("so is a wish of another format", lambda: "what node b is wanted to do is left out: format: 2, and this version reads 1" in b.stderr())
+until("so is a wish of another format", lambda: "what node b is wanted to do (wishes/b) is left out: format: 2, and this version reads 1: this node has to be of a later version" in b.stderr())
 check("it is not obeyed", "ready", b.nodes()["b"])
 check("requests go on", (200, "b-y"), who(a.chat("y")))
 for key in ("nodes/later", "nodes/odd", "states/odd", "wishes/odd", "wishes/b", "other"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas and shares of tenants over the nodes of a cluster, by a real etcd, as engines see them: cluster_tenants.py FOLDER."""
+import json
 import os
 import signal
 import sys
@@ -126,8 +127,39 @@ check("metrics", lambda value: value in (1, 2, 3), int(next(line for line in a.a
 etcd.must("put", "/medusa/quotas/gold", '{"format": 1, "limits": {"running": "many"}}')
 until("it is said", lambda: "the quota is not divided: remove the key" in b.stderr())
 check("shares stay as they are", [200] * 3, [node.gold().status for node in nodes.values()])
+etcd.must("put", "/medusa/quotas/gold", '{"format": 1, "limits": {"running": 0}, "nodes": {}}')
+until("nor is a limit of 0 one, of which the configuration knows nothing", lambda: "limits: integers from 1 to 1000000000 in running and waiting are wanted" in c.stderr())
+check("nobody is stopped by it", [200] * 3, [node.gold().status for node in nodes.values()])
 etcd.must("del", "/medusa/quotas/gold")
 until("it is divided again", lambda: sum(b.shares().values()) == QUOTA)
+
+# ---- a record that no configuration can have made ----
+FORGED = {"format": 1, "identity": "f" * 32, "url": "http://127.0.0.1:9", "models": [], "gpus": []}
+
+
+def forge(tenant, **more):
+    etcd.must("put", "/medusa/nodes/forged", json.dumps({**FORGED, "tenants": {"gold": tenant}, **more}))
+
+
+forge({"max_running": 0, "weight": 1})
+until("it is known", lambda: any(n["node"] == "forged" for n in a.tell("cluster", "nodes")["nodes"]))
+time.sleep(1)
+check("0 is no limit, as in the configuration", (QUOTA, [200] * 3), (a.tenants()["gold"]["max_running"], [node.gold().status for node in nodes.values()]))
+for tenant, more, why in (({"max_running": -1}, {}, "tenants.gold.max_running: an integer from 0 to 1000000000 is wanted"), ({"max_waiting": 1.5}, {}, "tenants.gold.max_waiting: an integer"),
+                          ({"max_running": 1000000001}, {}, "tenants.gold.max_running: an integer"), ({"weight": 0}, {}, "tenants.gold.weight: a number from 0.000001 to 1000000"), (3, {}, "tenants.gold.weight"),
+                          ({}, {"gpus": [{"bytes": -1}]}, "gpus[0].bytes: an integer"), ({}, {"models": [{"id": "m", "first_token_s": [1, 1, 1], "min_nodes": 100001}]}, "models[0].min_nodes: an integer from 0 to 100000 is wanted"),
+                          ({}, {"tenants": []}, "tenants: an object is wanted")):
+    forge(tenant, **more)
+    until(f"refused: {why}", lambda w=why: w in next(n["why"] or "" for n in a.tell("cluster", "nodes")["nodes"] if n["node"] == "forged"))
+until("with what to do", lambda: "(nodes/forged) is left out: tenants: an object is wanted: remove the key from etcd, and whoever writes it writes it anew" in a.stderr())
+check("the quota is what it was", (QUOTA, [200] * 3), (a.tenants()["gold"]["max_running"], [node.gold().status for node in nodes.values()]))
+etcd.must("del", "/medusa/nodes/forged")
+for key in ("weights/a", "placements/a", "pins/m-a", "wishes/a", "states/gone", f"ledgers/{'a' * 32}"):
+    etcd.must("put", f"/medusa/{key}", "x")
+for key, remedy in (("weights/a", "and whoever writes it"), ("placements/a", "and whoever writes it"), ("pins/m-a", "or give the order again"), ("wishes/a", "or give the order again"),
+                    ("states/gone", "and whoever writes it"), (f"ledgers/{'a' * 32}", "and whoever writes it")):
+    until(f"{key}: what to do is said", lambda k=key, r=remedy: any(k in line and "remove the key from etcd" in line and r in line for line in b.stderr().splitlines()))
+    etcd.must("del", f"/medusa/{key}")
 
 for load in loads[:2]:
     load.stop()
@@ -308,5 +340,31 @@ until("they are served", lambda: all(load.served() > 2 for load in loads))
 for load in loads:
     load.stop()
 check("never more than the new quota, from its first moment on", 3, most_at_once(since=began))
+
+# ---- less than one for each node: they have it by turns, and what is idle moves to where requests wait ----
+was = "cluster_max_running: 3"
+for quota in (2, 1):
+    restate(was, f"cluster_max_running: {quota}")
+    was = f"cluster_max_running: {quota}"
+    until("it is divided", lambda: sum(a.shares().values()) == quota)
+    began = now()
+    loads = [Load(node, 3) for node in nodes.values()]
+    for turn in (1, 2):
+        before = [load.served() for load in loads]
+        until(f"of {quota}, every node has its turn ({turn})", lambda: all(load.served() > was + 2 for load, was in zip(loads, before)))
+    for load in loads[:2]:
+        load.stop()
+    served = loads[2].served()
+    until("whoever asks alone has all of it", lambda: c.shares()["c"] == quota and loads[2].served() > served + 5)
+    loads[2].stop()
+    check(f"never more than {quota}, and all of it is used", quota, most_at_once(since=began))
+    check("nobody was refused", {200}, {status for load in loads for status in load.statuses})
+took = []
+for node in (a, b, c, a, b, c):
+    asked = time.monotonic()
+    check(f"an idle share comes to {node.name}", 200, node.gold().status)
+    took.append(round(time.monotonic() - asked, 1))
+print(f"  a request has waited for a share that was idle at another node, or had just been used there, for {took} s", file=sys.stderr)
+check("never more than 1", 1, most_at_once(since=began))
 check("every daemon ends", [0, 0, 0], [node.stop() for node in nodes.values()])
 finish()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/cluster/cluster_ledgers.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,10 @@ struct md_ledgers {
 	json_t *known,
 	    *coming; /* {ID: {"node", "identity", "first", "until", "revision", "why"}}; coming: NULL: no reading is under way */
 	char id[40];     /* this node's; "": not known yet */
+	char key[40];    /* under which it stands, or is to stand: the ID, or that of a copy; "": not known yet */
 	bool unreadable; /* the ledger's file can't be opened, as far as was tried */
 	struct identity_question *question;
 	bool stands, serves, leaving;
-	bool said;        /* that another node has this ledger, too */
 	int64_t revision; /* by which the key was changed last, as far as is known */
 	int64_t first;    /* as it stands there; 0: not known */
 	struct md_etcd_call *call;
@@ -47,6 +48,11 @@ struct md_ledgers {
 	char stranger_name[72];
 	unsigned stranger_looks;
 };
+
+const json_t *md_ledgers_known(const struct md_ledgers *ledgers)
+{
+	return ledgers->known;
+}
 
 static bool is_id(const char *text)
 {
@@ -73,18 +79,22 @@ static json_t *read_entry(const char *key, const json_t *pair, const struct md_b
 	json_t *root = md_record_read_state((const char *)value->data, value->size, &err);
 	const char *node = text_of(root, "node"), *identity = text_of(root, "identity");
 	const json_t *first = json_object_get(root, "first"), *until = json_object_get(root, "until");
+	const json_t *copy_of = json_object_get(root, "copy_of");
 	bool good = md_config_is_node_name(node) && is_id(identity) && json_is_integer(first) &&
 		    json_integer_value(first) >= 0 &&
-		    (!until || (json_is_integer(until) && json_integer_value(until) > 0));
+		    (!until || (json_is_integer(until) && json_integer_value(until) > 0)) &&
+		    (!copy_of || is_id(text_of(root, "copy_of")));
 	if (root && !good)
-		md_error_set(&err, MD_ERR_CORRUPT, "node, identity and first, and maybe until, are wanted");
+		md_error_set(&err, MD_ERR_CORRUPT, "node, identity and first, and maybe until and copy_of, are wanted");
 	if (!good)
-		md_warn("cluster: %.200s can't be read: %s", key, err.message);
+		md_warn("cluster: %.200s can't be read: %s: %s", key, err.message, md_record_remedy(err.status, false));
 	json_t *entry = json_pack(
 	    "{s:o, s:o, s:I, s:I, s:I, s:o}", "node", good ? json_string(node) : json_null(), "identity",
 	    good ? json_string(identity) : json_null(), "first", good ? json_integer_value(first) : (json_int_t)0,
 	    "until", good && until ? json_integer_value(until) : (json_int_t)0, "revision",
 	    (json_int_t)md_etcd_number(pair, "mod_revision"), "why", good ? json_null() : md_jansson_text(err.message));
+	if (good && copy_of)
+		json_object_set(entry, "copy_of", (json_t *)copy_of);
 	json_decref(root);
 	return entry;
 }
@@ -101,22 +111,6 @@ static void wait_turn(struct md_ledgers *ledgers)
 {
 	unsigned ms = ledgers->stands ? LATER_MS : SOON_MS;
 	event_add(ledgers->turn, &(struct timeval){.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000});
-}
-
-/* Of two nodes that have one file, none writes over the other's key: a bill counts the file once, and names the second. */
-static bool is_shared(struct md_ledgers *ledgers, const json_t *entry)
-{
-	const struct md_cluster *cluster = ledgers->cluster;
-	const struct md_view_node *other = md_view_find(cluster->view, text_of(entry, "node"));
-	bool shared = !number_of(entry, "until") && strcmp(text_of(entry, "node"), cluster->name) != 0 && other &&
-		      md_view_has_lease(other) && strcmp(other->record->identity, cluster->identity) != 0 &&
-		      !strcmp(other->record->identity, text_of(entry, "identity"));
-	if (shared && !ledgers->said)
-		md_error_log("cluster: node %s has the same ledger as this one, or a copy of it (%.200s): each needs a "
-			     "medusa.state of its own",
-			     other->name, cluster->worker->config->node.state);
-	ledgers->said = ledgers->said || shared;
-	return shared;
 }
 
 /* Somebody has removed this node's key, or what it has written long ago comes late. */
@@ -140,7 +134,7 @@ void md_ledgers_has_read(struct md_ledgers *ledgers)
 		return;
 	json_decref(ledgers->known);
 	ledgers->known = md_steal_ptr(&ledgers->coming);
-	if (*ledgers->id && !json_object_get(ledgers->known, ledgers->id))
+	if (*ledgers->key && !json_object_get(ledgers->known, ledgers->key))
 		doubt(ledgers);
 }
 
@@ -152,7 +146,7 @@ void md_ledgers_take(struct md_ledgers *ledgers, const char *key, const json_t *
 	json_t *entries = ledgers->coming ? ledgers->coming : ledgers->known;
 	const char *id = key + folder;
 	json_t *entry = value ? read_entry(key, pair, value) : NULL;
-	if (!strcmp(id, ledgers->id) && (!entry || !(is_ours(ledgers, entry) || is_shared(ledgers, entry))))
+	if (!strcmp(id, ledgers->key) && (!entry || !is_ours(ledgers, entry)))
 		doubt(ledgers);
 	if (entry)
 		json_object_set_new(entries, id, entry);
@@ -162,11 +156,13 @@ void md_ledgers_take(struct md_ledgers *ledgers, const char *key, const json_t *
 
 /* ---- this node's key ---- */
 
-/* NULL: out of memory. until: 0: none. */
-static char *print_value(const char *node, const char *identity, int64_t first, int64_t until)
+/* NULL: out of memory. copy_of: NULL: it is no copy. until: 0: none. */
+static char *print_value(const char *node, const char *identity, const char *copy_of, int64_t first, int64_t until)
 {
 	json_t *value = json_pack("{s:i, s:s, s:s, s:I}", "format", MD_RECORD_FORMAT, "node", node, "identity",
 				  identity, "first", (json_int_t)first);
+	if (value && copy_of)
+		json_object_set_new(value, "copy_of", json_string(copy_of));
 	if (value && until)
 		json_object_set_new(value, "until", json_integer(until));
 	char *text = value ? md_jansson_print(value, JSON_COMPACT) : NULL;
@@ -184,14 +180,19 @@ static bool write_key(struct md_ledgers *ledgers, const char *id, char *value, i
 	return ledgers->call;
 }
 
+static const char *copied_from(const struct md_ledgers *ledgers)
+{
+	return strcmp(ledgers->key, ledgers->id) != 0 ? ledgers->id : NULL;
+}
+
 static void on_put(void *context, const json_t *answer, const struct md_error *err);
 
 static void put(struct md_ledgers *ledgers, int64_t revision)
 {
 	const struct md_cluster *cluster = ledgers->cluster;
 	ledgers->first = ledgers->first ? ledgers->first : (int64_t)time(NULL);
-	if (!write_key(ledgers, ledgers->id, print_value(cluster->name, cluster->identity, ledgers->first, 0), revision,
-		       on_put))
+	char *value = print_value(cluster->name, cluster->identity, copied_from(ledgers), ledgers->first, 0);
+	if (!write_key(ledgers, ledgers->key, value, revision, on_put))
 		ledgers->rests = md_clock_ns() + AGAIN_NS;
 }
 
@@ -202,18 +203,45 @@ static void take_stand(struct md_ledgers *ledgers, int64_t revision)
 	wait_turn(ledgers);
 }
 
-/* What stands there is of this ledger's earlier life: under another name, or with the time at which it ended. */
+/*
+ * Another folder of --state has, or had, this ledger. Nobody can tell whether this file is all of it, or a copy to which rows are lacking that the other node
+ * has written since. So the other node's key stays, and this node has one of its own: a bill misses each of both that it does not get rows from.
+ */
+static void stand_beside(struct md_ledgers *ledgers, const char *other)
+{
+	const struct md_cluster *cluster = ledgers->cluster;
+	unsigned char hash[(MD_BILL_ID_BYTES - 1) / 2];
+	char both[2 * sizeof(ledgers->id)];
+	snprintf(both, sizeof(both), "%s%s", ledgers->id, cluster->identity);
+	crypto_generichash(hash, sizeof(hash), (const unsigned char *)both, strlen(both), NULL, 0);
+	sodium_bin2hex(ledgers->key, sizeof(ledgers->key), hash, sizeof(hash));
+	ledgers->first = 0;
+	md_error_log(
+	    "cluster: node %s has, or had, the same ledger as this one, or a copy of it (%.200s): each node needs a "
+	    "medusa.state of its own. If that node is gone and this is its file, say: medusa-workerctl "
+	    "cluster forget %s",
+	    other, cluster->worker->config->node.state ? cluster->worker->config->node.state : "-", other);
+	put(ledgers, 0);
+}
+
+/* What stands there is of this ledger's earlier life, under another name or with the time at which it ended, or of another node. */
 static void judge_found(struct md_ledgers *ledgers, const json_t *found)
 {
 	struct md_buf text = {0};
 	json_t *entry = md_etcd_bytes(found, "value", &text) ? read_entry(FOLDER, found, &text) : NULL;
 	md_buf_finish(&text);
-	int64_t first = number_of(entry, "first");
+	const char *identity = text_of(entry, "identity");
+	int64_t first = number_of(entry, "first"), revision = md_etcd_number(found, "mod_revision");
+	if (*identity && strcmp(identity, ledgers->cluster->identity) != 0 && !copied_from(ledgers)) {
+		stand_beside(ledgers, text_of(entry, "node"));
+		json_decref(entry);
+		return;
+	}
 	ledgers->first = first ? first : ledgers->first;
-	if (entry && (is_ours(ledgers, entry) || is_shared(ledgers, entry)))
-		take_stand(ledgers, md_etcd_number(found, "mod_revision"));
+	if (entry && is_ours(ledgers, entry))
+		take_stand(ledgers, revision);
 	else if (found)
-		put(ledgers, md_etcd_number(found, "mod_revision"));
+		put(ledgers, revision);
 	json_decref(entry);
 }
 
@@ -232,6 +260,12 @@ static void on_put(void *context, const json_t *answer, const struct md_error *e
 
 /* ---- which ledger it is ---- */
 
+static void name_ledger(struct md_ledgers *ledgers, const char *id)
+{
+	snprintf(ledgers->id, sizeof(ledgers->id), "%s", id);
+	snprintf(ledgers->key, sizeof(ledgers->key), "%s", id);
+}
+
 static void read_id(void *context, const char *path, struct md_error *err)
 {
 	struct identity_question *question = context;
@@ -247,7 +281,7 @@ static void on_id(void *context, char *none, const struct md_error *err)
 		ledgers->question = NULL;
 		ledgers->unreadable = err->status != MD_OK;
 		ledgers->rests = ledgers->unreadable ? md_clock_ns() + AGAIN_NS : 0;
-		snprintf(ledgers->id, sizeof(ledgers->id), "%s", ledgers->unreadable ? "" : question->id);
+		name_ledger(ledgers, ledgers->unreadable ? "" : question->id);
 		wait_turn(ledgers);
 	}
 	free(question);
@@ -258,7 +292,7 @@ static void find_id(struct md_ledgers *ledgers)
 {
 	struct md_ledger *ledger = ledgers->cluster->worker->ledger;
 	if (!ledger) {
-		snprintf(ledgers->id, sizeof(ledgers->id), "%s", ledgers->cluster->identity);
+		name_ledger(ledgers, ledgers->cluster->identity);
 		return;
 	}
 	struct identity_question *question = ledgers->question ? NULL : calloc(1, sizeof(*question));
@@ -322,7 +356,7 @@ static void look_for_strangers(struct md_ledgers *ledgers)
 		ledgers->stranger_looks = 0;
 	} else if (++ledgers->stranger_looks >= STRANGER_LOOKS) {
 		write_key(ledgers, ledgers->stranger,
-			  print_value(ledgers->stranger_name, ledgers->stranger, (int64_t)time(NULL), 0), 0,
+			  print_value(ledgers->stranger_name, ledgers->stranger, NULL, (int64_t)time(NULL), 0), 0,
 			  on_stranger_put);
 	}
 }
@@ -386,10 +420,10 @@ void md_ledgers_leave(struct md_ledgers *ledgers)
 	event_del(ledgers->turn);
 	md_etcd_cancel(md_steal_ptr(&ledgers->call));
 	if (ledgers->stands && cluster->reached)
-		write_key(
-		    ledgers, ledgers->id,
-		    print_value(cluster->name, cluster->identity, ledgers->first, (int64_t)time(NULL) + LAST_ROWS_S),
-		    ledgers->revision, on_left);
+		write_key(ledgers, ledgers->key,
+			  print_value(cluster->name, cluster->identity, copied_from(ledgers), ledgers->first,
+				      (int64_t)time(NULL) + LAST_ROWS_S),
+			  ledgers->revision, on_left);
 }
 
 bool md_ledgers_has_left(const struct md_ledgers *ledgers)
@@ -451,9 +485,10 @@ static json_t *list_ledgers(const struct md_ledgers *ledgers)
 	json_t *list = json_array(), *entry;
 	const char *id;
 	json_object_foreach(ledgers->known, id, entry) json_array_append_new(
-	    list, json_pack("{s:s, s:O, s:O, s:O, s:O, s:O}", "ledger", id, "node", json_object_get(entry, "node"),
-			    "identity", json_object_get(entry, "identity"), "first", json_object_get(entry, "first"),
-			    "until", json_object_get(entry, "until"), "why", json_object_get(entry, "why")));
+	    list, json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:O}", "ledger", id, "copy_of",
+			    text_or_null(text_of(entry, "copy_of")), "node", json_object_get(entry, "node"), "identity",
+			    json_object_get(entry, "identity"), "first", json_object_get(entry, "first"), "until",
+			    json_object_get(entry, "until"), "why", json_object_get(entry, "why")));
 	return list;
 }
 
@@ -464,137 +499,4 @@ json_t *md_ledgers_report(const struct md_cluster *cluster)
 	return json_pack("{s:s, s:b, s:o, s:o, s:o}", "node", cluster->name, "current", current, "why",
 			 current ? json_null() : text_or_null(lack ? lack : "the nodes of the cluster are being read"),
 			 "nodes", list_nodes(cluster), "ledgers", list_ledgers(cluster->ledgers));
-}
-
-/* ---- forgetting ---- */
-
-struct forget_order {
-	struct md_cluster *cluster;
-	struct md_etcd_call *call;
-	json_t *left; /* [[ID, revision], ...], of which the last one is being removed */
-	void (*done)(void *context, const struct md_error *err); /* NULL: nobody waits */
-	void *context;
-};
-
-static void end_order(struct forget_order *order, const struct md_error *err)
-{
-	if (order->done)
-		order->done(order->context, err);
-	json_decref(order->left);
-	free(order);
-}
-
-/* True: it has begun. */
-static bool remove_next(struct forget_order *order);
-
-static void on_removed(void *context, const json_t *answer, const struct md_error *err)
-{
-	struct forget_order *order = context;
-	struct md_error why = {0};
-	order->call = NULL;
-	const json_t *last = json_array_get(order->left, json_array_size(order->left) - 1);
-	if (answer && !md_etcd_succeeded(answer) && md_etcd_found(answer))
-		md_error_set(&why, MD_ERR_BUSY,
-			     "the key of ledger %s has been changed meanwhile, maybe because its node is back: it was "
-			     "left so; look at it, and say it again if it is still wanted",
-			     json_string_value(json_array_get(last, 0)));
-	else if (!answer)
-		why = *err;
-	json_array_remove(order->left, json_array_size(order->left) - 1);
-	if (why.status == MD_OK && json_array_size(order->left) && !remove_next(order))
-		md_error_set(&why, MD_ERR_NO_MEMORY, "out of memory for a question to etcd");
-	if (!order->call)
-		end_order(order, why.status == MD_OK ? NULL : &why);
-}
-
-static bool remove_next(struct forget_order *order)
-{
-	const json_t *last = json_array_get(order->left, json_array_size(order->left) - 1);
-	char key[400];
-	snprintf(key, sizeof(key), "%s" FOLDER "%s", order->cluster->prefix,
-		 json_string_value(json_array_get(last, 0)));
-	struct md_etcd_pair pair = {key, NULL};
-	order->call = md_etcd_put_if(order->cluster->etcd, json_integer_value(json_array_get(last, 1)), &pair, 1, 0,
-				     on_removed, order);
-	return order->call;
-}
-
-/* The last one that the folder of its --state has had. */
-static bool is_newest(const struct md_ledgers *ledgers, const json_t *asked)
-{
-	const char *id;
-	json_t *entry;
-	json_object_foreach(ledgers->known, id,
-			    entry) if (!strcmp(text_of(entry, "identity"), text_of(asked, "identity")) &&
-				       number_of(entry, "first") > number_of(asked, "first")) return false;
-	return true;
-}
-
-static const struct md_view_node *find_owner(const struct md_cluster *cluster, const char *identity)
-{
-	uint32_t count;
-	struct md_view_node *const *nodes = md_view_nodes(cluster->view, &count);
-	for (uint32_t i = 0; i < count; i++)
-		if (nodes[i]->record && !strcmp(nodes[i]->record->identity, identity))
-			return nodes[i];
-	return NULL;
-}
-
-static void list_named(const struct md_ledgers *ledgers, const char *name, json_t *list)
-{
-	const char *id;
-	json_t *entry;
-	json_object_foreach(ledgers->known, id, entry) if (!strcmp(text_of(entry, "node"), name))
-	    json_array_append_new(list, json_pack("[s, I]", id, (json_int_t)number_of(entry, "revision")));
-}
-
-static enum md_status list_wanted(const struct md_cluster *cluster, const char *name, json_t *list,
-				  struct md_error *err)
-{
-	const struct md_ledgers *ledgers = cluster->ledgers;
-	const struct md_view_node *node = md_view_find(cluster->view, name);
-	const json_t *entry = json_object_get(ledgers->known, name);
-	list_named(ledgers, name, list);
-	if (json_array_size(list) && node && (node->record || *node->why))
-		return md_error_set(
-		    err, MD_ERR_BUSY,
-		    "node %s is there%s: what it has used is in bills; of an earlier ledger of it say the ID, as "
-		    "cluster bill names it",
-		    name, node->ended ? ", although its lease has ended" : "");
-	if (json_array_size(list))
-		return MD_OK;
-	if (!entry)
-		return md_error_set(
-		    err, MD_ERR_NOT_FOUND,
-		    "no bill misses \"%.64s\": the name of a node that is gone, or the ID of a ledger, is wanted",
-		    name);
-	node = find_owner(cluster, text_of(entry, "identity"));
-	if (node && is_newest(ledgers, entry))
-		return md_error_set(err, MD_ERR_BUSY,
-				    "node %s, whose ledger it is, is there: what it has used is in bills", node->name);
-	json_array_append_new(list, json_pack("[s, I]", name, (json_int_t)number_of(entry, "revision")));
-	return MD_OK;
-}
-
-void *md_ledgers_forget(struct md_cluster *cluster, const char *name,
-			void (*done)(void *context, const struct md_error *err), void *context, struct md_error *err)
-{
-	struct forget_order *order = calloc(1, sizeof(*order));
-	json_t *list = json_array();
-	if (!order || !list)
-		md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the order");
-	else if (list_wanted(cluster, name, list, err) == MD_OK) {
-		*order = (struct forget_order){.cluster = cluster, .left = list, .done = done, .context = context};
-		if (remove_next(order))
-			return order;
-		md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a question to etcd");
-	}
-	json_decref(list);
-	free(order);
-	return NULL;
-}
-
-void md_ledgers_leave_order(void *context)
-{
-	((struct forget_order *)context)->done = NULL;
 }

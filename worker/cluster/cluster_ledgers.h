@@ -30,9 +30,13 @@ void md_ledgers_has_read(struct md_ledgers *ledgers);
 
 /*
  * Who is to be asked for a bill, and which ledgers must be in it: {"node", "current", "why" (null: all is known), "nodes": [{"node", "identity"}], "ledgers":
- * [{"ledger", "node", "identity", "first", "until" (0: none), "why" (null: it can be read)}]}. A node or an identity that is not known is null.
+ * [{"ledger", "copy_of" (null: none), "node", "identity", "first", "until" (0: none), "why" (null: it can be read)}]}. A node or an identity that is not known
+ * is null.
  */
 json_t *md_ledgers_report(const struct md_cluster *cluster);
+
+/* {ID: {"node", "identity", "copy_of" (may be missing), "first", "until", "revision", "why"}} as etcd has them, borrowed. */
+const json_t *md_ledgers_known(const struct md_ledgers *ledgers);
 
 /*
  * The ledgers of a node, by its name, or one, by its ID, are no longer missed. `done` is called later. NULL: err says why not: MD_ERR_NOT_FOUND, MD_ERR_BUSY:

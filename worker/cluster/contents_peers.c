@@ -63,7 +63,7 @@ static json_t *read_models(const char *key, const struct md_buf *value)
 	json_t *models = json_object_get(root, "models"), *made = json_object(), *hashes = json_object();
 	const char *id;
 	if (!root)
-		md_warn("cluster: %.200s is left out: %s", key, err.message);
+		md_warn("cluster: %.200s is left out: %s: %s", key, err.message, md_record_remedy(err.status, false));
 	json_object_foreach(models, id, model)
 	{
 		const char *hash = json_string_value(json_object_get(model, "content"));

@@ -178,10 +178,11 @@ static struct md_view_node *begin_anew(struct md_view *view, struct md_view_node
 
 /* ---- what keys say ---- */
 
-static void refuse_record(struct md_view_node *node, const char *why)
+static void refuse_record(struct md_view_node *node, const char *why, const char *remedy)
 {
-	if (strcmp(node->why, why) != 0)
-		md_warn("cluster: what node %s says of itself is left out: %s", node->name, why);
+	if (strncmp(node->why, why, 150) != 0)
+		md_warn("cluster: what node %s says of itself (nodes/%s) is left out: %s: %s", node->name, node->name,
+			why, remedy);
 	snprintf(node->why, sizeof(node->why), "%.150s", why);
 	node->ended = 0;
 	md_record_free(md_steal_ptr(&node->record));
@@ -197,7 +198,7 @@ static void take_record(struct md_view *view, struct md_view_node *node, const s
 	struct md_error err = {0};
 	struct md_record *record;
 	if (md_record_read((const char *)text->data, text->size, &record, &err) != MD_OK) {
-		refuse_record(node, err.message);
+		refuse_record(node, err.message, md_record_remedy(err.status, false));
 		return;
 	}
 	if (node->record && !is_same(node->record, record) && !(node = begin_anew(view, node))) {
@@ -206,12 +207,12 @@ static void take_record(struct md_view *view, struct md_view_node *node, const s
 	}
 	if (!node->record && !md_pass_target_read(&node->target, record->url, view->options.outside)) {
 		md_record_free(record);
-		refuse_record(node, "its url is no http://HOST[:PORT]");
+		refuse_record(node, "its url is no http://HOST[:PORT]", "see medusa.cluster.advertise there");
 		return;
 	}
 	if (view->options.tls && !node->target.remote.tls) {
 		md_record_free(record);
-		refuse_record(node, "its url has no https: say medusa.cluster.tls there, as here");
+		refuse_record(node, "its url has no https", "say medusa.cluster.tls there, as here");
 		return;
 	}
 	node->target.remote.name = view->options.tls ? node->name : NULL;
@@ -227,7 +228,8 @@ static void take_state(struct md_view_node *node, const struct md_buf *text)
 	struct md_error err = {0};
 	json_t *state = text ? md_record_read_state((const char *)text->data, text->size, &err) : NULL;
 	if (text && !state)
-		md_warn("cluster: how node %s stands is left out: %s", node->name, err.message);
+		md_warn("cluster: how node %s stands (states/%s) is left out: %s: %s", node->name, node->name,
+			err.message, md_record_remedy(err.status, false));
 	json_decref(node->state);
 	node->state = state;
 	node->left = md_record_says_left(state);
@@ -328,7 +330,8 @@ static enum md_wish read_wish(const struct md_view_node *node, const struct md_b
 	struct md_error err = {0};
 	enum md_wish wish = MD_WISH_NONE;
 	if (md_wish_read((const char *)text->data, text->size, &wish, &err) != MD_OK)
-		md_warn("cluster: what node %s is wanted to do is left out: %s", node->name, err.message);
+		md_warn("cluster: what node %s is wanted to do (wishes/%s) is left out: %s: %s", node->name, node->name,
+			err.message, md_record_remedy(err.status, true));
 	return wish;
 }
 

@@ -22,6 +22,7 @@
 #define REST_NS UINT64_C(200000000)  /* of a tenant's ledger after a write: what it changes has to come back first */
 #define IDLE_NS UINT64_C(1000000000) /* nodes are gone long enough without a change that anybody tells */
 #define WEIGH_NS UINT64_C(2000000000)
+#define TURN_NS UINT64_C(3000000000) /* of a node, where a quota has less than one share for each that wants more */
 #define SETTLE_NS ((MD_MEMBER_TTL_S + 1) * UINT64_C(1000000000)) /* as of leader.c: nodes that were away join anew */
 
 /* A tenant with a quota. */
@@ -29,9 +30,10 @@ struct division {
 	struct md_quota_leader *leader;
 	char *tenant;
 	struct md_etcd_call *writing;
-	uint64_t rests; /* md_clock_ns() */
-	bool differs;   /* as was said last */
-	bool seen;      /* in this look */
+	uint64_t rests;            /* md_clock_ns() */
+	uint64_t turns[MD_QUOTAS]; /* since when, by md_clock_ns(), the turn goes on that began last; 0: none does */
+	bool differs;              /* as was said last */
+	bool seen;                 /* in this look */
 	struct division *next;
 };
 
@@ -206,10 +208,18 @@ static void step(struct division *division, const struct md_tenant_terms *terms,
 {
 	uint32_t count;
 	bool changed = false;
+	struct md_quota_turns turns = {.runs = {false}};
 	struct md_quota_said *said = list_said(division->leader, division->tenant, ledger, now, &count);
 	char *text = NULL;
-	if (said && md_quota_ledger_step(ledger, terms->limits, said, count, &changed) && changed)
+	for (unsigned r = 0; r < MD_QUOTAS; r++)
+		turns.over[r] = division->turns[r] && now - division->turns[r] >= TURN_NS;
+	if (said && md_quota_ledger_step(ledger, terms->limits, said, count, &turns, &changed) && changed)
 		text = md_quota_ledger_print(ledger);
+	for (unsigned r = 0; r < MD_QUOTAS; r++)
+		if (!turns.runs[r])
+			division->turns[r] = 0;
+		else if (turns.over[r] || !division->turns[r])
+			division->turns[r] = now;
 	if (text)
 		write_ledger(division, revision, text);
 	free(text);

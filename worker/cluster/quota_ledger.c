@@ -13,12 +13,13 @@
 #include "worker/config/config.h"
 
 #define NODES_MAX 100000u
-#define HOLD_MOST_S 1e6
+#define TURNS_MOST 1000000000u
 #define CLOCKS 1.05  /* two clocks that run may differ by so much */
 #define MARGIN_S 2.0 /* for what the node does at the end of its time */
 
 static const char *const share_keys[MD_QUOTAS] = {"running", "waiting"};
 static const char *const held_keys[MD_QUOTAS] = {"running_held", "waiting_held"};
+static const char *const turns_keys[MD_QUOTAS] = {"running_turns", "waiting_turns"};
 
 /* How long after a node is known to be gone its part is held: it breaks off what runs after twice hold_s by its own clock. */
 static double gone_after_s(double hold_s)
@@ -37,10 +38,25 @@ static bool read_count(const json_t *object, const char *key, uint32_t *count)
 	return !value || (json_is_integer(value) && read >= 0 && read < MD_QUOTA_ANY);
 }
 
+/* A key that is not there is 0. */
+static bool read_turns(const json_t *object, const char *key, uint32_t *turns)
+{
+	bool right = read_count(object, key, turns) && (*turns <= TURNS_MOST || *turns == MD_QUOTA_ANY);
+	*turns = *turns == MD_QUOTA_ANY ? 0 : *turns;
+	return right;
+}
+
 static void put_count(json_t *object, const char *key, uint32_t count)
 {
 	if (count != MD_QUOTA_ANY)
 		json_object_set_new(object, key, json_integer(count));
+}
+
+/* 0 is none that a configuration can state: there it stands for no limit, of which nothing is written. */
+static bool read_limit(const json_t *object, const char *key, uint32_t *limit)
+{
+	return json_is_object(object) && read_count(object, key, limit) && *limit &&
+	       (*limit <= MD_QUOTA_LIMIT_MOST || *limit == MD_QUOTA_ANY);
 }
 
 static bool read_entry(const char *node, const json_t *from, struct md_quota_entry *entry)
@@ -50,7 +66,8 @@ static bool read_entry(const char *node, const json_t *from, struct md_quota_ent
 	const char *identity = json_string_value(json_object_get(from, "identity"));
 	double hold_s = json_number_value(json_object_get(from, "hold_s"));
 	bool right = identity && strlen(identity) < sizeof(entry->identity) && md_config_is_node_name(node) &&
-		     session && serial > 0 && serial <= MD_QUOTA_SERIAL_MOST && hold_s >= 0 && hold_s <= HOLD_MOST_S;
+		     session && serial > 0 && serial <= MD_QUOTA_SERIAL_MOST && hold_s >= MD_QUOTA_HOLD_LEAST_S &&
+		     hold_s <= MD_QUOTA_HOLD_MOST_S;
 	*entry = (struct md_quota_entry){.serial = right ? (uint64_t)serial : 0, .hold_s = hold_s};
 	if (!right || sscanf(session, "%" SCNx64, (uint64_t *)&entry->session) != 1)
 		return false;
@@ -58,7 +75,8 @@ static bool read_entry(const char *node, const json_t *from, struct md_quota_ent
 	snprintf(entry->identity, sizeof(entry->identity), "%s", identity);
 	for (unsigned r = 0; r < MD_QUOTAS; r++)
 		right = right && read_count(from, share_keys[r], &entry->share[r]) &&
-			read_count(from, held_keys[r], &entry->held[r]) && entry->held[r] >= entry->share[r];
+			read_count(from, held_keys[r], &entry->held[r]) && entry->held[r] >= entry->share[r] &&
+			read_turns(from, turns_keys[r], &entry->turns[r]);
 	return right;
 }
 
@@ -94,8 +112,10 @@ enum md_status md_quota_ledger_read(const json_t *value, struct md_quota_ledger 
 	const json_t *limits = json_object_get(value, "limits");
 	*ledger = (struct md_quota_ledger){.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}};
 	for (unsigned r = 0; r < MD_QUOTAS; r++)
-		if (!json_is_object(limits) || !read_count(limits, share_keys[r], &ledger->limits[r]))
-			return md_error_set(err, MD_ERR_CORRUPT, "limits: counts in running and waiting are wanted");
+		if (!read_limit(limits, share_keys[r], &ledger->limits[r]))
+			return md_error_set(err, MD_ERR_CORRUPT,
+					    "limits: integers from 1 to %u in running and waiting are wanted",
+					    MD_QUOTA_LIMIT_MOST);
 	enum md_status status = read_entries(json_object_get(value, "nodes"), ledger, err);
 	if (status != MD_OK)
 		md_quota_ledger_finish(ledger);
@@ -111,6 +131,8 @@ static json_t *describe_entry(const struct md_quota_entry *entry)
 	for (unsigned r = 0; r < MD_QUOTAS; r++) {
 		put_count(made, share_keys[r], entry->share[r]);
 		put_count(made, held_keys[r], entry->held[r]);
+		if (entry->turns[r])
+			put_count(made, turns_keys[r], entry->turns[r]);
 	}
 	return made;
 }
@@ -160,25 +182,31 @@ static uint32_t find_level(uint32_t limit, const uint32_t *wants, uint32_t count
 	return low;
 }
 
-void md_quota_divide(uint32_t limit, const uint32_t *wants, const bool *spare, uint32_t count, uint32_t *parts)
+uint32_t md_quota_divide(uint32_t limit, const uint32_t *wants, const bool *spare, uint32_t count,
+			 const uint32_t *order, uint32_t *parts, uint32_t *level)
 {
-	uint32_t level = find_level(limit, wants, count), left = limit, takers = 0;
+	uint32_t left = limit, takers = 0, more = 0;
+	*level = find_level(limit, wants, count);
 	for (uint32_t i = 0; i < count; i++) {
-		parts[i] = wants[i] < level ? wants[i] : level;
+		parts[i] = wants[i] < *level ? wants[i] : *level;
 		left -= parts[i];
 		takers += spare[i];
 	}
-	for (uint32_t i = 0; i < count && left; i++) /* less than one for each who wants more */
-		if (wants[i] > parts[i]) {
-			parts[i]++;
-			left--;
-		}
+	for (uint32_t n = 0; n < count && left; n++) { /* less than one for each who wants more */
+		uint32_t i = order ? order[n] : n;
+		if (wants[i] <= *level)
+			continue;
+		parts[i]++;
+		left--;
+		more++;
+	}
 	uint32_t each = takers ? left / takers : 0, odd = takers ? left % takers : 0;
 	for (uint32_t i = 0; i < count; i++)
 		if (spare[i]) {
 			parts[i] += each + (odd > 0);
 			odd -= odd > 0;
 		}
+	return more;
 }
 
 /* ---- a step ---- */
@@ -260,18 +288,28 @@ static uint64_t sum_held(const struct row *rows, uint32_t count, enum md_quota r
 	return sum;
 }
 
+/* What is wanted of one quota, and what follows from it: an item for each row. */
+struct dues {
+	uint32_t count, level, *wants, *parts, *order;
+	bool *spare;
+};
+
+/* What it could have, if it is given all that it is due. */
+static uint32_t due_of(const struct dues *dues, uint32_t i)
+{
+	return dues->wants[i] < dues->parts[i] ? dues->wants[i] : dues->parts[i];
+}
+
 /* Whether shares should move: somebody lacks what he could have, too much is given, or something lies idle. */
-static bool should_move(const struct row *rows, const uint32_t *parts, uint32_t count, enum md_quota r, uint32_t room)
+static bool should_move(const struct row *rows, const struct dues *dues, enum md_quota r, uint32_t room)
 {
 	uint64_t given = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct row *row = &rows[i];
-		uint32_t wants = row->said->wants[r];
-		if (!row->said->there)
+	for (uint32_t i = 0; i < dues->count; i++) {
+		if (!rows[i].said->there)
 			continue;
-		if (row->entry.share[r] < (wants < parts[i] ? wants : parts[i]))
+		if (rows[i].entry.share[r] < due_of(dues, i))
 			return true;
-		given += row->entry.share[r];
+		given += rows[i].entry.share[r];
 	}
 	return given != room;
 }
@@ -296,35 +334,93 @@ static void raise_shares(struct row *rows, const uint32_t *parts, uint32_t count
 		}
 }
 
-/* False: out of memory. */
-static bool move_shares(struct row *rows, uint32_t count, enum md_quota r, uint32_t limit)
+/* Turns: what is one more than all can have. */
+static bool has_turn(const struct row *rows, const struct dues *dues, enum md_quota r, uint32_t i)
 {
-	uint64_t gone = sum_held(rows, count, r, true);
+	return dues->wants[i] > dues->level && dues->parts[i] > dues->level && rows[i].entry.share[r] >= dues->parts[i];
+}
+
+/* Rows with fewer turns first, and of as many by name. */
+static void put_in_order(const struct row *rows, const struct dues *dues, enum md_quota r)
+{
+	for (uint32_t i = 0; i < dues->count; i++) {
+		uint32_t at = i;
+		for (; at && rows[dues->order[at - 1]].entry.turns[r] > rows[i].entry.turns[r]; at--)
+			dues->order[at] = dues->order[at - 1];
+		dues->order[at] = i;
+	}
+}
+
+/* Whoever wants nothing more for a while has no turns in hand when he does. */
+static void count_turns(struct row *rows, const struct dues *dues, enum md_quota r)
+{
+	uint32_t least = UINT32_MAX;
+	for (uint32_t i = 0; i < dues->count; i++) {
+		rows[i].entry.turns[r] += has_turn(rows, dues, r, i);
+		if (dues->wants[i] > dues->level && rows[i].entry.turns[r] < least)
+			least = rows[i].entry.turns[r];
+	}
+	for (uint32_t i = 0; i < dues->count; i++)
+		rows[i].entry.turns[r] -= rows[i].entry.turns[r] < least ? rows[i].entry.turns[r] : least;
+}
+
+static uint32_t divide(struct row *rows, struct dues *dues, enum md_quota r, uint32_t room)
+{
+	put_in_order(rows, dues, r);
+	return md_quota_divide(room, dues->wants, dues->spare, dues->count, dues->order, dues->parts, &dues->level);
+}
+
+static uint32_t count_with_turn(const struct row *rows, const struct dues *dues, enum md_quota r)
+{
+	uint32_t with = 0;
+	for (uint32_t i = 0; i < dues->count; i++)
+		with += has_turn(rows, dues, r, i);
+	return with;
+}
+
+static void move(struct row *rows, struct dues *dues, enum md_quota r, uint32_t limit, struct md_quota_turns *turns)
+{
+	uint64_t gone = sum_held(rows, dues->count, r, true);
 	uint32_t room = gone < limit ? limit - (uint32_t)gone : 0;
+	if (divide(rows, dues, r, room) && turns->over[r]) {
+		count_turns(rows, dues, r);
+		divide(rows, dues, r, room);
+	}
+	uint32_t with = count_with_turn(rows, dues, r);
+	if (should_move(rows, dues, r, room)) {
+		for (uint32_t i = 0; i < dues->count; i++)
+			if (rows[i].said->there && rows[i].entry.share[r] > dues->parts[i])
+				rows[i].entry.share[r] = dues->parts[i];
+		uint64_t held = sum_held(rows, dues->count, r, false);
+		raise_shares(rows, dues->parts, dues->count, r, held < limit ? limit - held : 0);
+	}
+	turns->runs[r] = with && count_with_turn(rows, dues, r) == with;
+}
+
+/* False: out of memory. */
+static bool move_shares(struct row *rows, uint32_t count, enum md_quota r, uint32_t limit, struct md_quota_turns *turns)
+{
 	MD_AUTO_FREE uint32_t *wants = calloc((size_t)count + 1, sizeof(*wants));
 	MD_AUTO_FREE uint32_t *parts = calloc((size_t)count + 1, sizeof(*parts));
+	MD_AUTO_FREE uint32_t *order = calloc((size_t)count + 1, sizeof(*order));
 	MD_AUTO_FREE bool *spare = calloc((size_t)count + 1, sizeof(*spare));
-	if (!wants || !parts || !spare)
+	if (!wants || !parts || !order || !spare)
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
 		wants[i] = rows[i].said->there ? rows[i].said->wants[r] : 0;
 		spare[i] = rows[i].said->there && rows[i].said->spare;
 	}
-	md_quota_divide(room, wants, spare, count, parts);
-	if (!should_move(rows, parts, count, r, room))
-		return true;
-	for (uint32_t i = 0; i < count; i++)
-		if (rows[i].said->there && rows[i].entry.share[r] > parts[i])
-			rows[i].entry.share[r] = parts[i];
-	uint64_t held = sum_held(rows, count, r, false);
-	raise_shares(rows, parts, count, r, held < limit ? limit - held : 0);
+	struct dues dues = {.count = count, .wants = wants, .parts = parts, .order = order, .spare = spare};
+	move(rows, &dues, r, limit, turns);
 	return true;
 }
 
 static void lift(struct row *rows, uint32_t count, enum md_quota r)
 {
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		rows[i].entry.share[r] = rows[i].entry.held[r] = MD_QUOTA_ANY;
+		rows[i].entry.turns[r] = 0;
+	}
 }
 
 /* Who is in the ledger, who is there, and who is both. NULL: out of memory. */
@@ -352,15 +448,17 @@ static bool is_same(const struct md_quota_entry *a, const struct md_quota_entry 
 {
 	return !strcmp(a->node, b->node) && !strcmp(a->identity, b->identity) && a->session == b->session &&
 	       a->serial == b->serial && a->hold_s >= b->hold_s && a->hold_s <= b->hold_s &&
-	       !memcmp(a->share, b->share, sizeof(a->share)) && !memcmp(a->held, b->held, sizeof(a->held));
+	       !memcmp(a->share, b->share, sizeof(a->share)) && !memcmp(a->held, b->held, sizeof(a->held)) &&
+	       !memcmp(a->turns, b->turns, sizeof(a->turns));
 }
 
 bool md_quota_ledger_step(struct md_quota_ledger *ledger, const uint32_t limits[MD_QUOTAS],
-			  const struct md_quota_said *said, uint32_t count, bool *changed)
+			  const struct md_quota_said *said, uint32_t count, struct md_quota_turns *turns, bool *changed)
 {
 	uint32_t listed;
 	MD_AUTO_FREE struct row *rows = list_rows(ledger, said, count, &listed);
 	*changed = false;
+	memset(turns->runs, 0, sizeof(turns->runs));
 	if (!rows)
 		return false;
 	for (uint32_t i = 0; i < listed; i++)
@@ -368,7 +466,7 @@ bool md_quota_ledger_step(struct md_quota_ledger *ledger, const uint32_t limits[
 	for (unsigned r = 0; r < MD_QUOTAS; r++) {
 		if (limits[r] == MD_QUOTA_ANY)
 			lift(rows, listed, r);
-		else if (!move_shares(rows, listed, r, limits[r]))
+		else if (!move_shares(rows, listed, r, limits[r], turns))
 			return false;
 	}
 	*changed = listed != ledger->count || memcmp(limits, ledger->limits, sizeof(ledger->limits)) != 0;

@@ -301,8 +301,14 @@ static json_t *read_value(const char *key, const struct md_buf *value)
 	struct md_error err = {0};
 	json_t *root = md_record_read_state((const char *)value->data, value->size, &err);
 	if (!root)
-		md_warn("cluster: %.200s is left out: %s", key, err.message);
+		md_warn("cluster: %.200s is left out: %s: %s", key, err.message, md_record_remedy(err.status, false));
 	return root;
+}
+
+static void say_undivided(const char *key, const struct md_error *err)
+{
+	md_warn("cluster: %.200s is left out, and the quota is not divided: %s: %s", key,
+		err->status == MD_ERR_CORRUPT ? "remove the key" : md_record_remedy(err->status, false), err->message);
 }
 
 /* With its revision: who writes it compares that. A value that can't be read is one that nobody may overwrite. */
@@ -310,13 +316,9 @@ static json_t *read_ledger(const char *key, const json_t *pair, const struct md_
 {
 	struct md_quota_ledger ledger;
 	struct md_error err = {0};
-	json_t *root = read_value(key, value);
-	if (!root)
-		return json_pack("{s:I, s:b}", "revision", (json_int_t)md_etcd_number(pair, "mod_revision"), "unread",
-				 1);
-	if (md_quota_ledger_read(root, &ledger, &err) != MD_OK) {
-		md_warn("cluster: %.200s is left out, and the quota is not divided: remove the key: %s", key,
-			err.message);
+	json_t *root = md_record_read_state((const char *)value->data, value->size, &err);
+	if (!root || md_quota_ledger_read(root, &ledger, &err) != MD_OK) {
+		say_undivided(key, &err);
 		json_decref(root);
 		return json_pack("{s:I, s:b}", "revision", (json_int_t)md_etcd_number(pair, "mod_revision"), "unread",
 				 1);
@@ -328,8 +330,11 @@ static json_t *read_ledger(const char *key, const json_t *pair, const struct md_
 static json_t *read_weights(const char *key, const struct md_buf *value)
 {
 	json_t *root = read_value(key, value), *tenants = json_incref(json_object_get(root, "tenants"));
+	if (root && !json_is_object(tenants))
+		md_warn("cluster: %.200s is left out: tenants: an object is wanted: %s", key,
+			md_record_remedy(MD_ERR_CORRUPT, false));
 	json_decref(root);
-	if (tenants && json_is_object(tenants))
+	if (json_is_object(tenants))
 		return tenants;
 	json_decref(tenants);
 	return NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/cluster/record.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,11 @@
 #define NAMES_MAX 200000u
 #define GPUS_MAX 1024u
 #define MB 1e6
+/* As of the configuration: what it refuses is refused from etcd, too. */
+#define WEIGHT_LEAST 1e-6
+#define WEIGHT_MOST 1e6
+#define LIMIT_MOST 1000000000 /* of a tenant; 0: none */
+#define NODES_MOST 100000
 
 /* ---- writing ---- */
 
@@ -143,6 +150,16 @@ char *md_record_print_state(const struct md_worker *worker, const char *identity
 
 /* ---- reading ---- */
 
+const char *md_record_remedy(enum md_status status, bool ordered)
+{
+	if (status == MD_ERR_VERSION)
+		return "this node has to be of a later version to know it";
+	if (status == MD_ERR_NO_MEMORY)
+		return "it counts when it is written again";
+	return ordered ? "remove the key from etcd, or give the order again"
+		       : "remove the key from etcd, and whoever writes it writes it anew";
+}
+
 static json_t *parse(const char *text, size_t size, struct md_error *err)
 {
 	json_error_t error;
@@ -191,6 +208,50 @@ static double amount_of(const json_t *object, const char *key)
 {
 	double value = json_number_value(json_object_get(object, key));
 	return value >= 0 && value <= 1e9 ? value : 0;
+}
+
+/* An integer that the configuration takes, or none. */
+static enum md_status check_count(const json_t *object, const char *what, const char *key, int64_t most,
+				  struct md_error *err)
+{
+	const json_t *value = json_object_get(object, key);
+	json_int_t count = json_integer_value(value);
+	if (!value || (json_is_integer(value) && count >= 0 && count <= most))
+		return MD_OK;
+	return md_error_set(err, MD_ERR_CORRUPT, "%.80s.%s: an integer from 0 to %" PRId64 " is wanted", what, key,
+			    most);
+}
+
+static enum md_status check_tenants(const json_t *tenants, struct md_error *err)
+{
+	const char *name;
+	json_t *tenant;
+	char what[80];
+	if (tenants && !json_is_object(tenants))
+		return md_error_set(err, MD_ERR_CORRUPT, "tenants: an object is wanted");
+	json_object_foreach((json_t *)tenants, name, tenant)
+	{
+		const json_t *weight = json_object_get(tenant, "weight");
+		double is = json_number_value(weight);
+		snprintf(what, sizeof(what), "tenants.%.60s", name);
+		if (!json_is_object(tenant) ||
+		    (weight && !(json_is_number(weight) && is >= WEIGHT_LEAST && is <= WEIGHT_MOST)))
+			return md_error_set(err, MD_ERR_CORRUPT,
+					    "%s.weight: a number from 0.000001 to 1000000 is wanted", what);
+		MD_FORWARD(check_count(tenant, what, "max_running", LIMIT_MOST, err));
+		MD_FORWARD(check_count(tenant, what, "max_waiting", LIMIT_MOST, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status check_model(const json_t *model, size_t index, struct md_error *err)
+{
+	char what[40];
+	snprintf(what, sizeof(what), "models[%zu]", index);
+	MD_FORWARD(check_count(model, what, "bytes", INT64_MAX, err));
+	MD_FORWARD(check_count(model, what, "parallel", INT32_MAX, err));
+	MD_FORWARD(check_count(model, what, "min_nodes", NODES_MOST, err));
+	return check_count(model, what, "max_nodes", NODES_MOST, err);
 }
 
 static bool read_model(const json_t *from, struct md_record_model *model)
@@ -251,8 +312,14 @@ static enum md_status read_models(struct md_record *record, struct md_error *err
 	record->models = calloc(json_array_size(list) + 1, sizeof(*record->models));
 	if (!record->models)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node's models");
-	json_array_foreach(list, i, from) if (!read_model(from, &record->models[record->count++])) return md_error_set(
-	    err, MD_ERR_CORRUPT, "models[%zu]: an id and three numbers of seconds in first_token_s are wanted", i);
+	json_array_foreach(list, i, from)
+	{
+		if (!read_model(from, &record->models[record->count++]))
+			return md_error_set(
+			    err, MD_ERR_CORRUPT,
+			    "models[%zu]: an id and three numbers of seconds in first_token_s are wanted", i);
+		MD_FORWARD(check_model(from, i, err));
+	}
 	if (!index_names(record))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for names of a node's models");
 	return MD_OK;
@@ -270,6 +337,9 @@ static enum md_status read_gpus(struct md_record *record, struct md_error *err)
 	record->gpu_count = (uint32_t)json_array_size(list);
 	json_array_foreach(list, i, gpu)
 	{
+		char what[40];
+		snprintf(what, sizeof(what), "gpus[%zu]", i);
+		MD_FORWARD(check_count(gpu, what, "bytes", INT64_MAX, err));
 		json_int_t bytes = json_integer_value(json_object_get(gpu, "bytes"));
 		uint64_t room = INT64_MAX - record->gpu_bytes;
 		if (bytes <= 0)
@@ -298,6 +368,8 @@ enum md_status md_record_read(const char *text, size_t size, struct md_record **
 		status = read_models(record, err);
 	if (status == MD_OK)
 		status = read_gpus(record, err);
+	if (status == MD_OK)
+		status = check_tenants(json_object_get(record->root, "tenants"), err);
 	if (status != MD_OK) {
 		md_record_free(record);
 		return status;

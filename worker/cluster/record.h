@@ -70,6 +70,9 @@ struct md_record {
 	struct md_loads loads; /* as the state says */
 };
 
+/* What is to be done about a value in etcd that could not be read so. ordered: users write it, and nobody else. */
+const char *md_record_remedy(enum md_status status, bool ordered);
+
 /* MD_ERR_VERSION: another format; MD_ERR_CORRUPT: what is wrong stands in err; MD_ERR_NO_MEMORY. */
 enum md_status md_record_read(const char *text, size_t size, struct md_record **read, struct md_error *err);
 void md_record_free(struct md_record *record); /* NULL is fine */

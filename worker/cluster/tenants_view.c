@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HOLD_MOST_S 1e6
-
 static const char *const limit_keys[MD_QUOTAS] = {"max_running", "max_waiting"};
 static const char *const most_keys[MD_QUOTAS] = {"most_running", "most_waiting"};
 static const char *const wants_keys[MD_QUOTAS] = {"wants_running", "wants_waiting"};
@@ -16,6 +14,13 @@ static uint32_t count_of(const json_t *object, const char *key, uint32_t otherwi
 	const json_t *value = json_object_get(object, key);
 	json_int_t count = json_integer_value(value);
 	return !json_is_integer(value) || count < 0 ? otherwise : count < INT32_MAX ? (uint32_t)count : INT32_MAX;
+}
+
+/* As in the configuration, 0 is no limit. */
+static uint32_t limit_of(const json_t *tenant, enum md_quota r)
+{
+	uint32_t limit = count_of(tenant, limit_keys[r], MD_QUOTA_ANY);
+	return limit ? limit : MD_QUOTA_ANY;
 }
 
 static double weight_of(const json_t *tenant)
@@ -43,8 +48,8 @@ json_t *md_tenants_of_nodes(const struct md_view *view, bool limited)
 		json_t *tenants = nodes[n]->record ? json_object_get(nodes[n]->record->root, "tenants") : NULL, *tenant;
 		const char *name;
 		json_object_foreach(tenants, name, tenant) if (!limited ||
-							       json_object_get(tenant, limit_keys[MD_QUOTA_RUNNING]) ||
-							       json_object_get(tenant, limit_keys[MD_QUOTA_WAITING]))
+							       limit_of(tenant, MD_QUOTA_RUNNING) != MD_QUOTA_ANY ||
+							       limit_of(tenant, MD_QUOTA_WAITING) != MD_QUOTA_ANY)
 		    json_object_set_new(names, name, json_true());
 	}
 	return names;
@@ -54,7 +59,7 @@ static void add_terms(struct md_tenant_terms *terms, const char *node, const jso
 {
 	bool differs = false;
 	for (unsigned r = 0; r < MD_QUOTAS; r++) {
-		uint32_t limit = count_of(tenant, limit_keys[r], MD_QUOTA_ANY);
+		uint32_t limit = limit_of(tenant, r);
 		differs |= terms->nodes && limit != terms->limits[r];
 		terms->limits[r] = limit < terms->limits[r] ? limit : terms->limits[r];
 	}
@@ -104,12 +109,14 @@ void md_tenant_said(const struct md_view_node *node, const char *tenant, struct 
 				       .session = session_of(quotas, "session"),
 				       .serial = serial > 0 && serial <= MD_QUOTA_SERIAL_MOST ? (uint64_t)serial : 0,
 				       .obeys = session_of(state, "obeys"),
-				       .hold_s = hold_s >= 0 && hold_s <= HOLD_MOST_S ? hold_s : HOLD_MOST_S};
+				       .hold_s = hold_s >= MD_QUOTA_HOLD_LEAST_S && hold_s <= MD_QUOTA_HOLD_MOST_S
+						     ? hold_s
+						     : MD_QUOTA_HOLD_MOST_S};
 	const char *identity = json_string_value(json_object_get(node->state, "identity"));
 	snprintf(said->node, sizeof(said->node), "%s", node->name);
 	snprintf(said->identity, sizeof(said->identity), "%s", identity ? identity : "");
 	for (unsigned r = 0; r < MD_QUOTAS; r++) {
-		bool obeys = count_of(own, limit_keys[r], MD_QUOTA_ANY) != MD_QUOTA_ANY || !own;
+		bool obeys = limit_of(own, r) != MD_QUOTA_ANY || !own;
 		said->most[r] = count_of(state, most_keys[r], state || !obeys ? MD_QUOTA_ANY : 0);
 		said->wants[r] = count_of(state, wants_keys[r], 0);
 	}

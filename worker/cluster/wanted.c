@@ -71,12 +71,12 @@ void md_wanted_end(struct md_wanted *wanted)
 
 /* ---- values ---- */
 
-static json_t *read_value(const char *key, const struct md_buf *value)
+static json_t *read_value(const char *key, const struct md_buf *value, bool ordered)
 {
 	struct md_error err = {0};
 	json_t *root = md_record_read_state((const char *)value->data, value->size, &err);
 	if (!root)
-		md_warn("cluster: %.200s is left out: %s", key, err.message);
+		md_warn("cluster: %.200s is left out: %s: %s", key, err.message, md_record_remedy(err.status, ordered));
 	return root;
 }
 
@@ -90,9 +90,10 @@ static void set(json_t *keys, const char *name, json_t *value)
 
 static json_t *read_placement(const char *key, const struct md_buf *value)
 {
-	json_t *root = read_value(key, value), *models = json_object_get(root, "models");
+	json_t *root = read_value(key, value, false), *models = json_object_get(root, "models");
 	if (root && !json_is_object(models))
-		md_warn("cluster: %.200s is left out: models: an object is wanted", key);
+		md_warn("cluster: %.200s is left out: models: an object is wanted: %s", key,
+			md_record_remedy(MD_ERR_CORRUPT, false));
 	models = json_is_object(models) ? json_incref(models) : NULL;
 	json_decref(root);
 	return models;
@@ -100,10 +101,11 @@ static json_t *read_placement(const char *key, const struct md_buf *value)
 
 static json_t *read_pin(const char *key, const struct md_buf *value)
 {
-	json_t *root = read_value(key, value), *node = json_object_get(root, "node");
+	json_t *root = read_value(key, value, true), *node = json_object_get(root, "node");
 	bool named = json_is_string(node) && md_config_is_node_name(json_string_value(node));
 	if (root && !named)
-		md_warn("cluster: %.200s is left out: node: the name of a node is wanted", key);
+		md_warn("cluster: %.200s is left out: node: the name of a node is wanted: %s", key,
+			md_record_remedy(MD_ERR_CORRUPT, true));
 	node = named ? json_incref(node) : NULL;
 	json_decref(root);
 	return node;
