@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pass: refuses graphs that a restore could not serve although their pointers are proven. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "analyze/analysis.h"
+#include "base/cleanup.h"
 #include "driver/maker.h"
 
 static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_pair *pair)
@@ -35,34 +38,33 @@ static const char *made_memory(const struct md_analysis *analysis, const struct 
 	return md_maker_is_name(name) || md_maker_is_captured(name) ? name : NULL;
 }
 
+static const char *whose(const char *name)
+{
+	return md_maker_is_peers(name) ? "memory that ranks share" : "memory of a communication library";
+}
+
 /* In both captures, at the same place of the same memory: so it is no word that happens to look like an address. */
-static void check_made_word(const struct md_analysis *analysis, struct md_pair *pair, const struct md_finding *finding,
+static void check_made_word(const struct md_analysis *analysis, struct md_pair *pair, const char *where,
 			    const char *name, const char *first)
 {
 	if (!pair->graph[0]->together)
 		md_pair_refuse(pair,
-			       "node %" PRIu32 ": byte %" PRIu32
-			       " points into %s, memory of a communication library: no rank restores it unless "
+			       "%s points into %s, %s: no rank restores it unless "
 			       "all ranks have replayed it together in a capture, so the engine captures it live",
-			       finding->node, finding->at, name);
+			       where, name, whose(name));
 	else if (analysis->captures < 2)
-		md_pair_refuse(
-		    pair,
-		    "node %" PRIu32 ": byte %" PRIu32
-		    " points into %s, memory of a communication library, which one capture alone does not prove",
-		    finding->node, finding->at, name);
+		md_pair_refuse(pair, "%s points into %s, %s, which one capture alone does not prove", where, name,
+			       whose(name));
 	else if (md_maker_is_captured(name))
-		md_pair_refuse(
-		    pair,
-		    "node %" PRIu32 ": byte %" PRIu32
-		    " points into memory that a communication library made while a graph was captured (%s), which "
-		    "a start that restores the graph does not make",
-		    finding->node, finding->at, name);
+		md_pair_refuse(pair,
+			       "%s points into %s, %s, which came to be there when graphs were captured: a start that "
+			       "restores the graph does not make it",
+			       where, name, whose(name));
 	else if (!md_maker_same_library(first, name))
 		md_pair_refuse(pair,
-			       "node %" PRIu32 ": byte %" PRIu32
-			       " points into %s, and another word into %s: memory of two communication libraries",
-			       finding->node, finding->at, name, first);
+			       "%s points into %s, and another word into %s: memory of two communication libraries, or "
+			       "of one and of ranks",
+			       where, name, first);
 }
 
 /*
@@ -84,39 +86,121 @@ static const struct md_view_binding *differs_before(const struct md_view *mine, 
 	return NULL;
 }
 
-static void check_order_of_made(const struct md_analysis *analysis, struct md_pair *pair, const char *library)
+static void check_order_of_made(const struct md_analysis *analysis, struct md_pair *pair, const char *library,
+				uint64_t last)
 {
 	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];
-	uint64_t last = 0;
-	for (uint32_t i = 0; i < pair->findings.count; i++) {
-		const char *name = made_memory(analysis, &pair->findings.items[i]);
-		if (name && md_maker_is_name(name) && md_maker_place_of(name) > last)
-			last = md_maker_place_of(name);
-	}
 	const struct md_view_binding *in_one = differs_before(one, two, library, last);
 	const struct md_view_binding *found = in_one ? in_one : differs_before(two, one, library, last);
 	if (found)
 		md_pair_refuse(pair,
-			       "it has an address in memory of a communication library that made %s before, and that "
+			       "it has an address in memory %s %s before, and that "
 			       "memory (%" PRIu64
 			       " bytes in the %s capture) is missing or of another size in the %s one: "
-			       "start both captures with the same settings of the library",
-			       found->name, found->size, in_one ? "first" : "second", in_one ? "second" : "first");
+			       "start both captures with the same settings%s",
+			       md_maker_is_peers(library) ? "that ranks share, as they share"
+							  : "of a communication library that made",
+			       found->name, found->size, in_one ? "first" : "second", in_one ? "second" : "first",
+			       md_maker_is_peers(library) ? "" : " of the library");
+}
+
+struct made_words { /* of one graph */
+	const char *first;
+	uint64_t last; /* the latest place in the order of what it has an address in */
+};
+
+static void add_made_word(const struct md_analysis *analysis, struct md_pair *pair, struct made_words *words,
+			  const char *where, const struct md_finding *finding)
+{
+	const char *name = made_memory(analysis, finding);
+	if (!name || pair->why)
+		return;
+	words->first = words->first ? words->first : name;
+	check_made_word(analysis, pair, where, name, words->first);
+	if (md_maker_is_name(name) && md_maker_place_of(name) > words->last)
+		words->last = md_maker_place_of(name);
+}
+
+static bool holds_made(const struct md_analysis *analysis, const struct md_held *held)
+{
+	for (uint32_t f = 0; f < held->findings.count; f++)
+		if (made_memory(analysis, &held->findings.items[f]))
+			return true;
+	return false;
+}
+
+static void follow(const struct md_analysis *analysis, const struct md_findings *findings, uint8_t *seen)
+{
+	for (uint32_t f = 0; f < findings->count; f++)
+		if (findings->items[f].target.binding == MD_NONE && findings->items[f].target.alloc != MD_NONE)
+			seen[analysis->group[findings->items[f].target.alloc]] = 1;
+}
+
+static void add_held(const struct md_analysis *analysis, struct md_pair *pair, const struct md_held *held,
+		     struct made_words *words)
+{
+	char where[96];
+	for (uint32_t f = 0; f < held->findings.count; f++) {
+		if (!made_memory(analysis, &held->findings.items[f]))
+			continue;
+		snprintf(where, sizeof(where), "contents of allocation %" PRIu32 ": byte %" PRIu64, held->alloc,
+			 held->offset + held->findings.items[f].at);
+		add_made_word(analysis, pair, words, where, &held->findings.items[f]);
+	}
+	if (!held->compared && holds_made(analysis, held))
+		md_pair_refuse(pair,
+			       "contents of allocation %" PRIu32 " have addresses of memory that ranks share, and the "
+			       "other capture has not saved the same bytes",
+			       held->alloc);
+}
+
+/* A table of the other ranks' buffers lies in contents, perhaps behind others. */
+static enum md_status add_tables(const struct md_analysis *analysis, struct md_pair *pair, struct made_words *words,
+				 struct md_error *err)
+{
+	bool any = false, more = true;
+	for (uint32_t i = 0; i < analysis->held_count && !any; i++)
+		any = analysis->held[i].variable == MD_NONE && holds_made(analysis, &analysis->held[i]);
+	if (!any)
+		return MD_OK;
+	MD_AUTO_FREE uint8_t *seen = calloc((size_t)analysis->views[0].alloc_count + analysis->held_count + 1, 1);
+	if (!seen)
+		return md_analysis_no_memory(err);
+	uint8_t *done = seen + analysis->views[0].alloc_count;
+	follow(analysis, &pair->findings, seen);
+	while (more) {
+		more = false;
+		for (uint32_t i = 0; i < analysis->held_count; i++) {
+			const struct md_held *held = &analysis->held[i];
+			if (held->variable != MD_NONE || done[i] || !seen[analysis->group[held->alloc]])
+				continue;
+			done[i] = 1;
+			more = true;
+			follow(analysis, &held->findings, seen);
+			add_held(analysis, pair, held, words);
+		}
+	}
+	return MD_OK;
 }
 
 /* *first: a name of the library with which the graph communicates; NULL: it does not. */
-static void check_made_memory(const struct md_analysis *analysis, struct md_pair *pair, const char **first)
+static enum md_status check_made_memory(const struct md_analysis *analysis, struct md_pair *pair, const char **first,
+					struct md_error *err)
 {
-	*first = NULL;
+	struct made_words words = {0};
+	char where[64];
 	for (uint32_t i = 0; i < pair->findings.count && !pair->why; i++) {
-		const char *name = made_memory(analysis, &pair->findings.items[i]);
-		if (!name)
+		if (!made_memory(analysis, &pair->findings.items[i]))
 			continue;
-		*first = *first ? *first : name;
-		check_made_word(analysis, pair, &pair->findings.items[i], name, *first);
+		snprintf(where, sizeof(where), "node %" PRIu32 ": byte %" PRIu32, pair->findings.items[i].node,
+			 pair->findings.items[i].at);
+		add_made_word(analysis, pair, &words, where, &pair->findings.items[i]);
 	}
-	if (*first && !pair->why)
-		check_order_of_made(analysis, pair, *first);
+	MD_FORWARD(add_tables(analysis, pair, &words, err));
+	if (words.first && !pair->why)
+		check_order_of_made(analysis, pair, words.first, words.last);
+	*first = words.first;
+	return MD_OK;
 }
 
 /* Replays with other values would have to be made by all ranks, and what one of them tries changes what others get. */
@@ -232,7 +316,7 @@ enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err)
 		if (analysis->pairs[i].why)
 			continue;
 		refuse_foreign_memory(analysis, &analysis->pairs[i]);
-		check_made_memory(analysis, &analysis->pairs[i], &library);
+		MD_FORWARD(check_made_memory(analysis, &analysis->pairs[i], &library, err));
 		check_made_events(analysis, &analysis->pairs[i], library);
 		refuse_doubts(&analysis->pairs[i]);
 		refuse_nameless_kernels(analysis, &analysis->pairs[i]);

@@ -65,7 +65,8 @@ static struct said *list_said(const struct md_view *view)
 /* An engine that binds nothing states no roles: weights may be among what is bound by sequence. */
 static bool counts(const struct md_view_binding *binding)
 {
-	return binding->role == MD_BIND_CONSTANT || (*binding->name == '@' && !md_maker_is_name(binding->name));
+	return binding->role == MD_BIND_CONSTANT ||
+	       (*binding->name == '@' && !md_maker_is_name(binding->name) && !md_maker_is_captured(binding->name));
 }
 
 /* Contents that are equal in both captures do not depend on a binding that differed between the captures. */

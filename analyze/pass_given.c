@@ -10,6 +10,7 @@
 #include "analyze/analysis.h"
 #include "analyze/spots.h"
 #include "base/cleanup.h"
+#include "driver/maker.h"
 
 /* A part of an allocation. */
 struct range {
@@ -279,13 +280,25 @@ static bool writes(const struct work *work, const struct md_pair *pair, const st
 	return false;
 }
 
+/* Kernels read the addresses of what ranks share, and do not write them; the engine's copies there are known otherwise. */
+static bool is_table_of_ranks(const struct md_analysis *analysis, const struct md_held *held)
+{
+	for (uint32_t f = 0; f < held->findings.count; f++) {
+		uint32_t binding = held->findings.items[f].target.binding;
+		if (binding == MD_NONE || !md_maker_is_peers(analysis->views[0].bindings[binding].name))
+			return false;
+	}
+	return held->size == (uint64_t)held->findings.count * 8;
+}
+
 static bool needs(const struct work *work, const struct range *range)
 {
 	for (uint32_t i = 0; i < work->analysis->held_count; i++) {
 		const struct md_held *held = &work->analysis->held[i];
 		uint64_t from = held->offset > range->start ? held->offset : range->start;
 		uint64_t to = held->offset + held->size < range->end ? held->offset + held->size : range->end;
-		if (held->alloc == range->alloc && any_unspared(work, range->alloc, from, to))
+		if (held->alloc == range->alloc && !is_table_of_ranks(work->analysis, held) &&
+		    any_unspared(work, range->alloc, from, to))
 			return true;
 	}
 	return false;

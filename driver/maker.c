@@ -58,6 +58,7 @@ bool md_maker_matches(const char *soname)
 
 #define CAPTURED ".captured"
 #define EVENT ".event."
+#define PEERS "@peers."
 
 static bool is_number(const char *text)
 {
@@ -110,9 +111,9 @@ static void shorten(struct md_maker *maker)
 	for (size_t i = 0; i < size; i++)
 		if (!isalnum((unsigned char)maker->name[i]) && maker->name[i] != '_' && maker->name[i] != '-')
 			maker->name[i] = '_';
-	/* a name of Medusa's own begins with this word */
-	if (!strcmp(maker->name, "allocation"))
-		snprintf(maker->name, sizeof(maker->name), "allocation_");
+	/* names of Medusa's own begin with these words */
+	if (!strcmp(maker->name, "allocation") || !strcmp(maker->name, "peers"))
+		snprintf(maker->name + strlen(maker->name), 2, "_");
 }
 
 void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES])
@@ -120,6 +121,25 @@ void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES])
 	pthread_mutex_lock(&lock);
 	snprintf(name, MD_MAKER_NAME_BYTES, "@%.32s.%" PRIu64, maker->name, maker->made++);
 	pthread_mutex_unlock(&lock);
+}
+
+static uint64_t peers_named MD_GUARDED_BY(lock);
+
+void md_maker_name_peers(bool own, char name[MD_MAKER_NAME_BYTES])
+{
+	pthread_mutex_lock(&lock);
+	snprintf(name, MD_MAKER_NAME_BYTES, "%s%s.%" PRIu64, PEERS, own ? "own" : "other", peers_named++);
+	pthread_mutex_unlock(&lock);
+}
+
+void md_maker_name_peers_late(char name[MD_MAKER_NAME_BYTES])
+{
+	snprintf(name, MD_MAKER_NAME_BYTES, "%s", PEERS "captured");
+}
+
+bool md_maker_is_peers(const char *name)
+{
+	return strncmp(name, PEERS, strlen(PEERS)) == 0;
 }
 
 uint32_t md_maker_next_event(struct md_maker *maker)

@@ -32,6 +32,14 @@ void md_maker_name_next(struct md_maker *maker, char name[MD_MAKER_NAME_BYTES]);
 /* The place of an event that it makes next in the order of its events. */
 uint32_t md_maker_next_event(struct md_maker *maker);
 /*
+ * For memory that ranks share and that no communication library made, "@peers.own.3" or "@peers.other.4": exported by this process, or
+ * another one's. Both count in one order, so the names of two starts differ where one exports what the other opens.
+ */
+void md_maker_name_peers(bool own, char name[MD_MAKER_NAME_BYTES]);
+/* For such memory that is shared once graphs have been captured: it has no place in the order, as what follows has not. */
+void md_maker_name_peers_late(char name[MD_MAKER_NAME_BYTES]);
+bool md_maker_is_peers(const char *name);
+/*
  * For what it makes while a graph is captured: "@nccl.captured". A start that restores the graph does not make it, so it has no
  * place in the order.
  */

@@ -14,6 +14,7 @@
 #include "restore/restore.h"
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"
+#include "restore/shared_handles.h"
 #include "restore/unload.h"
 #include "restore/variables.h"
 #include "restore/verify/live_graphs.h"
@@ -250,6 +251,78 @@ static CUresult made_seen(CUresult result, const void *caller, const void *host,
 	return result;
 }
 
+/* ---- what processes share ---- */
+
+/* Begins and ends with the guard; false: the call failed, or nothing is restored. */
+static bool shares(CUresult result)
+{
+	return result == CUDA_SUCCESS && !atomic_load(&md_restore.off) && md_guard_enter();
+}
+
+static CUresult opened(CUresult result, const void *caller, const CUdeviceptr *address)
+{
+	if (address && shares(result)) {
+		md_restore_made_shared(caller, *address, 0, false);
+		md_guard_leave();
+	}
+	return result;
+}
+
+/* The size that was asked for, as in a capture. */
+static CUresult exported(CUresult result, const void *caller, CUdeviceptr address)
+{
+	CUdeviceptr start = address;
+	uint64_t bytes = 0;
+	size_t whole;
+	if (!shares(result))
+		return result;
+	if (REAL(cuMemGetAddressRange_v2) && md_cuda.cuMemGetAddressRange_v2(&start, &whole, address) != CUDA_SUCCESS)
+		start = address;
+	pthread_mutex_lock(&sizes_lock);
+	md_map_get(&sizes, start, &bytes);
+	pthread_mutex_unlock(&sizes_lock);
+	md_restore_made_shared(caller, start, bytes, true);
+	md_guard_leave();
+	return result;
+}
+
+static CUresult handle_shared(CUresult result, const void *caller, const CUmemGenericAllocationHandle *handle, bool own)
+{
+	if (handle && shares(result)) {
+		md_restore_handle_shared(caller, *handle, own);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static CUresult handle_retained(CUresult result, const CUmemGenericAllocationHandle *handle, const void *address)
+{
+	if (handle && shares(result)) {
+		md_restore_handle_retained(*handle, (uintptr_t)address);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static CUresult handle_made(CUresult result, const CUmemGenericAllocationHandle *handle)
+{
+	if (handle && shares(result)) {
+		md_restore_handle_made(*handle);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static CUresult handle_mapped(CUresult result, const void *caller, uint64_t address, uint64_t bytes,
+			      CUmemGenericAllocationHandle handle)
+{
+	if (shares(result)) {
+		md_restore_handle_mapped(caller, address, bytes, handle);
+		md_guard_leave();
+	}
+	return result;
+}
+
 static void made_closes(uint64_t address)
 {
 	if (!atomic_load(&md_restore.off) && md_guard_enter()) {
@@ -281,9 +354,16 @@ static void event_goes(CUevent event)
 #define hook_cuMemHostGetDevicePointer_v2(at, p, flags)                                                                \
 	made_seen(CALL(cuMemHostGetDevicePointer_v2, at, p, flags), CALLER, p, at)
 #define hook_cuMemPoolImportPointer(at, pool, data)                                                                    \
-	made(CALL(cuMemPoolImportPointer, at, pool, data), CALLER, at, NULL, 0)
+	opened(made(CALL(cuMemPoolImportPointer, at, pool, data), CALLER, at, NULL, 0), CALLER, at)
 #define hook_cuIpcOpenMemHandle_v2(at, handle, flags)                                                                  \
-	made(CALL(cuIpcOpenMemHandle_v2, at, handle, flags), CALLER, at, NULL, 0)
+	opened(made(CALL(cuIpcOpenMemHandle_v2, at, handle, flags), CALLER, at, NULL, 0), CALLER, at)
+#define hook_cuIpcGetMemHandle(handle, p) exported(CALL(cuIpcGetMemHandle, handle, p), CALLER, p)
+#define hook_cuMemPoolExportPointer(data, p) exported(CALL(cuMemPoolExportPointer, data, p), CALLER, p)
+#define hook_cuMemExportToShareableHandle(out, h, type, flags)                                                         \
+	handle_shared(CALL(cuMemExportToShareableHandle, out, h, type, flags), CALLER, &(h), true)
+#define hook_cuMemImportFromShareableHandle(h, os, type)                                                               \
+	handle_shared(CALL(cuMemImportFromShareableHandle, h, os, type), CALLER, h, false)
+#define hook_cuMemRetainAllocationHandle(h, p) handle_retained(CALL(cuMemRetainAllocationHandle, h, p), h, p)
 #define hook_cuIpcCloseMemHandle(p) (made_closes(p), CALL(cuIpcCloseMemHandle, p))
 #define hook_cuEventCreate(event, flags) event_made(CALL(cuEventCreate, event, flags), CALLER, event)
 #define hook_cuEventDestroy_v2(event) (event_goes(event), CALL(cuEventDestroy_v2, event))
@@ -312,6 +392,10 @@ static void unmapped(uint64_t address, uint64_t bytes)
 {
 	atomic_fetch_add(&md_restore.unmaps, 1);
 	freed(address, bytes);
+	if (md_guard_enter()) {
+		md_restore_handle_unmapped(address, bytes);
+		md_guard_leave();
+	}
 }
 
 static uint64_t memory_goes(uint64_t key)
@@ -349,13 +433,15 @@ static void memory_freed(uint64_t address)
 	ALLOCATED(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
 	ALLOCATED(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
-#define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
+#define hook_cuMemCreate(h, n, prop, flags)                                                                            \
+	handle_made(memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n), h)
 #define hook_cuMemFree_v2(p) (memory_freed(p), CALL(cuMemFree_v2, p))
 #define hook_cuMemFreeAsync(p, s) (memory_freed(p), CALL(cuMemFreeAsync, p, s))
 #define hook_cuMemFreeAsync_ptsz(p, s) (memory_freed(p), CALL(cuMemFreeAsync_ptsz, p, s))
 #define hook_cuMemRelease(h) ((void)memory_goes(h), CALL(cuMemRelease, h))
 #define hook_cuMemMap(p, n, offset, h, flags)                                                                          \
-	made(mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n), CALLER, &(p), NULL, n)
+	handle_mapped(made(mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n), CALLER, &(p), NULL, n), CALLER, p, n, \
+		      h)
 #define hook_cuMemFreeHost(p) (memory_freed((uintptr_t)(p)), CALL(cuMemFreeHost, p))
 #define hook_cuMemHostUnregister(p) (memory_freed((uintptr_t)(p)), CALL(cuMemHostUnregister, p))
 #define hook_cuMemUnmap(p, n) (unmapped(p, n), CALL(cuMemUnmap, p, n))

@@ -11,9 +11,11 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "driver/maker.h"
+#include "ranks/rank.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/restore_api.h"
+#include "restore/shared_handles.h"
 
 struct made_memory {
 	uint64_t start, size;
@@ -36,6 +38,7 @@ static bool lost MD_GUARDED_BY(made_lock); /* out of memory: what is known of th
 void md_restore_made_renew(void)
 {
 	pthread_mutex_init(&made_lock, NULL);
+	md_restore_handles_renew();
 	md_maker_renew();
 }
 
@@ -77,23 +80,58 @@ static void bind_made(const char *name, uint64_t address, uint64_t size)
 	pthread_mutex_unlock(&md_restore_lock);
 }
 
+static void find_range(uint64_t *address, uint64_t *size)
+{
+	CUdeviceptr start = 0;
+	size_t whole = 0;
+	if (md_cuda.cuMemGetAddressRange_v2 &&
+	    md_cuda.cuMemGetAddressRange_v2(&start, &whole, *address) == CUDA_SUCCESS && whole) {
+		*address = start;
+		*size = whole;
+	}
+}
+
 /* What is made while a graph is captured has no place in the order: a start that restores the graph does not make it. */
 void md_restore_made(const void *caller, uint64_t address, uint64_t size)
 {
 	struct md_maker *maker = md_maker_find(caller);
 	char name[MD_MAKER_NAME_BYTES];
-	CUdeviceptr start = 0;
-	size_t whole = 0;
 	if (!maker)
 		return;
-	if (!size && md_cuda.cuMemGetAddressRange_v2 &&
-	    md_cuda.cuMemGetAddressRange_v2(&start, &whole, address) == CUDA_SUCCESS && whole) {
-		address = start;
-		size = whole;
-	}
+	if (!size)
+		find_range(&address, &size);
 	if (!add(address, size ? size : 1) || atomic_load(&md_restore.captures))
 		return;
 	md_maker_name_next(maker, name);
+	bind_made(name, address, size);
+}
+
+static bool is_rank;
+
+static void read_is_rank(void)
+{
+	uint32_t rank, ranks;
+	is_rank = md_rank_said(&rank, &ranks, NULL) != MD_OK || ranks > 1;
+}
+
+/* As md_capture_made_shared does it. Memory that has a name keeps it. */
+void md_restore_made_shared(const void *caller, uint64_t address, uint64_t size, bool own)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	char name[MD_MAKER_NAME_BYTES];
+	pthread_once(&once, read_is_rank);
+	if (!is_rank || md_maker_find(caller))
+		return;
+	if (!size)
+		find_range(&address, &size);
+	pthread_mutex_lock(&made_lock);
+	struct made_memory *there = find(address);
+	if (there && !own)
+		there->open++;
+	pthread_mutex_unlock(&made_lock);
+	if (there || !add(address, size ? size : 1) || atomic_load(&md_restore.captures))
+		return;
+	md_maker_name_peers(own, name);
 	bind_made(name, address, size);
 }
 
@@ -208,6 +246,7 @@ static enum md_status check_more(const struct md_restore *r, const char *library
 {
 	static char fits[8][MD_MAKER_NAME_BYTES] MD_RESTORE_GUARDED; /* a name of each library that was found to fit */
 	uint64_t known = count_known(r, library), here;
+	bool peers = md_maker_is_peers(library);
 	size_t i = 0;
 	while (i < sizeof(fits) / sizeof(fits[0]) && *fits[i] && !md_maker_same_library(fits[i], library))
 		i++;
@@ -217,10 +256,11 @@ static enum md_status check_more(const struct md_restore *r, const char *library
 	if (here > known)
 		return md_error_set(
 		    err, MD_ERR_MISMATCH,
-		    "the communication library of %s has made %" PRIu64
+		    "the %s of %s %s %" PRIu64
 		    " pieces of memory before the first graph that communicates, and in both captures at "
-		    "most %" PRIu64 ": make the same communicators, in the same order, with the same settings",
-		    library, here, known);
+		    "most %" PRIu64 ": make the same %s, in the same order, with the same settings",
+		    peers ? "ranks" : "communication library", library, peers ? "share" : "has made", here, known,
+		    peers ? "exports and imports" : "communicators");
 	if (i < sizeof(fits) / sizeof(fits[0]))
 		snprintf(fits[i], sizeof(fits[i]), "%s", library);
 	return MD_OK;
@@ -233,7 +273,7 @@ static enum md_status check_more(const struct md_restore *r, const char *library
 enum md_status md_restore_made_check(const struct md_restore *r, const char *library, struct md_error *err)
 {
 	pthread_mutex_lock(&made_lock);
-	bool all = !lost;
+	bool all = !lost, peers = md_maker_is_peers(library);
 	pthread_mutex_unlock(&made_lock);
 	if (!all)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for memory of communication libraries");
@@ -243,16 +283,18 @@ enum md_status md_restore_made_check(const struct md_restore *r, const char *lib
 			continue;
 		if (r->binding_of[i] == MD_NONE)
 			return md_error_set(err, MD_ERR_MISMATCH,
-					    "the communication library has not made %s (%llu bytes), as it had in the "
-					    "capture: make the communicator, and use it once, before asking for graphs",
-					    binding->name, (unsigned long long)binding->size);
+					    "%s %s (%llu bytes), as %s had in the capture: %s before asking for graphs",
+					    peers ? "the ranks do not share" : "the communication library has not made",
+					    binding->name, (unsigned long long)binding->size, peers ? "they" : "it",
+					    peers ? "share the same memory, in the same order,"
+						  : "make the communicator, and use it once,");
 		if (r->bound[r->binding_of[i]].size != binding->size)
-			return md_error_set(
-			    err, MD_ERR_MISMATCH,
-			    "%s, memory of a communication library, has %llu bytes, and had %llu in the "
-			    "capture: its version or settings are others",
-			    binding->name, (unsigned long long)r->bound[r->binding_of[i]].size,
-			    (unsigned long long)binding->size);
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "%s, memory %s, has %llu bytes, and had %llu in the "
+					    "capture: its version or settings are others",
+					    binding->name, peers ? "that ranks share" : "of a communication library",
+					    (unsigned long long)r->bound[r->binding_of[i]].size,
+					    (unsigned long long)binding->size);
 	}
 	return check_more(r, library, err);
 }

@@ -10,6 +10,11 @@
 
 /* caller: the return address of the hook. No lock of ours is held. size 0: the driver tells it. */
 void md_restore_made(const void *caller, uint64_t address, uint64_t size);
+/*
+ * What processes share that no library made, if this one is one of several ranks: own, it exports memory; else it has opened another
+ * one's. size as above. Mappings are shared by their handles.
+ */
+void md_restore_made_shared(const void *caller, uint64_t address, uint64_t size, bool own);
 /* The device sees host memory at this address. */
 void md_restore_made_seen(const void *caller, uint64_t host, uint64_t device);
 /* The memory was freed or unmapped; or a handle to it closed, which may be open once more. */

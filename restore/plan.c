@@ -52,15 +52,34 @@ static enum md_status take_needs(struct md_restore_graph *graph, const struct md
 	return MD_OK;
 }
 
+static bool is_made(const struct md_artifact *a, uint32_t index)
+{
+	const struct md_artifact_alloc *alloc = &a->allocs[index];
+	return alloc->class == MD_CLASS_BOUND && md_maker_is_name(a->bindings[alloc->binding].name);
+}
+
+/* A table of the other ranks' buffers. */
+static bool leads_to_made(const struct md_artifact *a, const struct md_restore_graph *graph, uint32_t alloc)
+{
+	for (uint32_t i = 0; i < graph->content_count; i++) {
+		const struct md_artifact_content *content = &a->contents[graph->contents[i]];
+		for (uint32_t p = 0; content->alloc == alloc && p < content->pointer_count; p++)
+			if (is_made(a, content->pointers[p].alloc))
+				return true;
+	}
+	return false;
+}
+
 /* These kernels go with the library's memory, whose layout is that of the version that is loaded. */
-static void mark_library_kernels(struct md_restore *r, const struct md_artifact_graph *graph)
+static void mark_library_kernels(struct md_restore *r, const struct md_restore_graph *of)
 {
 	const struct md_artifact *a = &r->artifact;
+	const struct md_artifact_graph *graph = of->stored;
 	for (uint32_t i = 0; i < graph->pointer_count; i++) {
-		const struct md_artifact_alloc *alloc = &a->allocs[graph->pointers[i].alloc];
+		uint32_t alloc = graph->pointers[i].alloc;
 		const struct md_node *node = &graph->nodes[graph->pointers[i].node];
-		if (node->type == MD_NODE_KERNEL && alloc->class == MD_CLASS_BOUND &&
-		    md_maker_is_name(a->bindings[alloc->binding].name))
+		if (node->type == MD_NODE_KERNEL && !r->kernels[node->kernel].of_library &&
+		    (is_made(a, alloc) || leads_to_made(a, of, alloc)))
 			r->kernels[node->kernel].of_library = true;
 	}
 }
@@ -77,7 +96,7 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 		r->constants[graph->constants[i]] = MD_CONSTANT_UNKNOWN;
 	graph->communicates = md_restore_made_library(r, graph) != NULL;
 	if (graph->communicates)
-		mark_library_kernels(r, graph->stored);
+		mark_library_kernels(r, graph);
 	if (md_needs_check(needs, &why) == MD_OK)
 		md_restore_outputs_check(a, graph->stored, &why);
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)

@@ -69,6 +69,20 @@ Test(maker, names_of_events_and_of_what_captures_make)
 	cr_assert(!md_maker_same_library("@nccl.1", "@nccl_x.1") && !md_maker_same_library("nccl.1", "nccl.1"));
 }
 
+Test(maker, what_ranks_share_has_one_order_for_both_directions)
+{
+	char own[MD_MAKER_NAME_BYTES], other[MD_MAKER_NAME_BYTES], late[MD_MAKER_NAME_BYTES];
+	md_maker_name_peers(true, own);
+	md_maker_name_peers(false, other);
+	md_maker_name_peers_late(late);
+	cr_assert_str_eq(own, "@peers.own.0");
+	cr_assert_str_eq(other, "@peers.other.1");
+	cr_assert(md_maker_is_name(own) && md_maker_is_name(other) && md_maker_place_of(other) == 1);
+	cr_assert(md_maker_same_library(own, other) && md_maker_same_library(own, late));
+	cr_assert(md_maker_is_captured(late) && !md_maker_is_name(late));
+	cr_assert(md_maker_is_peers(own) && md_maker_is_peers(late) && !md_maker_is_peers("@peers_.0"));
+}
+
 /* The C library is called by this name in the test, so that calls that come from it have a maker. */
 Test(maker, a_call_is_attributed_to_the_object_that_it_returns_to)
 {

@@ -1,20 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Of graphs that communicate, the artifacts of a bundle have the same: a rank cannot launch one without the others. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "driver/maker.h"
 #include "tools/capture_job.h"
 #include "tools/verify_report.h"
 
+static bool is_made(const struct md_artifact *artifact, uint32_t alloc)
+{
+	return artifact->allocs[alloc].class == MD_CLASS_BOUND &&
+	       md_maker_is_name(artifact->bindings[artifact->allocs[alloc].binding].name);
+}
+
+/* Marks what the pointers lead to. True: to memory that ranks share, or that their communication library made. */
+static bool follow(const struct md_artifact *artifact, const struct md_pointer *pointers, uint32_t count, uint8_t *seen)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < count; i++) {
+		any |= is_made(artifact, pointers[i].alloc);
+		seen[pointers[i].alloc] = 1;
+	}
+	return any;
+}
+
+/* Contents may be tables of what ranks share. Without memory for the search, the graph counts as one that communicates. */
 static bool communicates(const struct md_artifact *artifact, const struct md_artifact_graph *graph)
 {
-	for (uint32_t i = 0; i < graph->pointer_count; i++) {
-		const struct md_artifact_alloc *alloc = &artifact->allocs[graph->pointers[i].alloc];
-		if (alloc->class == MD_CLASS_BOUND && md_maker_is_name(artifact->bindings[alloc->binding].name))
-			return true;
+	MD_AUTO_FREE uint8_t *seen = calloc((size_t)artifact->alloc_count + artifact->content_count + 1, 1);
+	uint8_t *done = seen ? seen + artifact->alloc_count : NULL;
+	bool more = seen != NULL, any = !seen || follow(artifact, graph->pointers, graph->pointer_count, seen);
+	while (more && !any) {
+		more = false;
+		for (uint32_t i = 0; i < artifact->content_count && !any; i++) {
+			const struct md_artifact_content *content = &artifact->contents[i];
+			if (done[i] || !seen[content->alloc])
+				continue;
+			done[i] = 1;
+			more = true;
+			any = follow(artifact, content->pointers, content->pointer_count, seen);
+		}
 	}
-	return false;
+	return any;
 }
 
 static bool has_graph(const struct md_artifact *artifact, const struct md_artifact_graph *like)

@@ -10,6 +10,10 @@
 /* In a hook: names what a communication library has made. */
 #define MADE(address) md_capture_made(__builtin_return_address(0), address)
 #define MADE_AFTER(note, address) ((note), MADE(address))
+/* ... and, behind that, what other processes have, too. */
+#define SHARED(address, own) md_capture_made_shared(__builtin_return_address(0), address, own)
+#define SHARED_HANDLE(handle, own)                                                                                     \
+	(md_capture_handle_foreign(handle, own), md_capture_handle_named(__builtin_return_address(0), handle))
 
 /* ---- memory that may be placed ---- */
 
@@ -174,7 +178,8 @@ ASYNC_ALLOC(_ptsz)
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                           unsigned long long flags)
 MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING,
-        MADE_AFTER(md_capture_mapped(ptr, size, handle), ptr))
+        (MADE_AFTER(md_capture_mapped(ptr, size, handle), ptr),
+         md_capture_handle_named(__builtin_return_address(0), handle)))
 
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 MD_HOOK(cuMemSetAccess, (ptr, size, desc, count), MD_NOTHING, md_capture_access_given(ptr, size, desc, count))
@@ -191,11 +196,11 @@ MD_HOOK(cuMemRetainAllocationHandle, (handle, addr), MD_NOTHING, md_capture_hand
 
 CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                               CUmemAllocationHandleType type, unsigned long long flags)
-MD_HOOK(cuMemExportToShareableHandle, (shareable, handle, type, flags), MD_NOTHING, md_capture_handle_foreign(handle))
+MD_HOOK(cuMemExportToShareableHandle, (shareable, handle, type, flags), MD_NOTHING, SHARED_HANDLE(handle, true))
 
 CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os,
                                                 CUmemAllocationHandleType type)
-MD_HOOK(cuMemImportFromShareableHandle, (handle, os, type), MD_NOTHING, md_capture_handle_foreign(*handle))
+MD_HOOK(cuMemImportFromShareableHandle, (handle, os, type), MD_NOTHING, SHARED_HANDLE(*handle, false))
 
 CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
 MD_HOOK(cuMulticastCreate, (handle, prop), MD_NOTHING, md_capture_handle_multicast(*handle))
@@ -213,18 +218,18 @@ MD_HOOK(cuMulticastBindAddr, (object, offset, memory, size, flags), MD_NOTHING,
         (md_capture_handle_multicast(object), md_capture_shared_multicast(memory)))
 
 CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
-MD_HOOK(cuMemPoolExportPointer, (data, ptr), MD_NOTHING, md_capture_shared_exported(ptr))
+MD_HOOK(cuMemPoolExportPointer, (data, ptr), MD_NOTHING, (md_capture_shared_exported(ptr), SHARED(ptr, true)))
 
 CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 MD_HOOK(cuMemPoolImportPointer, (ptr, pool, data), MD_NOTHING,
-        MADE_AFTER(md_capture_shared_imported(*ptr), *ptr))
+        (MADE_AFTER(md_capture_shared_imported(*ptr), *ptr), SHARED(*ptr, false)))
 
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
-MD_HOOK(cuIpcGetMemHandle, (handle, dptr), MD_NOTHING, md_capture_shared_exported(dptr))
+MD_HOOK(cuIpcGetMemHandle, (handle, dptr), MD_NOTHING, (md_capture_shared_exported(dptr), SHARED(dptr, true)))
 
 CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING,
-        MADE_AFTER(md_capture_shared_opened(*pdptr), *pdptr))
+        (MADE_AFTER(md_capture_shared_opened(*pdptr), *pdptr), SHARED(*pdptr, false)))
 
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
 MD_HOOK(cuIpcCloseMemHandle, (dptr), md_capture_shared_closed(dptr), MD_NOTHING)

@@ -13,6 +13,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/handed.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/probe/ranks_memory.h"
 #include "capture/probe/known.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
@@ -63,10 +64,12 @@ void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t grap
 		       probe->units[i].known == first->known;
 		     i++)
 			size += probe->units[i].size;
-		add((struct md_interest){.address = probe->regions[first->region].address + first->offset,
-					 .size = size,
-					 .graph = graph,
-					 .known = first->known});
+		add((struct md_interest){
+		    .address = probe->regions[first->region].address + first->offset,
+		    .size = size,
+		    .graph = graph,
+		    .known = first->known,
+		    .table = md_capture_ranks_memory_lists(&probe->regions[first->region], first->offset, size)});
 	}
 }
 
@@ -392,7 +395,7 @@ static bool may_write(const struct md_capture_graph *graph, const struct md_inte
 	for (uint32_t i = 0; !may && i < graph->written_count; i++)
 		may = md_handed_overlap(graph->written[i].address, graph->written[i].size, what->address, what->size);
 	for (size_t i = 0; !may && i < interest_count; i++)
-		may = interests[i].graph == graph->id &&
+		may = interests[i].graph == graph->id && !interests[i].table &&
 		      md_handed_overlap(interests[i].address, interests[i].size, what->address, what->size);
 	return may;
 }

@@ -16,6 +16,7 @@ struct md_interest {
 	uint64_t sequence;
 	const char *call;
 	bool known;
+	bool table; /* addresses of what ranks share, and nothing else: writing what is there changes nothing */
 };
 
 /* All interests; valid until one is added. */

@@ -351,6 +351,14 @@ enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t byt
 }
 
 /* Out of memory only costs time: the next graph is searched again. */
+enum md_status md_capture_probe_need(uint64_t address, uint64_t size, struct md_error *err)
+{
+	const struct md_interval *whole = md_interval_find(&needed, address);
+	if ((whole && size <= whole->start + whole->size - address) || md_interval_add(&needed, address, size, 0))
+		return MD_OK;
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an address in the memory of a graph");
+}
+
 void md_capture_probe_learn(const struct md_capture_probe *probe)
 {
 	for (size_t i = 0; i < probe->unit_count; i++) {

@@ -33,6 +33,8 @@ enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t byt
 				    struct md_error *err) MD_CAPTURE_HELD;
 /* Remembers the kept units for later graphs. */
 void md_capture_probe_learn(const struct md_capture_probe *probe);
+/* The bytes are kept by tests from here on, as if a graph had been found to need them. Before the first cut. */
+enum md_status md_capture_probe_need(uint64_t address, uint64_t size, struct md_error *err) MD_CAPTURE_HELD;
 /* memory that graphs were found to need */
 const struct md_interval_index *md_capture_probe_needed(void) MD_CAPTURE_HELD;
 

@@ -464,6 +464,21 @@ static enum md_status test_noted(struct md_probe_session *session, struct md_cap
 	return status;
 }
 
+/* What was found before the first replay: all ranks launch the graph together, as its nodes alone did not tell. */
+static void await_ranks(struct md_probe_session *session, struct md_capture_graph *graph,
+			struct md_capture_probe *probe, const struct md_error *why) MD_CAPTURE_HELD
+{
+	CUcontext popped;
+	md_capture_probe_release(probe);
+	if (probe->broken)
+		md_capture_session_close(session);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+	graph->communicates = true;
+	graph->probed = !md_capture_together();
+	graph->refused |= graph->probed;
+	md_trace_put_together(md_capture.writer, md_capture_next(), graph->id, why->message);
+}
+
 /*
  * The lock is held, so allocations and frees of other threads wait until all memory is back in place. The session
  * serves the next graph of the same context, too, because its copies still equal the memory.
@@ -488,6 +503,12 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	probe.deadline_ns = probe.started_ns + PROBE_NS;
 	if (!is_left_out(graph, &of)) {
 		enum md_status status = test_noted(session, &probe, graph, &of, &err);
+		if (probe.reaches_ranks && !graph->communicates) {
+			await_ranks(session, graph, &probe, &err);
+			if (together)
+				probe_graph(session, graph, true);
+			return;
+		}
 		put_outcome(&probe, graph, status, &err);
 		graph->tested = status == MD_OK ? md_capture_next() : 0;
 		graph->silent =

@@ -111,6 +111,7 @@ struct md_capture_probe {
 	CUgraphExec exec;
 	bool communicates; /* all ranks launch the graph together: */
 	struct md_lockstep lockstep;
+	bool reaches_ranks; /* it does not communicate as far as its nodes tell, but leads to memory that ranks share */
 	const struct md_capture_output *outputs; /* of the graph; not owned */
 	size_t output_count;
 	struct md_probe_session *session;

@@ -8,6 +8,8 @@
 #include "base/cleanup.h"
 #include "capture/record/made.h"
 #include "capture/record/others.h"
+#include "capture/record/shared.h"
+#include "driver/maker.h"
 
 #define CHUNK (256u << 10)
 #define TABLE_MOST (UINT64_C(16) << 20)
@@ -16,17 +18,24 @@
 static enum md_status check_word(const struct md_capture_probe *probe, const char *name, uint64_t offset, uint64_t word,
 				 struct md_error *err) MD_CAPTURE_HELD
 {
-	const struct md_capture_made *made = probe->communicates ? NULL : md_capture_made_at(word);
+	const struct md_capture_made *made = md_capture_made_at(word);
 	enum md_others others = md_capture_others_at(word);
+	char text[MD_MADE_SAID];
 	if (others != MD_OTHERS_NONE)
 		return md_error_set(err, MD_ERR_UNPROVABLE, "binding \"%.64s\" holds (at byte %llu) an address in %s",
 				    name, (unsigned long long)offset, md_capture_others_said(others));
-	if (made)
+	if (made && !made->soname)
 		return md_error_set(
 		    err, MD_ERR_UNPROVABLE,
-		    "binding \"%.64s\" holds (at byte %llu) an address in %s, memory of the communication "
-		    "library %s: a replay of one rank alone would change what others rely on",
-		    name, (unsigned long long)offset, made->name, made->soname);
+		    "binding \"%.64s\" holds (at byte %llu) an address in %s: in another start, nothing "
+		    "shows that the engine has put it there by then; leave the table unbound",
+		    name, (unsigned long long)offset, md_capture_made_said(made, text));
+	if (made && !probe->communicates)
+		return md_error_set(
+		    err, MD_ERR_UNPROVABLE,
+		    "binding \"%.64s\" holds (at byte %llu) an address in %s: a replay of one rank alone "
+		    "would change what others rely on",
+		    name, (unsigned long long)offset, md_capture_made_said(made, text));
 	return MD_OK;
 }
 
@@ -63,6 +72,36 @@ static enum md_status check_table(struct md_capture_probe *probe, const struct m
 	return MD_OK;
 }
 
+/*
+ * Of memory that ranks share. What a node has an address in may have come to be shared after the graph was recorded; unbound memory
+ * is not looked through before the test.
+ */
+static enum md_status check_named(struct md_capture_probe *probe, const char *who, uint64_t address,
+				  struct md_error *err) MD_CAPTURE_HELD
+{
+	const struct md_capture_made *made = md_capture_made_at(address);
+	char text[MD_MADE_SAID];
+	if (!made || made->soname)
+		return MD_OK;
+	md_capture_made_said(made, text);
+	if (md_maker_is_captured(made->name))
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "%s %s, and came to be shared after the first graph was captured: in a start that "
+				    "restores graphs, nothing shares it by then; share it before",
+				    who, text);
+	if (md_capture_has_multicast())
+		return md_error_set(err, MD_ERR_UNPROVABLE, "%s %s, which may reach %s", who, text,
+				    md_capture_others_said(MD_OTHERS_MULTICAST));
+	if (probe->communicates)
+		return MD_OK;
+	probe->reaches_ranks = true;
+	return md_error_set(
+	    err, MD_ERR_UNPROVABLE,
+	    "%s %s: no rank restores it unless all ranks have replayed it together in a capture, so the "
+	    "engine captures it live",
+	    who, text);
+}
+
 enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 					     struct md_error *err)
 {
@@ -74,6 +113,8 @@ enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, con
 		if (others != MD_OTHERS_NONE)
 			return md_error_set(err, MD_ERR_UNPROVABLE, "a node has an address in %s",
 					    md_capture_others_said(others));
+		if (item)
+			MD_FORWARD(check_named(probe, "a node has an address in", item->start, err));
 		for (size_t i = 0; item && i < md_capture.binds.count; i++) {
 			const struct md_interval *bind = &md_capture.binds.items[i];
 			if (bind->start < item->start + item->size && item->start < bind->start + bind->size &&
@@ -84,11 +125,26 @@ enum md_status md_capture_ranks_memory_check(struct md_capture_probe *probe, con
 	return MD_OK;
 }
 
-enum md_status md_capture_ranks_memory_check_held(uint64_t address, struct md_error *err)
+enum md_status md_capture_ranks_memory_check_held(struct md_capture_probe *probe, uint64_t address,
+						  struct md_error *err)
 {
+	MD_FORWARD(check_named(probe, "its unbound memory holds an address in", address, err));
 	enum md_others others = md_capture_others_at(address);
 	if (others == MD_OTHERS_NONE)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_UNPROVABLE, "its unbound memory holds an address in %s",
 			    md_capture_others_said(others));
+}
+
+bool md_capture_ranks_memory_lists(const struct md_probe_region *region, uint64_t offset, uint64_t size)
+{
+	const struct md_probe_copy *copy = region->copy;
+	uint64_t at = offset;
+	for (size_t i = 0; i < copy->pointer_count && at < offset + size; i++) {
+		const struct md_capture_made *made =
+		    copy->pointers[i].offset == at ? md_capture_made_at(copy->pointers[i].value) : NULL;
+		if (made && !made->soname)
+			at += 8;
+	}
+	return at == offset + size;
 }

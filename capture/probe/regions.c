@@ -12,6 +12,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/ranks_memory.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/poison.h"
 #include "capture/probe/probe_variables.h"
 #include "capture/probe/regions.h"
 #include "capture/probe/spans.h"
@@ -250,21 +251,35 @@ static enum md_status find_pointers(struct md_capture_probe *probe, uint32_t fro
 	return md_capture_addresses_find(probe->session, copies, count, err);
 }
 
+/* A kernel that waits at another address than the other ranks write to waits for ever, so no trial changes the word. */
+static enum md_status keep_address(const struct md_probe_region *region, uint64_t offset,
+				   struct md_error *err) MD_CAPTURE_HELD
+{
+	if (region->kind != MD_PROBE_REGION_PRIVATE)
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "a module's variable holds an address in memory that is shared with other ranks");
+	return md_capture_probe_need(region->address + offset, 8, err);
+}
+
 /* Private memory and variables may hold pointers to more private memory, which must be put back, too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index,
 				      struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_probe_copy *copy = probe->regions[index].copy;
+	char text[MD_MADE_SAID];
 	for (size_t i = 0; is_followed(&probe->regions[index]) && i < copy->pointer_count; i++) {
 		if (copy->pointers[i].whole)
 			continue;
 		const struct md_capture_made *made = md_capture_made_at(copy->pointers[i].value);
+		if (made && made->soname)
+			return md_error_set(
+			    err, MD_ERR_UNPROVABLE,
+			    "its unbound memory holds an address in %s: a replay of one rank alone would "
+			    "change what others rely on",
+			    md_capture_made_said(made, text));
+		MD_FORWARD(md_capture_ranks_memory_check_held(probe, copy->pointers[i].value, err));
 		if (made)
-			return md_error_set(err, MD_ERR_UNPROVABLE,
-					    "its unbound memory holds an address in %s, memory of the communication "
-					    "library %s: a replay of one rank alone would change what others rely on",
-					    made->name, made->soname);
-		MD_FORWARD(md_capture_ranks_memory_check_held(copy->pointers[i].value, err));
+			MD_FORWARD(keep_address(&probe->regions[index], copy->pointers[i].offset, err));
 		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
 	}

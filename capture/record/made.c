@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/map.h"
+#include "capture/record/graphs.h"
+#include "capture/record/others.h"
 #include "capture/record/shared.h"
 #include "capture/record/unset_words.h"
 #include "driver/maker.h"
@@ -42,7 +44,7 @@ static void put_name(uint64_t address, const struct md_capture_made *name)
 				  MD_BIND_STATE);
 	} else if (item && md_capture.writer) {
 		free(kept);
-		md_capture_trouble("out of memory for memory of %s", name->soname);
+		md_capture_trouble("out of memory for the name %s", name->name);
 	}
 	md_capture_unlock();
 }
@@ -62,6 +64,34 @@ void md_capture_made(const void *caller, uint64_t address)
 		md_maker_name_next(maker, name.name);
 	md_capture_unset_words_watch();
 	put_name(address, &name);
+}
+
+void md_capture_made_shared(const void *caller, uint64_t address, bool own)
+{
+	struct md_capture_made name = {0};
+	bool late;
+	if (md_maker_find(caller))
+		return;
+	md_capture_lock();
+	bool is = md_capture_others_at(address) == MD_OTHERS_RANKS && !md_capture_others_bound(address);
+	late = md_capture_graphs_labelled() != 0;
+	md_capture_unlock();
+	if (!is)
+		return;
+	if (late || atomic_load(&md_capture.capturing))
+		md_maker_name_peers_late(name.name);
+	else
+		md_maker_name_peers(own, name.name);
+	put_name(address, &name);
+}
+
+const char *md_capture_made_said(const struct md_capture_made *of, char text[MD_MADE_SAID])
+{
+	if (of->soname)
+		snprintf(text, MD_MADE_SAID, "%s, memory of the communication library %s", of->name, of->soname);
+	else
+		snprintf(text, MD_MADE_SAID, "%s, memory that is shared with other ranks", of->name);
+	return text;
 }
 
 void md_capture_made_seen(const void *caller, uint64_t host, uint64_t device)

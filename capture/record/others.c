@@ -29,6 +29,29 @@ bool md_capture_others_any(void)
 	return others.used != 0;
 }
 
+static bool is_bound(const struct md_interval *item) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < md_capture.binds.count; i++) {
+		const struct md_interval *bind = &md_capture.binds.items[i];
+		if (bind->start < item->start + item->size && item->start < bind->start + bind->size)
+			return true;
+	}
+	return false;
+}
+
+bool md_capture_others_bound(uint64_t address)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+	return item && is_bound(item);
+}
+
+/* Two names for the same memory would have to lie alike, and tests put bound memory back. */
+static bool has_its_name(const struct md_interval *item) MD_CAPTURE_HELD
+{
+	const struct md_capture_made *made = md_capture_made_at(item->start);
+	return made && (made->soname || !is_bound(item));
+}
+
 enum md_others md_capture_others_at(uint64_t address)
 {
 	uint64_t how = MD_OTHERS_NONE;
@@ -39,7 +62,7 @@ enum md_others md_capture_others_at(uint64_t address)
 		return MD_OTHERS_NONE;
 	if (how == MD_OTHERS_MULTICAST)
 		return MD_OTHERS_MULTICAST;
-	return md_capture_made_at(address) || !md_capture_is_rank() ? MD_OTHERS_NONE : MD_OTHERS_RANKS;
+	return has_its_name(item) || !md_capture_is_rank() ? MD_OTHERS_NONE : MD_OTHERS_RANKS;
 }
 
 const char *md_capture_others_said(enum md_others how)
@@ -50,9 +73,9 @@ const char *md_capture_others_said(enum md_others how)
 		       "Medusa does not restore: turn multicast off (NCCL_NVLS_ENABLE=0), or the engine captures it "
 		       "live";
 	if (how == MD_OTHERS_RANKS)
-		return "memory that is shared with other ranks and that no communication library made: a replay of one "
-		       "rank alone would wait for the others, or change what they rely on, so the engine captures it "
-		       "live; if one shared object makes such memory and nothing else for graphs, name it in "
-		       "MEDUSA_COMMUNICATION_LIBRARIES";
+		return "memory that is shared with other ranks and that has no name of its own, because it is bound, "
+		       "or "
+		       "lies at several addresses, or a communication library shares it: a replay of one rank alone "
+		       "would wait for the others, or change what they rely on, so the engine captures it live";
 	return NULL;
 }

@@ -19,6 +19,8 @@ void md_capture_others_note(uint64_t start, enum md_others how) MD_CAPTURE_HELD;
 void md_capture_others_forget(uint64_t start) MD_CAPTURE_HELD;
 /* A process that is no rank of several is fed by others, and its graphs wait for nobody: MD_OTHERS_RANKS is nothing there. */
 enum md_others md_capture_others_at(uint64_t address) MD_CAPTURE_HELD;
+/* The engine has bound part of the allocation there. Memory that ranks share has a name of its own, so bound it counts as without one. */
+bool md_capture_others_bound(uint64_t address) MD_CAPTURE_HELD;
 bool md_capture_others_any(void) MD_CAPTURE_HELD;
 /* "memory that ...", and what to do; NULL: MD_OTHERS_NONE. */
 const char *md_capture_others_said(enum md_others how);

@@ -5,12 +5,14 @@
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/allocs.h"
+#include "capture/record/made.h"
 #include "capture/record/others.h"
 #include "capture/record/shared.h"
 
 /* handles that were imported, exported or span devices -> enum md_others; none of these: the host reaches them, too */
 static struct md_map foreign MD_CAPTURE_GUARDED;
-static struct md_map mapped MD_CAPTURE_GUARDED; /* start of a mapping -> its handle */
+static struct md_map imported MD_CAPTURE_GUARDED; /* handles of other processes' memory */
+static struct md_map mapped MD_CAPTURE_GUARDED;   /* start of a mapping -> its handle */
 static struct md_map seen_as
     MD_CAPTURE_GUARDED; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
 static struct md_map opened MD_CAPTURE_GUARDED; /* start of memory of an IPC handle -> how often it is open */
@@ -119,6 +121,7 @@ static void forget_handle(CUmemGenericAllocationHandle handle) MD_CAPTURE_HELD
 	uint64_t start, of;
 	size_t cursor = 0;
 	md_map_remove(&foreign, handle, NULL);
+	md_map_remove(&imported, handle, NULL);
 	while (md_map_next(&mapped, &cursor, &start, &of))
 		if (of == handle)
 			put(&mapped, start, 0);
@@ -142,6 +145,8 @@ void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t ad
 	if (item && md_map_get(&mapped, item->start, &before)) {
 		if (before != handle && md_map_get(&foreign, before, &how))
 			put(&foreign, handle, how);
+		if (before != handle && md_map_get(&imported, before, NULL))
+			put(&imported, handle, 1);
 		put(&mapped, item->start, handle);
 	}
 	md_capture_unlock();
@@ -162,11 +167,32 @@ static void share_mappings(CUmemGenericAllocationHandle handle, enum md_others h
 	}
 }
 
-void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle, bool own)
 {
 	md_capture_lock();
+	if (!own)
+		put(&imported, handle, 1);
 	share_mappings(handle, MD_OTHERS_RANKS);
 	md_capture_unlock();
+}
+
+/* Memory at two addresses stays without a name: a write by one of them is seen by the other. */
+void md_capture_handle_named(const void *caller, CUmemGenericAllocationHandle handle)
+{
+	uint64_t start, of, only = 0, count = 0, how = MD_OTHERS_NONE;
+	size_t cursor = 0;
+	bool own;
+	md_capture_lock();
+	md_map_get(&foreign, handle, &how);
+	own = !md_map_get(&imported, handle, NULL);
+	while (md_map_next(&mapped, &cursor, &start, &of))
+		if (of == handle) {
+			only = start;
+			count++;
+		}
+	md_capture_unlock();
+	if (count == 1 && how == MD_OTHERS_RANKS)
+		md_capture_made_shared(caller, only, own);
 }
 
 static bool multicast MD_CAPTURE_GUARDED;

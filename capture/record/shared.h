@@ -15,7 +15,9 @@ void md_capture_shared_closed(uint64_t address); /* gone when it was closed as o
 void md_capture_handle_made(CUmemGenericAllocationHandle handle, bool on_device);
 /* Of the mapping that the address lies in; it may be another one than that which was mapped. */
 void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t address);
-void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported or exported */
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle, bool own); /* exported (own), or imported */
+/* Names its mapping, if it has one and is exported or imported (capture/record/made.h). caller: the hook's return address. */
+void md_capture_handle_named(const void *caller, CUmemGenericAllocationHandle handle);
 void md_capture_handle_multicast(CUmemGenericAllocationHandle handle);
 void md_capture_shared_multicast(uint64_t address);  /* it is bound to such an object */
 bool md_capture_has_multicast(void) MD_CAPTURE_HELD; /* this process has made or joined a multicast object, ever */

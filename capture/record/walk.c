@@ -48,19 +48,18 @@ static void note_made(struct md_capture_walk *walk, uint32_t at, uint64_t word) 
 {
 	const struct md_capture_made *made = md_capture_made_at(word);
 	enum md_others others = md_capture_others_at(word);
+	char text[MD_MADE_SAID];
 	if (others != MD_OTHERS_NONE)
 		refuse(walk, "node at index %u has an address in %s", at, md_capture_others_said(others));
 	else if (made && md_capture_has_multicast())
-		refuse(
-		    walk,
-		    "node at index %u has an address in %s, memory of the communication library %s, which may reach %s",
-		    at, made->name, made->soname, md_capture_others_said(MD_OTHERS_MULTICAST));
+		refuse(walk, "node at index %u has an address in %s, which may reach %s", at,
+		       md_capture_made_said(made, text), md_capture_others_said(MD_OTHERS_MULTICAST));
 	if (!made || walk->communicates[0])
 		return;
 	snprintf(walk->communicates, sizeof(walk->communicates),
-		 "node at index %u has an address in %s, memory of the communication library %s: no rank "
+		 "node at index %u has an address in %s: no rank "
 		 "restores it unless all ranks have replayed it together in a capture, so the engine captures it live",
-		 at, made->name, made->soname);
+		 at, md_capture_made_said(made, text));
 }
 
 static void add_candidate(struct md_capture_walk *walk, uint32_t at, uint64_t word) MD_CAPTURE_HELD

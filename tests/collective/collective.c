@@ -17,6 +17,7 @@
 
 #define PATIENCE_SECONDS 60
 #define INBOX_BYTES (2u << 20)
+#define BUFFER_BYTES (1u << 20) /* an allocation; in a mapping, a buffer begins there */
 
 _Static_assert(sizeof(struct collective_inbox) <= INBOX_BYTES, "an inbox is smaller than a mapping");
 
@@ -24,6 +25,8 @@ struct collective {
 	int rank, ranks;
 	CUdeviceptr state, extra;
 	CUdeviceptr inboxes[COLLECTIVE_RANKS_MOST]; /* of all ranks, this one's among them */
+	CUdeviceptr buffers[COLLECTIVE_RANKS_MOST]; /* with COLLECTIVE_PEERS, whose inboxes are signals */
+	const char *peers;
 	size_t inbox_bytes;
 	CUdevice device;
 	CUmemGenericAllocationHandle multicast; /* 0: none */
@@ -34,7 +37,7 @@ struct collective {
 };
 
 static CUmodule module; /* of all communicators; it stays when they are closed */
-static CUfunction sum;
+static CUfunction sum, peers_sum;
 
 static CUresult failed(const char *what, CUresult result)
 {
@@ -55,7 +58,7 @@ static CUresult failed(const char *what, CUresult result)
 
 struct hello {
 	int rank;
-	CUipcMemHandle handle;
+	CUipcMemHandle handle, buffer;
 };
 
 static bool send_with(int to, const void *bytes, size_t size, const int *descriptors, size_t count)
@@ -179,8 +182,11 @@ static CUresult make_inbox(struct collective *with)
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, with->device}};
-	if (!with->mapped)
+	if (!with->mapped) {
+		if (with->peers)
+			CHECK(runtime_alloc(&with->buffers[with->rank], BUFFER_BYTES));
 		return runtime_alloc(&with->inboxes[with->rank], with->inbox_bytes);
+	}
 	CHECK(cuMemCreate(&with->handles[with->rank], with->inbox_bytes, &prop, 0));
 	if (getenv("COLLECTIVE_MULTICAST")) {
 		CUmulticastObjectProp object = {.numDevices = 1, .size = with->inbox_bytes};
@@ -194,17 +200,27 @@ static CUresult bring(struct collective *with, struct meeting *meeting)
 {
 	struct hello *own = &meeting->hellos[with->rank];
 	own->rank = with->rank;
-	if (!with->mapped)
-		return cuIpcGetMemHandle(&own->handle, with->inboxes[with->rank]);
+	if (!with->mapped) {
+		bool swapped = with->peers && !strcmp(with->peers, "swapped");
+		if (swapped)
+			CHECK(cuIpcGetMemHandle(&own->buffer, with->buffers[with->rank]));
+		CHECK(cuIpcGetMemHandle(&own->handle, with->inboxes[with->rank]));
+		return with->peers && !swapped ? cuIpcGetMemHandle(&own->buffer, with->buffers[with->rank])
+					       : CUDA_SUCCESS;
+	}
 	return cuMemExportToShareableHandle(&meeting->descriptors[with->rank], with->handles[with->rank],
 					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 static CUresult open_inbox(struct collective *with, const struct meeting *meeting, int of)
 {
-	if (!with->mapped)
+	if (!with->mapped) {
+		if (with->peers)
+			CHECK(cuIpcOpenMemHandle(&with->buffers[of], meeting->hellos[of].buffer,
+						 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 		return cuIpcOpenMemHandle(&with->inboxes[of], meeting->hellos[of].handle,
 					  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	}
 	CHECK(cuMemImportFromShareableHandle(&with->handles[of], (void *)(uintptr_t)meeting->descriptors[of],
 					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	return map(with, of);
@@ -215,9 +231,12 @@ static CUresult open_inboxes(struct collective *with, struct meeting *meeting, c
 	CHECK(bring(with, meeting));
 	if (with->rank ? !visit(with, meeting, at) : !await_guests(with, meeting, at) || !hand_out(with, meeting))
 		return failed("the other ranks did not come", CUDA_ERROR_UNKNOWN);
-	for (int of = 0; of < with->ranks; of++)
+	bool backwards = with->peers && !strcmp(with->peers, "backwards");
+	for (int i = 0; i < with->ranks; i++) {
+		int of = backwards ? with->ranks - 1 - i : i;
 		if (of != with->rank)
 			CHECK(open_inbox(with, meeting, of));
+	}
 	if (!all_there(with, meeting)) /* so all have opened them */
 		return failed("another rank went", CUDA_ERROR_UNKNOWN);
 	return CUDA_SUCCESS;
@@ -231,8 +250,12 @@ static void close_inbox(const struct collective *with, int of)
 		cuMemRelease(with->handles[of]);
 	} else if (of == with->rank) {
 		cuMemFree(with->inboxes[of]);
+		if (with->peers)
+			cuMemFree(with->buffers[of]);
 	} else {
 		cuIpcCloseMemHandle(with->inboxes[of]);
+		if (with->peers)
+			cuIpcCloseMemHandle(with->buffers[of]);
 	}
 }
 
@@ -255,6 +278,21 @@ static CUresult meet(struct collective *with, const char *socket_path)
 
 /* ---- communicators ---- */
 
+/* Where the addresses of signals are given to the kernel, the table has those of buffers alone. */
+static CUresult fill_table(struct collective *with)
+{
+	struct peers_table table;
+	memset(&table, 0, sizeof(table));
+	for (int of = 0; of < with->ranks; of++) {
+		if (with->mapped)
+			with->buffers[of] = with->inboxes[of] + BUFFER_BYTES;
+		table.buffers[of] = (float *)with->buffers[of];
+		table.signals[of] = with->mapped ? (struct peers_signals *)with->inboxes[of] : NULL;
+	}
+	CHECK(cuMemcpyHtoD(with->state, &table, sizeof(table)));
+	return cuCtxSynchronize();
+}
+
 static CUresult make(struct collective *with, const char *socket_path, const void *image)
 {
 	struct collective_state state = {.rank = (uint64_t)with->rank, .ranks = (uint64_t)with->ranks};
@@ -262,9 +300,10 @@ static CUresult make(struct collective *with, const char *socket_path, const voi
 	if (!module)
 		CHECK(cuModuleLoadData(&module, image));
 	CHECK(cuModuleGetFunction(&sum, module, "collective_sum"));
+	CHECK(cuModuleGetFunction(&peers_sum, module, "peers_sum"));
 	if (getenv("COLLECTIVE_EXTRA"))
 		CHECK(cuMemAlloc(&with->extra, 4096));
-	CHECK(cuMemAlloc(&with->state, sizeof(state)));
+	CHECK(cuMemAlloc(&with->state, sizeof(union collective_memory)));
 	CHECK(make_inbox(with));
 	CHECK(cuMemsetD8(with->inboxes[with->rank], 0, sizeof(struct collective_inbox)));
 	CHECK(cuMemHostAlloc((void **)&with->stop, sizeof(*with->stop), CU_MEMHOSTALLOC_DEVICEMAP));
@@ -272,6 +311,8 @@ static CUresult make(struct collective *with, const char *socket_path, const voi
 	CHECK(cuCtxSynchronize());
 	CHECK(cuEventCreate(&with->order, CU_EVENT_DISABLE_TIMING));
 	CHECK(meet(with, socket_path));
+	if (with->peers)
+		return fill_table(with);
 	state.stop = with->stop;
 	for (int of = 0; of < with->ranks; of++)
 		state.inboxes[of] = (struct collective_inbox *)with->inboxes[of];
@@ -287,12 +328,29 @@ MD_EXPORT struct collective *collective_open(const char *socket_path, int rank, 
 		with->rank = rank;
 		with->ranks = ranks;
 		with->mapped = getenv("COLLECTIVE_MAPPED") != NULL;
+		with->peers = getenv("COLLECTIVE_PEERS");
 		with->inbox_bytes = getenv("COLLECTIVE_LARGE") ? 2 * INBOX_BYTES : INBOX_BYTES;
 	}
 	if (with && make(with, socket_path, image) == CUDA_SUCCESS)
 		return with;
 	free(with);
 	return NULL;
+}
+
+static CUresult sum_of_peers(struct collective *with, CUdeviceptr data, int n, CUstream stream)
+{
+	struct peers_work work = {.table = (struct peers_table *)with->state,
+				  .data = (float *)data,
+				  .n = n,
+				  .rank = with->rank,
+				  .ranks = with->ranks};
+	size_t size = sizeof(work);
+	void *given[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &work, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+	for (int of = 0; of < with->ranks && !with->mapped; of++)
+		work.signals[of] = (struct peers_signals *)with->inboxes[of];
+	CHECK(cuMemcpyDtoDAsync(with->buffers[with->rank], data, (size_t)n * sizeof(float), stream));
+	return cuLaunchKernel(peers_sum, 1, 1, 1, 1, 1, 1, 0, stream, NULL, given);
 }
 
 /*
@@ -308,6 +366,8 @@ MD_EXPORT CUresult collective_sum(struct collective *with, CUdeviceptr data, int
 	CUstreamCaptureStatus status;
 	if (n < 0 || n > COLLECTIVE_MOST)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (with->peers)
+		return sum_of_peers(with, data, n, stream);
 	CHECK(cuStreamIsCapturing(stream, &status));
 	CHECK(cuStreamWaitEvent(stream, with->order,
 				status == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : CU_EVENT_WAIT_EXTERNAL));
@@ -324,7 +384,7 @@ MD_EXPORT CUdeviceptr collective_memory(const struct collective *with)
 
 MD_EXPORT size_t collective_memory_bytes(void)
 {
-	return sizeof(struct collective_state);
+	return sizeof(union collective_memory);
 }
 
 MD_EXPORT CUdeviceptr collective_inbox(const struct collective *with, int rank)

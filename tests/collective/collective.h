@@ -2,6 +2,10 @@
 /*
  * A collective library in small, for up to eight ranks on one host: with memory and an event of its own that its graphs and
  * its live calls both use, and with memory that the other ranks write to. Environment: COLLECTIVE_MAPPED (its memory is mapped),
+ * COLLECTIVE_PEERS
+ * (ranks share memory as engines do it by themselves: signals and a buffer, two allocations, or, with COLLECTIVE_MAPPED, one mapping; a table has their addresses;
+ * "swapped": the buffer is exported first; "backwards": the last rank's memory is
+ * opened first),
  * COLLECTIVE_LARGE (the memory that others write to is larger), COLLECTIVE_EXTRA (one more allocation comes first),
  * COLLECTIVE_MULTICAST (its memory is bound to a multicast object).
  */

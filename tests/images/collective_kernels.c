@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel of the collective library: a sum over all ranks, in place, each of which writes to all others. */
+/* The kernels of the collective library: sums over all ranks, in place, for which each writes to all others, or reads from them. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -52,4 +52,44 @@ HOSTCUDA_KERNEL(collective_sum, struct collective_sum, HOSTCUDA_PARAM(struct col
 	for (uint64_t from = 0; from < state->ranks; from++)
 		own->from[from].arrived[half] =
 		    0; /* taken: nothing comes of a replay that another rank does not make */
+}
+
+static int await(struct peers_signals *own, const uint64_t *flag, uint64_t operation)
+{
+	time_t started = time(NULL);
+	unsigned turns = 0;
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) < operation && !own->stop) {
+		nanosleep(&(struct timespec){.tv_nsec = turns++ < 50 ? 20000 : 1000000}, NULL);
+		own->stop = time(NULL) - started > PATIENCE_SECONDS;
+	}
+	return !own->stop;
+}
+
+struct peers_sum {
+	struct peers_work work;
+};
+
+/* The sum of what all ranks have in their buffers. */
+HOSTCUDA_KERNEL(peers_sum, struct peers_sum, HOSTCUDA_PARAM(struct peers_sum, work))
+{
+	const struct peers_work *work = &p->work;
+	const struct peers_table *table = work->table;
+	struct peers_signals *const *signals = work->signals[0] ? work->signals : table->signals,
+				    *own = signals[work->rank];
+	uint64_t operation = ++own->operations;
+	int arrived = 1;
+	for (int32_t to = 0; to < work->ranks; to++)
+		__atomic_store_n(&signals[to]->arrived[work->rank], operation, __ATOMIC_RELEASE);
+	for (int32_t from = 0; from < work->ranks; from++)
+		arrived = await(own, &own->arrived[from], operation) && arrived;
+	for (int32_t i = 0; i < work->n; i++) {
+		float sum = arrived ? 0 : NAN;
+		for (int32_t from = 0; from < work->ranks; from++)
+			sum += table->buffers[from][i];
+		work->data[i] = sum;
+	}
+	for (int32_t to = 0; to < work->ranks; to++)
+		__atomic_store_n(&signals[to]->left[work->rank], operation, __ATOMIC_RELEASE);
+	for (int32_t from = 0; from < work->ranks; from++)
+		await(own, &own->left[from], operation);
 }

@@ -22,6 +22,7 @@
  * SUBJECT_BINDS: state (what kernels of the library are handed is bound), list (the table of the graph `listed`).
  * SUBJECT_READS: own, other (the graph `listed` reads memory that other ranks write, or this one writes for another), bound (own,
  * and that is bound).
+ * SUBJECT_SHARES=KIND: the graph's memory (of `pooled`) is handed to other processes when it has been captured, as vLLM registers buffers.
  * SUBJECT_DEVICES: own (each rank has the device of its number), other (ranks have the devices in the other order).
  * SUBJECT_KV: the rank asks for the KV capacity first, and measures it by a forward that communicates, unless this is "alone".
  * SUBJECT_TAKEN=BYTES: so much memory is taken in a restore and a verification, as if by another process.
@@ -167,6 +168,10 @@ static CUgraphExec captured_live(unsigned kind, unsigned batch)
 	CUgraphExec captured = end_capture(stream);
 	if (*label_of(kind))
 		medusa_graph_label(captured, label_of(kind), batch);
+	const char *shares = getenv("SUBJECT_SHARES");
+	CUipcMemHandle handle;
+	if (shares && !strcmp(shares, kinds[kind].name))
+		TRY(cuIpcGetMemHandle, &handle, pool);
 	if (getenv("SUBJECT_REFUSES"))
 		medusa_graph_refuse(captured, "the test wants it");
 	return captured;
