@@ -76,6 +76,9 @@ if [ "$MEDUSA_DEVICE" = host ]; then
 	echo "plans of a cluster" >&2
 	"$build/bench/cluster_plan_times" >"$work/cluster-plan.md"
 	mv "$work/cluster-plan.md" "$results/cluster-plan.md"
+	echo "quotas of tenants" >&2
+	"$build/bench/worker_quota_times" >"$work/cluster-quotas.md"
+	mv "$work/cluster-quotas.md" "$results/cluster-quotas.md"
 	echo "prefixes of prompts" >&2
 	{ "$build/bench/worker_prefix_times" && "$build/bench/prefix_routing"; } >"$work/cluster-prefixes.md"
 	mv "$work/cluster-prefixes.md" "$results/cluster-prefixes.md"

@@ -225,7 +225,7 @@ def describe(options, rows, spread, count):
             "Written by `bench/worker-lora-trace.py`: what each bundle of policies makes of the same requests, in medusa-worker with real processes on hostcuda, and in medusa-simulate with the",
             "times that the worker has measured with ours. In time: the first token within the objective. Requests go to adapters by Zipf's law, engines wait and compute nothing.", "",
             f"{load}; {options.engines} engines with {options.adapters} adapters each, {options.slots} slots, memory for {options.room} engines; {options.together} requests at one time in an engine; "
-            f"first token after {options.first:g} s, {options.token:g} s for each further one; objective {options.slo:g} s; Zipf {options.zipf:g}; seed {options.seed}, rounds {options.rounds}.", "",
+            f"first token after {options.first:g} s, {options.token:g} s for each further one; objective {options.slo:g} s; {f'{options.link:g} GB/s between host and device; ' if options.link else ''}Zipf {options.zipf:g}; seed {options.seed}, rounds {options.rounds}.", "",
             f"{platform.machine()}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the end; {datetime.datetime.now(datetime.timezone.utc):%F %H:%M} UTC; "
             f"commit {subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout.strip() or 'unknown'}", ""]
     return "\n".join(head + lines) + "\n"

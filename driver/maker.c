@@ -14,6 +14,7 @@
 
 #include "base/environment.h"
 #include "base/guarded.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "driver/alloc_sequence.h"
 
@@ -130,6 +131,23 @@ void md_maker_name_peers(bool own, char name[MD_MAKER_NAME_BYTES])
 	pthread_mutex_lock(&lock);
 	snprintf(name, MD_MAKER_NAME_BYTES, "%s%s.%" PRIu64, PEERS, own ? "own" : "other", peers_named++);
 	pthread_mutex_unlock(&lock);
+}
+
+static pthread_once_t peers_once = PTHREAD_ONCE_INIT;
+static bool names_peers;
+
+static void look_at_setting(void)
+{
+	const char *said = md_environment_get("MEDUSA_RANKS_MEMORY");
+	names_peers = said && !strcmp(said, "1");
+	if (said && *said && strcmp(said, "0") != 0 && !names_peers)
+		md_warn("MEDUSA_RANKS_MEMORY: \"%.32s\" is neither 0 nor 1, and counts as 0", said);
+}
+
+bool md_maker_names_peers(void)
+{
+	pthread_once(&peers_once, look_at_setting);
+	return names_peers;
 }
 
 void md_maker_name_peers_late(char name[MD_MAKER_NAME_BYTES])

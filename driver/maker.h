@@ -36,6 +36,8 @@ uint32_t md_maker_next_event(struct md_maker *maker);
  * another one's. Both count in one order, so the names of two starts differ where one exports what the other opens.
  */
 void md_maker_name_peers(bool own, char name[MD_MAKER_NAME_BYTES]);
+/* Whether a capture names such memory: MEDUSA_RANKS_MEMORY=1 says that each start of the engine shares the same in the same order. */
+bool md_maker_names_peers(void);
 /* For such memory that is shared once graphs have been captured: it has no place in the order, as what follows has not. */
 void md_maker_name_peers_late(char name[MD_MAKER_NAME_BYTES]);
 bool md_maker_is_peers(const char *name);

@@ -70,7 +70,7 @@ void md_capture_made_shared(const void *caller, uint64_t address, bool own)
 {
 	struct md_capture_made name = {0};
 	bool late;
-	if (md_maker_find(caller))
+	if (!md_maker_names_peers() || md_maker_find(caller))
 		return;
 	md_capture_lock();
 	bool is = md_capture_others_at(address) == MD_OTHERS_RANKS && !md_capture_others_bound(address);

@@ -15,7 +15,7 @@ void md_capture_made_seen(const void *caller, uint64_t host, uint64_t device);
 
 /*
  * Memory has come to be shared with other processes (own: this one exports it), in a process that is one of several ranks. Nothing
- * happens where a communication library made or shares it, or where the engine has bound it. caller as above. Lock not held.
+ * happens unless MEDUSA_RANKS_MEMORY is 1, where a communication library made or shares it, or where the engine has bound it. caller as above. Lock not held.
  */
 void md_capture_made_shared(const void *caller, uint64_t address, bool own);
 

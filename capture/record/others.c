@@ -6,6 +6,7 @@
 #include "capture/record/made.h"
 #include "capture/record/unset_words.h"
 #include "capture/session/by_rank.h"
+#include "driver/maker.h"
 
 static struct md_map others MD_CAPTURE_GUARDED; /* start of an allocation -> enum md_others */
 
@@ -72,10 +73,15 @@ const char *md_capture_others_said(enum md_others how)
 		       "which "
 		       "Medusa does not restore: turn multicast off (NCCL_NVLS_ENABLE=0), or the engine captures it "
 		       "live";
-	if (how == MD_OTHERS_RANKS)
+	if (how == MD_OTHERS_RANKS && md_maker_names_peers())
 		return "memory that is shared with other ranks and that has no name of its own, because it is bound, "
-		       "or "
-		       "lies at several addresses, or a communication library shares it: a replay of one rank alone "
-		       "would wait for the others, or change what they rely on, so the engine captures it live";
+		       "or lies at several addresses, or a communication library shares it: a replay of one rank "
+		       "alone would wait for the others, or change what they rely on, so the engine captures it live";
+	if (how == MD_OTHERS_RANKS)
+		return "memory that is shared with other ranks and that no communication library made: a replay of one "
+		       "rank alone would wait for the others, or change what they rely on, so the engine captures it "
+		       "live; if a library that is known by another name makes it, name it in "
+		       "MEDUSA_COMMUNICATION_LIBRARIES; if the engine shares it at each start in the same order, "
+		       "capture with MEDUSA_RANKS_MEMORY=1";
 	return NULL;
 }
