@@ -9,6 +9,7 @@
 #include "base/splitmix.h"
 #include "bench/machine.h"
 #include "medusa/scheduler.h"
+#include "json/tree_text.h"
 #include "worker/cluster/quota_ledger.h"
 
 #define ROUNDS 5
@@ -69,7 +70,8 @@ static bool step(struct md_quota_ledger *ledger, const struct md_quota_said *sai
 {
 	bool changed = false;
 	const uint32_t limits[MD_QUOTAS] = {2 * nodes, MD_QUOTA_ANY};
-	if (!md_quota_ledger_step(ledger, limits, said, nodes, &changed))
+	struct md_quota_turns turns = {.over = {false}};
+	if (!md_quota_ledger_step(ledger, limits, said, nodes, &turns, &changed))
 		exit(3);
 	return changed;
 }
@@ -98,7 +100,7 @@ static void time_quota(uint32_t nodes, uint64_t seed, double *still_ms, double *
 			exit(4);
 		text = md_quota_ledger_print(&ledger);
 		*bytes = text ? strlen(text) : 0;
-		json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+		json_t *value = text ? md_jansson_parse(text, *bytes, 0, NULL) : NULL;
 		struct md_quota_ledger known = {.limits = {MD_QUOTA_ANY, MD_QUOTA_ANY}};
 		struct md_error err = {0};
 		start = cpu_ms();
