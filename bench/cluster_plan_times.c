@@ -8,7 +8,7 @@
 
 #include "base/splitmix.h"
 #include "bench/machine.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 
 #define GB UINT64_C(1000000000)
 #define ROUNDS 11

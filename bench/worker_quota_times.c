@@ -8,7 +8,7 @@
 
 #include "base/splitmix.h"
 #include "bench/machine.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 #include "json/tree_text.h"
 #include "worker/cluster/quota_ledger.h"
 

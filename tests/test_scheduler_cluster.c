@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/splitmix.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 
 #define GB UINT64_C(1000000000)
 #define GPUS 4 /* of a node, at most */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/splitmix.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 
 #define SHARE_NODES 6u
 #define SHARE_TENANTS 5u

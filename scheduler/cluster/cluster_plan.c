@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "medusa/scheduler_cluster.h"
 #include "scheduler/core/registry.h"
 
 #define FILLED 0.9    /* of a node, by what is placed for its worth: requests for others need room */

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "medusa/scheduler_cluster.h"
 #include "scheduler/core/registry.h"
 
 #define SWEEPS_MOST                                                                                                    \

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/array.h"
+#include "medusa/scheduler_cluster.h"
 #include "simulator/cluster/cluster_state.h"
 
 #define NONE MEDUSA_SCHED_NONE

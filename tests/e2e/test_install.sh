@@ -108,7 +108,7 @@ section "the scheduler alone, by pkg-config: a worker node needs nothing else"
 assert_equal "libraries beside libc and libm" "" \
 	"$(readelf -d "$root/usr/lib/libmedusa-sched.so" | grep NEEDED | grep -vE '(lib(c|m|asan|ubsan|tsan)|ld-linux[a-z0-9-]*)\.so')"
 cat >"$work/program.c" <<'END'
-#include <medusa/scheduler.h>
+#include <medusa/scheduler_cluster.h>
 #include <stdio.h>
 
 int main(void)

@@ -40,7 +40,7 @@ complain() {
 	failed=1
 }
 
-for headers in "libmedusa medusa.h swap.h share.h" "libmedusa-sched scheduler.h"; do
+for headers in "libmedusa medusa.h swap.h share.h" "libmedusa-sched scheduler.h scheduler_cluster.h"; do
 	read -r library headers <<<"$headers"
 	recorded=api/abi/$library.xml
 	# shellcheck disable=SC2086 # words

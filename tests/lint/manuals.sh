@@ -42,7 +42,7 @@ for page in docs/man/*.[1-9]; do
 done
 
 flat() { tr -s ' \t\n' ' ' | sed 's/\* /*/g'; }
-for library in medusa:medusa.h,swap.h,share.h medusa-sched:scheduler.h; do
+for library in medusa:medusa.h,swap.h,share.h medusa-sched:scheduler.h,scheduler_cluster.h; do
 	headers=include/medusa/${library#*:}
 	headers=${headers//,/ include/medusa/}
 	prototypes=$(for header in $headers; do ${CC:-gcc} -fpreprocessed -E -P -x c "$header"; done | grep -v '^#' | flat) # no comments, no directives

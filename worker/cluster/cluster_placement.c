@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 
 #define PART 4096u /* models that are copied in one turn of the loop, and those of one node more */
 

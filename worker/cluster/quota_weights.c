@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "json/tree_text.h"
-#include "medusa/scheduler.h"
+#include "medusa/scheduler_cluster.h"
 #include "worker/cluster/tenants_view.h"
 
 #define MD_LOG_DOMAIN "medusa-worker"
