@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <medusa/scheduler.h>
+#include "scheduler.h" /* beside this file, wherever it is installed */
 
 #ifdef __cplusplus
 extern "C" {
