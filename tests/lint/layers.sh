@@ -41,7 +41,7 @@ check http base
 check json base
 check worker base backbone format http json scheduler simulator swap medusa
 check tools base ranks http json scheduler simulator worker driver format kvprofile api capture analyze restore swap backbone medusa
-check include medusa
+check include medusa scheduler.h # beside the header that includes it
 check hostcuda base driver
 check models base driver format http json medusa hostcuda
 exit $failed
