@@ -5,6 +5,7 @@ import http.server
 import json
 import mmap
 import os
+import shutil
 import signal
 import struct
 import sys
@@ -15,7 +16,7 @@ from content_world import BLOCK, NODE_KEY, Node, Proxy, World, make_file, read
 from daemon import check, finish, until
 
 folder, OURS, THEIRS, PLAIN, TRUSTED = sys.argv[1:6]
-world = World(folder, 40)
+world = World(folder, 48)
 FIRST = make_file(f"{folder}/src/first.bin", 8 * BLOCK + 5, 11)
 pa, pb = Proxy(), Proxy()
 a = Node(world, "a", {"m": f"files: [{FIRST}]"}, advertise=pa.url)
@@ -182,6 +183,63 @@ check("nothing of them is left", [], [n for n in os.listdir(j.store) if hashes["
 j.ctl("load", "ours")  # medusa-restore may refuse its engine
 until("one that we have signed comes", lambda: os.path.exists(f"{j.store}/models/ours/{os.path.basename(OURS)}"))
 check("equal", True, read(f"{j.store}/models/ours/{os.path.basename(OURS)}") == read(OURS))
+
+# ---- what is not signed is refused before anything else is asked for ----
+def place(folder_of, **files):
+    """A folder with these files, by their names' order: from a path, or of random bytes."""
+    for at, (name, what) in enumerate(files.items()):
+        path = make_file(f"{folder_of}/{name.replace('_', '.')}", what if isinstance(what, int) else 0, 30 + at)
+        if not isinstance(what, int):
+            shutil.copy2(what, path)
+    return f"files: [{folder_of}], swap: off"
+
+
+big = 6 * BLOCK
+pn = Proxy()
+sets = {
+    "named": place(f"{folder}/src/named", a_bin=big, b_medusa=PLAIN, c_bin=big),  # in block 6, with the beginning of c.bin
+    "unnamed": place(f"{folder}/src/unnamed", a_bin=big, b_bin=PLAIN, c_bin=big),
+    "false": place(f"{folder}/src/false", a_medusa=big, b_bin=big),  # a name that is wrong
+    "signed": place(f"{folder}/src/signed", a_bin=big, b_medusa=OURS, c_bin=big),
+}
+n = Node(world, "n", sets, advertise=pn.url)
+pn.target = n.port
+until("n has them", lambda: all(n.files(name)[0] == "here" for name in sets))
+hashes = {name: n.files(name)[1] for name in sets}
+q = Node(world, "q", {name: f"content: {hashes[name]}, swap: off" for name in sets}, cluster=f", signed_by: {TRUSTED}, fetch_streams: 4")
+for name in sets:
+    knows(q, name, hashes[name], "n")
+
+
+def refused(name, file, blocks):
+    pn.asked.clear()
+    r = q.ctl("load", name)
+    check(f"{name}: refused by its name", True, r.returncode != 0 and f"{file} of content {hashes[name]} is refused (medusa.cluster.signed_by" in r.stderr or r.stderr)
+    check(f"{name}: what was asked for", blocks, sorted(pn.blocks(hashes[name])))
+    check(f"{name}: nothing of it is left", [], [f for f in os.listdir(q.store) if hashes[name] in f])
+
+
+check("the artifact is small", lambda size: size < BLOCK, os.path.getsize(PLAIN))
+refused("named", "named/b.medusa", [6])
+refused("unnamed", "unnamed/b.bin", [0, 6])  # its name says nothing: the first bytes of each file come
+check("a name that is none of an artifact", 0, q.ctl("load", "false").returncode)
+check("each block once", list(range(12)), sorted(pn.blocks(hashes["false"])))
+check("equal", True, read(f"{q.store}/models/false/false/a.medusa") == read(f"{folder}/src/false/a.medusa"))
+pn.rate = 4 << 20
+thread = threading.Thread(target=q.ctl, args=("load", "signed"))
+thread.start()
+until("some of it has come", lambda: (q.metric("fetch_done_bytes") or 0) >= 3 * BLOCK)
+q.kill()
+thread.join()
+asked = pn.blocks(hashes["signed"])
+check("the artifact was asked for first", 6, asked[0])
+pn.rate = 0
+pn.asked.clear()
+q = Node(world, "q", {"signed": f"content: {hashes['signed']}, swap: off"}, cluster=f", signed_by: {TRUSTED}, fetch_streams: 4", port=q.ports)
+knows(q, "signed", hashes["signed"], "n")
+check("a daemon that was killed goes on", 0, q.ctl("load", "signed").returncode)
+check("with what has not come", True, len(pn.blocks(hashes["signed"])) <= 10 and 6 not in pn.blocks(hashes["signed"]))
+check("equal", True, all(read(f"{q.store}/models/signed/signed/{f}") == read(f"{folder}/src/signed/{f}") for f in ("a.bin", "b.medusa", "c.bin")))
 
 # ---- a file that is changed after it was hashed ----
 make_file(FIRST, 8 * BLOCK + 5, 13)

@@ -108,10 +108,11 @@ class Node(Daemon):
 
 
 class Proxy:
-    """Before a node: `bytes` counts what it sends, `rate` (bytes a second) slows each answer, `spoil` changes bytes of them; `cut`: they end."""
+    """Before a node: `bytes` counts what it sends, `rate` (bytes a second) slows each answer, `spoil` changes bytes of them; `cut`: they end.
+    `asked`: (hash, block) of each question for a block, in their order."""
 
     def __init__(self, target=0):
-        self.target, self.bytes, self.rate, self.spoil, self.cut = target, 0, 0, None, False
+        self.target, self.bytes, self.rate, self.spoil, self.cut, self.asked = target, 0, 0, None, False, []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.accept, daemon=True).start()
@@ -127,7 +128,7 @@ class Proxy:
                 if self.cut:
                     return
                 with socket.create_connection(("127.0.0.1", self.target)) as far:
-                    threading.Thread(target=forward, args=(near, far), daemon=True).start()
+                    threading.Thread(target=forward, args=(near, far, self.note), daemon=True).start()
                     first = True
                     while (got := far.recv(65536)) and not self.cut:
                         self.bytes += len(got)
@@ -141,10 +142,18 @@ class Proxy:
             except OSError:
                 pass
 
+    def note(self, head):
+        for content, first in re.findall(rb"^GET /medusa/content/([0-9a-f]{64}) .*?^range: bytes=(\d+)-", head, re.M | re.S | re.I):
+            self.asked.append((content.decode(), int(first) // BLOCK))
 
-def forward(one, other):
+    def blocks(self, content):
+        return [block for of, block in self.asked if of == content]
+
+
+def forward(one, other, note):
     try:
         while got := one.recv(65536):
+            note(got)
             other.sendall(got)
         other.shutdown(socket.SHUT_WR)
     except OSError:

@@ -19,7 +19,7 @@
 #define MANIFEST NO_BLOCK
 #define NO_BLOCK UINT32_MAX
 
-enum step { GET_MANIFEST, READ_MANIFEST, OPEN, BLOCKS, END, OVER };
+enum step { GET_MANIFEST, READ_MANIFEST, OPEN, JUDGE, BLOCKS, END, OVER };
 
 /* A call for a block, or for the manifest, and then its writing. */
 struct slot {
@@ -41,12 +41,13 @@ struct md_content_fetch {
 	struct md_buf text; /* of the manifest */
 	bool other;         /* it is not the one that was asked for */
 	struct md_content_manifest manifest;
-	bool *there, *under_way; /* by blocks */
+	bool *there, *under_way;       /* by blocks */
+	struct md_content_first first; /* with signed_by: which blocks come now, as long as there are any */
 	uint32_t missing, next;
 	struct md_content_progress progress;
 	uint64_t began, lonely_since;
 	uint64_t free_at;              /* ns: when what has come would have come at the rate */
-	struct md_loop_thread *thread; /* reads the manifest, opens, or ends */
+	struct md_loop_thread *thread; /* reads the manifest, opens, judges, or ends */
 	atomic_bool ends;
 	struct md_error err, last, outcome; /* last: why a node was of no use */
 	struct event *tick;
@@ -82,6 +83,8 @@ void md_content_fetch_end(struct md_content_fetch *fetch)
 	free(fetch->slots);
 	free(fetch->there);
 	free(fetch->under_way);
+	free(fetch->first.blocks);
+	free(fetch->first.judged);
 	free(fetch);
 }
 
@@ -140,6 +143,37 @@ static void start_thread(struct md_content_fetch *fetch, void (*work)(void *cont
 		finish(fetch, &fetch->err);
 }
 
+/* ---- signatures, before anything but artifacts is asked for ---- */
+
+static void pump(struct md_content_fetch *fetch);
+
+static void judge_part(void *context)
+{
+	struct md_content_fetch *fetch = context;
+	const struct md_content_part part = part_of(fetch);
+	md_content_part_judge(&part, fetch->signed_by, fetch->there, &fetch->first, &fetch->err);
+}
+
+static void on_judged(void *context)
+{
+	struct md_content_fetch *fetch = context;
+	fetch->thread = NULL;
+	if (fetch->err.status != MD_OK)
+		finish(fetch, &fetch->err);
+	if (fetch->step == OVER)
+		return;
+	fetch->step = BLOCKS;
+	fetch->next = 0;
+	pump(fetch);
+}
+
+/* No block is under way: what is there is the thread's meanwhile. */
+static void judge(struct md_content_fetch *fetch)
+{
+	fetch->step = JUDGE;
+	start_thread(fetch, judge_part, on_judged);
+}
+
 /* ---- blocks ---- */
 
 static void write_block(void *context)
@@ -169,8 +203,6 @@ static void take_block(struct slot *slot)
 	fetch->options.counts->blocks++;
 	md_content_sources_good(&fetch->sources, slot->source);
 }
-
-static void pump(struct md_content_fetch *fetch);
 
 static void on_written(void *context)
 {
@@ -247,7 +279,8 @@ static const struct md_content_call_events calling = {.whole = on_whole, .failed
 static uint32_t next_block(struct md_content_fetch *fetch)
 {
 	uint32_t at = fetch->next;
-	while (at < fetch->manifest.block_count && (fetch->there[at] || fetch->under_way[at]))
+	while (at < fetch->manifest.block_count &&
+	       (fetch->there[at] || fetch->under_way[at] || (fetch->first.any && !fetch->first.blocks[at])))
 		at++;
 	fetch->next = at;
 	return at < fetch->manifest.block_count ? at : NO_BLOCK;
@@ -325,6 +358,10 @@ static void pump(struct md_content_fetch *fetch)
 		start_thread(fetch, end_part, on_part_ended);
 		return;
 	}
+	if (fetch->first.any && all_idle(fetch) && next_block(fetch) == NO_BLOCK) {
+		judge(fetch);
+		return;
+	}
 	for (uint32_t i = 0; fast && i < fetch->options.streams; i++) {
 		uint32_t block = is_idle(&fetch->slots[i]) ? next_block(fetch) : NO_BLOCK;
 		if (block == NO_BLOCK)
@@ -343,7 +380,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 		tell_over(fetch);
 		return;
 	}
-	if (fetch->step == END || fetch->step == OPEN || fetch->step == READ_MANIFEST)
+	if (fetch->thread)
 		return;
 	if (fetch->began)
 		fetch->progress.ns = md_clock_ns() - fetch->began;
@@ -383,7 +420,10 @@ static void on_opened(void *context)
 		fetch->hash, fetch->manifest.bytes, fetch->manifest.file_count, fetch->progress.done);
 	fetch->step = BLOCKS;
 	fetch->began = md_clock_ns();
-	pump(fetch);
+	if (*fetch->signed_by && fetch->missing)
+		judge(fetch);
+	else
+		pump(fetch);
 }
 
 /* The source is to blame, and another one may have the right one. */
@@ -419,7 +459,9 @@ static void read_manifest(void *context)
 	}
 	fetch->there = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->there));
 	fetch->under_way = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->under_way));
-	if (!fetch->there || !fetch->under_way)
+	fetch->first.blocks = calloc(fetch->manifest.block_count + 1u, sizeof(*fetch->first.blocks));
+	fetch->first.judged = calloc(fetch->manifest.file_count + 1u, sizeof(*fetch->first.judged));
+	if (!fetch->there || !fetch->under_way || !fetch->first.blocks || !fetch->first.judged)
 		md_error_set(&fetch->err, MD_ERR_NO_MEMORY, "out of memory for %u blocks", fetch->manifest.block_count);
 }
 

@@ -393,16 +393,26 @@ static int sync_folder(const char *path, const struct stat *status, int kind, st
 	return 1;
 }
 
-/* By what is in it, as readers of artifacts know one: its name may be any. */
-static bool is_artifact(const struct md_content_part *part, const struct md_content_file *file)
+#define MAGIC_SIZE (sizeof(MD_ARTIFACT_MAGIC) - 1)
+
+/*
+ * By what is in it, as readers of artifacts know one: its name may be any. A file that can't be read now (the daemon has no
+ * descriptors left) is no file without a signature to check: that is an error.
+ */
+static enum md_status is_artifact(const struct md_content_part *part, const struct md_content_file *file, bool *is,
+				  struct md_error *err)
 {
-	char path[PATH_MAX], magic[sizeof(MD_ARTIFACT_MAGIC) - 1];
+	char path[PATH_MAX], magic[MAGIC_SIZE];
 	uint64_t size;
 	MD_AUTO_FD int fd = -1;
-	return file->size > sizeof(magic) && file_path(part, file, path, NULL) == MD_OK &&
-	       md_file_open(path, UINT64_MAX, &fd, &size, NULL) == MD_OK &&
-	       md_file_read_at(fd, 0, magic, sizeof(magic), NULL) == MD_OK &&
-	       !memcmp(magic, MD_ARTIFACT_MAGIC, sizeof(magic));
+	*is = false;
+	if (file->size <= sizeof(magic))
+		return MD_OK;
+	MD_FORWARD(file_path(part, file, path, err));
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &size, err));
+	MD_FORWARD(md_file_read_at(fd, 0, magic, sizeof(magic), err));
+	*is = !memcmp(magic, MD_ARTIFACT_MAGIC, sizeof(magic));
+	return MD_OK;
 }
 
 /* Everything in the artifact is read and checked. */
@@ -414,6 +424,8 @@ static enum md_status check_signature(const struct md_content_part *part, const 
 	struct md_artifact artifact;
 	MD_FORWARD(file_path(part, file, path, err));
 	enum md_status status = md_artifact_open_trusted(path, trust, &opened, &artifact, err);
+	if (status == MD_ERR_NO_MEMORY || status == MD_ERR_IO)
+		return status; /* nothing is known of the signature: the content stays */
 	if (status != MD_OK)
 		return md_error_set(err, MD_ERR_MISMATCH,
 				    "%.120s of content %s is refused (medusa.cluster.signed_by: %.100s): %.150s",
@@ -424,22 +436,110 @@ static enum md_status check_signature(const struct md_content_part *part, const 
 	return status;
 }
 
+static enum md_status read_trust(const char *signed_by, struct md_trust *trust, struct md_error *err)
+{
+	if (md_trust_read(signed_by, trust, err) == MD_OK)
+		return MD_OK;
+	md_error_prefix(err, "medusa.cluster.signed_by");
+	return MD_ERR_OUTPUT; /* which may be put right: the content stays */
+}
+
 static enum md_status check_signatures(const struct md_content_part *part, const char *signed_by, struct md_error *err)
 {
 	struct md_trust trust = {0};
 	enum md_status status = MD_OK;
 	if (!*signed_by)
 		return MD_OK;
-	if (md_trust_read(signed_by, &trust, err) != MD_OK) {
-		md_error_prefix(err, "medusa.cluster.signed_by");
-		return MD_ERR_OUTPUT; /* which may be put right: the content stays */
-	}
-	for (uint32_t i = 0; status == MD_OK && i < part->manifest->file_count; i++)
-		if (is_artifact(part, &part->manifest->files[i]))
+	MD_FORWARD(read_trust(signed_by, &trust, err));
+	for (uint32_t i = 0; status == MD_OK && i < part->manifest->file_count; i++) {
+		bool is;
+		status = is_artifact(part, &part->manifest->files[i], &is, err);
+		if (status == MD_OK && is)
 			status = check_signature(part, &part->manifest->files[i], &trust, err);
+	}
 	md_trust_finish(&trust);
 	return status;
 }
+
+/* ---- artifacts first ---- */
+
+/* What is being found out about a content of which blocks are missing. */
+struct look {
+	const struct md_content_part *part;
+	const struct md_trust *trust;
+	const bool *there;
+	struct md_content_first *first;
+};
+
+static bool is_called_artifact(const struct md_content_file *file)
+{
+	static const char end[] = ".medusa";
+	size_t size = strlen(file->name);
+	return size >= sizeof(end) && !strcmp(file->name + size - (sizeof(end) - 1), end);
+}
+
+/* The blocks that have the first `size` bytes of the file, one at least, are wanted where they are missing. True: none is. */
+static bool want(const struct look *look, const struct md_content_file *file, uint64_t size)
+{
+	uint64_t begin = file->offset / MD_CONTENT_BLOCK, end = (file->offset + size - 1) / MD_CONTENT_BLOCK;
+	bool whole = true;
+	for (uint64_t i = begin; i <= end; i++) {
+		look->first->blocks[i] = look->first->blocks[i] || !look->there[i];
+		whole = whole && look->there[i];
+	}
+	look->first->any = look->first->any || !whole;
+	return whole;
+}
+
+static bool has(const struct look *look, const struct md_content_file *file, uint64_t size)
+{
+	uint64_t begin = file->offset / MD_CONTENT_BLOCK, end = (file->offset + size - 1) / MD_CONTENT_BLOCK;
+	while (begin <= end && look->there[begin])
+		begin++;
+	return begin > end;
+}
+
+/* By its first bytes if they are there, and else by its name. */
+static enum md_status look_at(const struct look *look, uint32_t i, struct md_error *err)
+{
+	const struct md_content_file *file = &look->part->manifest->files[i];
+	bool is = is_called_artifact(file);
+	if (look->first->judged[i] || file->size <= MAGIC_SIZE)
+		return MD_OK;
+	bool known = has(look, file, MAGIC_SIZE);
+	if (known)
+		MD_FORWARD(is_artifact(look->part, file, &is, err));
+	if (is && want(look, file, file->size))
+		MD_FORWARD(check_signature(look->part, file, look->trust, err));
+	look->first->judged[i] = known && (!is || has(look, file, file->size));
+	return MD_OK;
+}
+
+enum md_status md_content_part_judge(const struct md_content_part *part, const char *signed_by, const bool *there,
+				     struct md_content_first *first, struct md_error *err)
+{
+	const struct md_content_manifest *manifest = part->manifest;
+	struct md_trust trust = {0};
+	const struct look look = {.part = part, .trust = &trust, .there = there, .first = first};
+	char path[PATH_MAX];
+	MD_FORWARD(part_path(part, "", path, err));
+	MD_FORWARD(read_trust(signed_by, &trust, err));
+	enum md_status status = MD_OK;
+	memset(first->blocks, 0, manifest->block_count * sizeof(*first->blocks));
+	first->any = false;
+	for (uint32_t i = 0; status == MD_OK && i < manifest->file_count; i++)
+		status = look_at(&look, i, err);
+	bool heads = status == MD_OK && !first->any; /* a file with another name may be one, too */
+	for (uint32_t i = 0; heads && i < manifest->file_count; i++)
+		if (!first->judged[i] && manifest->files[i].size > MAGIC_SIZE)
+			want(&look, &manifest->files[i], MAGIC_SIZE);
+	md_trust_finish(&trust);
+	if (status == MD_ERR_MISMATCH)
+		remove_below(path);
+	return status;
+}
+
+/* ---- the name ---- */
 
 enum md_status md_content_part_end(const struct md_content_part *part, const char *signed_by, struct md_error *err)
 {

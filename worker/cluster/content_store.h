@@ -51,8 +51,25 @@ enum md_status md_content_part_open(const struct md_content_part *part, const st
 enum md_status md_content_part_write(const struct md_content_part *part, uint32_t block, const void *bytes,
 				     struct md_error *err);
 /*
+ * Which blocks come before all others, so that artifacts are judged before anything else is asked for: by name (*.medusa) at first, then
+ * the blocks that have the first bytes of the other files, then those of artifacts among these.
+ */
+struct md_content_first {
+	bool *blocks; /* by blocks; the caller's */
+	bool *judged; /* by files; the caller's, false at the beginning: it is no artifact, or its signature is right */
+	bool any;     /* one of the blocks is; false: all artifacts were judged */
+};
+/*
+ * Checks the signatures of artifacts that are whole, each once, and says which blocks are wanted next. Needs the blocks of the last time
+ * to be there. MD_ERR_MISMATCH: an artifact is not signed by one of the keys (signed_by: as of md_content_part_end, and not ""), and
+ * nothing is left; MD_ERR_OUTPUT, MD_ERR_IO, MD_ERR_NO_MEMORY: nothing is known, and all stays.
+ */
+enum md_status md_content_part_judge(const struct md_content_part *part, const char *signed_by, const bool *there,
+				     struct md_content_first *first, struct md_error *err);
+/*
  * All blocks are there: they are written to the disk, and the content gets its name. signed_by: a list of keys, one of which must
- * have signed each artifact in it; "": any. MD_ERR_MISMATCH: it is not, and nothing is left; MD_ERR_OUTPUT.
+ * have signed each artifact in it; "": any. MD_ERR_MISMATCH: it is not, and nothing is left; MD_ERR_OUTPUT;
+ * MD_ERR_IO, MD_ERR_NO_MEMORY: an artifact could not be read now, and all stays.
  */
 enum md_status md_content_part_end(const struct md_content_part *part, const char *signed_by, struct md_error *err);
 
