@@ -36,6 +36,7 @@ struct md_http_call {
 	unsigned connect_s, answer_s;
 	unsigned interims;
 	bool connected, paused;
+	bool incomplete;    /* the request: there was no memory for some of it, so it must not be sent */
 	struct event *over; /* the connection is over, and what has come by it is looked at; NULL: not yet */
 	bool closed;        /* by its other end; else it is broken: */
 	char broken[240];
@@ -69,6 +70,17 @@ static void fail(struct md_http_call *call, const char *why)
 	snprintf(text, sizeof(text), "%s", why);
 	free_call(call);
 	events->failed(context, text);
+}
+
+/* Nothing was sent, for want of memory or descriptors here. */
+static void lack(struct md_http_call *call, const char *why)
+{
+	const struct md_http_call_events *events = call->events;
+	void *context = call->context;
+	char text[240];
+	snprintf(text, sizeof(text), "%s", why);
+	free_call(call);
+	(events->lacking ? events->lacking : events->failed)(context, text);
 }
 
 static void fail_for(struct md_http_call *call, const char *what)
@@ -226,10 +238,13 @@ static void on_connected(struct md_http_call *call)
 	md_http_no_delay(bufferevent_getfd(call->wire));
 	md_http_keep_alive(bufferevent_getfd(call->wire));
 	if (!await_head(call)) {
-		fail(call, "out of memory for a timer");
+		lack(call, "out of memory for a timer");
 		return;
 	}
-	bufferevent_write_buffer(call->wire, call->request);
+	if (bufferevent_write_buffer(call->wire, call->request)) {
+		lack(call, "out of memory for the request");
+		return;
+	}
 	md_http_wire_watch(call->wire, EV_READ | EV_WRITE);
 }
 
@@ -258,19 +273,28 @@ static bool look_on_later(struct md_http_call *call, bool closed)
 	return call->over;
 }
 
+/* 0: of memory, as connecting says nothing else then. */
+static bool is_lack(int failure)
+{
+	return !failure || failure == EMFILE || failure == ENFILE || failure == ENOMEM || failure == ENOBUFS;
+}
+
 static void on_broken(struct md_http_call *call)
 {
 	char why[240], said[180] = "";
+	int failure = EVUTIL_SOCKET_ERROR();
 	if (call->way.explain)
 		call->way.explain(call->way.context, call->wire, said, sizeof(said));
 	if (!*said)
-		snprintf(said, sizeof(said), "%s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+		snprintf(said, sizeof(said), "%s", evutil_socket_error_to_string(failure));
 	if (call->connected)
 		snprintf(why, sizeof(why), "the connection to the %s broke: %s", call->way.whom, said);
 	else
 		snprintf(why, sizeof(why), "connecting: %s", said);
 	snprintf(call->broken, sizeof(call->broken), "%s", why);
-	if (!call->connected || !look_on_later(call, false))
+	if (!call->connected && failure && is_lack(failure)) /* where a name was looked up first */
+		lack(call, why);
+	else if (!call->connected || !look_on_later(call, false))
 		fail(call, why);
 }
 
@@ -302,8 +326,17 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
 	struct md_http_call *call = context;
 	struct timeval most = {.tv_sec = call->connect_s};
 	(void)fd, (void)what;
-	if (event_add(call->late, &most) || call->way.connect(call->way.context, call->wire))
-		fail(call, "out of memory for a connection, or of descriptors");
+	errno = 0; /* a way that has no memory may set none */
+	if (call->incomplete) {
+		lack(call, "out of memory for the request");
+	} else if (event_add(call->late, &most)) {
+		lack(call, "out of memory for a timer");
+	} else if (call->way.connect(call->way.context, call->wire)) {
+		if (is_lack(errno))
+			lack(call, "out of memory for a connection, or of descriptors");
+		else
+			on_broken(call);
+	}
 }
 
 /* ---- by a socket's address ---- */
@@ -344,7 +377,7 @@ static struct md_http_call *begin(struct md_http_call *call, struct event_base *
 	}
 	bufferevent_setcb(call->wire, on_read, NULL, on_event, call);
 	bufferevent_setwatermark(call->wire, EV_READ, 0, AT_ONCE);
-	evbuffer_add_printf(call->request, "%s %s HTTP/1.1\r\n", method, target);
+	call->incomplete = evbuffer_add_printf(call->request, "%s %s HTTP/1.1\r\n", method, target) < 0;
 	return call;
 }
 
@@ -373,16 +406,18 @@ struct md_http_call *md_http_call_begin_by(struct event_base *base, const struct
 
 void md_http_call_header(struct md_http_call *call, const char *name, const char *value)
 {
-	if (md_http_is_token(name) && md_http_is_clean(value))
-		evbuffer_add_printf(call->request, "%s: %s\r\n", name, value);
+	if (md_http_is_token(name) && md_http_is_clean(value) &&
+	    evbuffer_add_printf(call->request, "%s: %s\r\n", name, value) < 0)
+		call->incomplete = true;
 }
 
 void md_http_call_send(struct md_http_call *call, const void *body, size_t size, unsigned connect_s, unsigned answer_s)
 {
 	call->connect_s = connect_s ? connect_s : CONNECT_S;
 	call->answer_s = answer_s;
-	evbuffer_add_printf(call->request, "Connection: close\r\nContent-Length: %zu\r\n\r\n", size);
-	evbuffer_add(call->request, body, size);
+	if (evbuffer_add_printf(call->request, "Connection: close\r\nContent-Length: %zu\r\n\r\n", size) < 0 ||
+	    evbuffer_add(call->request, body, size))
+		call->incomplete = true;
 	event_active(call->begin, EV_TIMEOUT, 0);
 }
 

@@ -21,6 +21,11 @@ struct md_http_call_events {
 	void (*end)(void *context);
 	/* The engine could not be reached, broke off, or sent no HTTP. `why` is a sentence without its end. */
 	void (*failed)(void *context, const char *why);
+	/*
+	 * This process had no memory or no descriptor for the request, of which nothing was sent: nobody else is to blame.
+	 * NULL: `failed` is called.
+	 */
+	void (*lacking)(void *context, const char *why);
 };
 
 /* How a call reaches whoever answers, if that is not a socket's address. */

@@ -31,7 +31,7 @@ static int add(struct md_http_reader *reader, const char *bytes, size_t size)
 {
 	md_buf_put(&reader->head.text, bytes, size);
 	if (reader->head.text.failed)
-		return md_http_reader_refuse(reader, 500, "out of memory for the head of a message"), 1;
+		return md_http_reader_refuse(reader, 503, "out of memory for the head of a message"), 1;
 	if (reader->head.text.size > MD_HTTP_HEAD_MAX)
 		return md_http_reader_refuse(reader, 431, "the first line and the headers have more than 65,536 bytes"),
 		       1;

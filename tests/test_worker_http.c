@@ -5,6 +5,7 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -30,7 +31,7 @@ static struct md_http_address address;
 
 static char got[1 << 20]; /* by the client */
 static size_t got_size;
-static unsigned got_status, got_ends, gone, answer_s;
+static unsigned got_status, got_ends, gone, lacks, answer_s;
 static char failure[200];
 static struct md_http_exchange *held;
 
@@ -119,8 +120,14 @@ static void on_failed(void *context, const char *why)
 	event_base_loopbreak(base);
 }
 
+static void on_lacking(void *context, const char *why)
+{
+	lacks++;
+	on_failed(context, why);
+}
+
 static const struct md_http_call_events calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed, .lacking = on_lacking};
 
 static struct md_http_call *ask(const char *target, const char *body, size_t size)
 {
@@ -571,6 +578,70 @@ Test(worker_http, without_descriptors_connections_wait, .timeout = 60)
 	cr_assert_lt(turns, 100, "the loop spins");
 	setrlimit(RLIMIT_NOFILE, &limit);
 	cr_assert(strstr(read_raw(fd), "HTTP/1.1 200 "));
+	stop();
+}
+
+static unsigned failing, allocations; /* the allocation of libevent that fails; 0: none */
+
+static void *allocate(size_t size)
+{
+	return failing && ++allocations == failing ? NULL : malloc(size);
+}
+
+static void *reallocate(void *memory, size_t size)
+{
+	return failing && ++allocations == failing ? NULL : realloc(memory, size);
+}
+
+/* With headers and a body that need memory of their own. */
+static void ask_long(unsigned fail)
+{
+	static char text[5000], body[100000];
+	memset(text, 'x', sizeof(text) - 1);
+	memset(body, 'y', sizeof(body));
+	lacks = got_status = got_ends = allocations = 0;
+	got_size = 0;
+	struct md_http_call *call = md_http_call_begin(base, &address, "POST", "/echo", &calling, NULL);
+	failing = fail;
+	md_http_call_header(call, "X-Long", text);
+	md_http_call_header(call, "X-Longer", text);
+	md_http_call_header(call, "Host", "x");
+	md_http_call_send(call, body, sizeof(body), 0, 0);
+	failing = 0;
+	event_base_dispatch(base);
+}
+
+/* Another server would answer 400 to one without its Host, and 401 to one without its key, for which the client is not to blame. */
+Test(worker_http, a_request_that_there_is_no_memory_for_is_not_sent_in_part, .timeout = 60)
+{
+	unsigned fail = 0, told = 0;
+	event_set_mem_functions(allocate, reallocate, free);
+	start(NULL);
+	do {
+		ask_long(++fail);
+		told += lacks;
+		cr_assert(lacks ? !got_status : got_status == 200 && got_size == 100000,
+			  "allocation %u: status %u, %zu bytes", fail, got_status, got_size);
+	} while (allocations >= fail);
+	cr_assert_geq(told, 3, "the two headers, the body");
+	cr_assert_eq(got_status, 200);
+	stop();
+}
+
+Test(worker_http, without_descriptors_a_call_is_not_the_others_fault, .timeout = 60)
+{
+	struct rlimit limit, none;
+	start(NULL);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	int fd = dup(0); /* the lowest that is free */
+	close(fd);
+	none = (struct rlimit){.rlim_cur = (rlim_t)fd, .rlim_max = limit.rlim_max};
+	ask("/echo", "", 0);
+	setrlimit(RLIMIT_NOFILE, &none);
+	event_base_dispatch(base);
+	setrlimit(RLIMIT_NOFILE, &limit);
+	cr_assert_eq(lacks, 1);
+	cr_assert_str_eq(failure, "out of memory for a connection, or of descriptors");
 	stop();
 }
 

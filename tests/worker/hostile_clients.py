@@ -22,6 +22,9 @@ apiKeys: [k]
 models:
   a: {{cmd: "{ENGINE} --name a"}}
   b: {{cmd: "{ENGINE} --name b"}}
+peers:
+  by_address: {{proxy: "http://127.0.0.1:9", models: [far]}}
+  by_name: {{proxy: "http://localhost:9", models: [further]}}
 medusa: {{body_limit: 1MB, bodies_limit: 2MB, connection_limit: 60, write_timeout: 600s, write_timeout_waiting: 2s}}
 """
 d = Daemon(f"{folder}/hostile", config)
@@ -260,6 +263,10 @@ time.sleep(2)
 check("the loop rests", lambda used: used < 1, cpu_seconds() - before)
 check("it is said once", lambda lines: lines < 10, d.stderr()[said:].count("\n"))
 check("who balances is told", 503, status_of(balancer.say(request("/health", method="GET", key=None)).hear_until(b"no file can be opened, so no engine can be reached")))
+resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (3, hard))  # a descriptor that becomes free meanwhile is of no use
+for model in ("a", "far", "further"):
+    said = balancer.say(chat(model)).hear_until(b"}}")
+    check(f"a request for {model} is told that this daemon is short, not its engine or peer", (503, "unavailable", True), (status_of(said), code_of(said), "retry-after: 5" in said.lower() or said))
 resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 check("who waited is served", [200] * 20, [status_of(c.hear_until(b"}")) for c in waiting])
 control.sendall(b'{"version": 1, "verb": "status"}\n')

@@ -150,7 +150,7 @@ static const struct md_http_exchange_events watching = {.gone = on_gone, .draine
 
 /* ---- its answer is there, or will not come ---- */
 
-void md_job_end_failed(struct md_worker_job *job, const char *code)
+static void end_failed(struct md_worker_job *job, enum md_reply_error error, const char *code)
 {
 	char message[sizeof(job->why) + 160];
 	snprintf(message, sizeof(message), "model %.100s: %s", job->model->id, job->why);
@@ -158,8 +158,18 @@ void md_job_end_failed(struct md_worker_job *job, const char *code)
 	if (!job->load)
 		MD_JOB_COUNT(job, failed, 1);
 	job->failed = true;
-	md_relay_fail(&job->relay, MD_REPLY_UPSTREAM, code, message);
+	md_relay_fail(&job->relay, error, code, message);
 	finish(job);
+}
+
+void md_job_end_failed(struct md_worker_job *job, const char *code)
+{
+	end_failed(job, MD_REPLY_UPSTREAM, code);
+}
+
+void md_job_end_lacking(struct md_worker_job *job)
+{
+	end_failed(job, MD_REPLY_UNAVAILABLE, "unavailable");
 }
 
 static void note_time(const struct md_worker_job *job, enum md_model_histogram which, uint64_t ns)
@@ -244,7 +254,7 @@ static void send_request(struct md_worker_job *job)
 				       &md_job_calling, job);
 	if (!job->call) {
 		snprintf(job->why, sizeof(job->why), "out of memory for the request");
-		md_job_end_failed(job, NULL);
+		md_job_end_lacking(job);
 		return;
 	}
 	md_forward_headers(job->call, job->relay.exchange,

@@ -142,5 +142,14 @@ static void on_failed(void *context, const char *why)
 		md_job_end_failed(job, NULL);
 }
 
+static void on_lacking(void *context, const char *why)
+{
+	struct md_worker_job *job = context;
+	job->call = NULL;
+	job->doubted = false;
+	snprintf(job->why, sizeof(job->why), "%s", why);
+	md_job_end_lacking(job);
+}
+
 const struct md_http_call_events md_job_calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed, .lacking = on_lacking};

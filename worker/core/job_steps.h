@@ -12,6 +12,8 @@ void md_job_post(struct md_worker_job *job, enum medusa_sched_event_type type); 
 /* The scheduler is told that it has ended, and the job is gone on return of these two. */
 void md_job_complete(struct md_worker_job *job);                     /* its answer is whole */
 void md_job_end_failed(struct md_worker_job *job, const char *code); /* because of job->why; code NULL: bad_gateway */
+/* The same, with 503: the daemon had no memory or no descriptor for the request. */
+void md_job_end_lacking(struct md_worker_job *job);
 
 extern const struct md_http_call_events md_job_calling; /* of the call to the engine; the context is the job */
 

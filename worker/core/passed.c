@@ -116,6 +116,17 @@ static void end_failed(struct md_passed *passed, const char *why)
 	finish(passed);
 }
 
+/* This daemon had no memory or no descriptor: the peer or node is as good as before, and another one can't be asked either. */
+static void end_lacking(struct md_passed *passed, const char *why)
+{
+	char message[400];
+	passed->target->counts->failed++;
+	md_prefixes_passed_failed(passed->worker, passed->prefix, passed->target);
+	snprintf(message, sizeof(message), "%s %.60s: %.300s", passed->target->kind, passed->target->id, why);
+	md_relay_fail(&passed->relay, MD_REPLY_UNAVAILABLE, "unavailable", message);
+	finish(passed);
+}
+
 void md_passed_fail(struct md_worker *worker, const struct md_pass_target *target, const char *why)
 {
 	for (struct md_passed *at = worker->passed, *next; at; at = next) {
@@ -219,8 +230,15 @@ static void on_failed(void *context, const char *why)
 		end_failed(passed, why);
 }
 
+static void on_lacking(void *context, const char *why)
+{
+	struct md_passed *passed = context;
+	passed->call = NULL;
+	end_lacking(passed, why);
+}
+
 static const struct md_http_call_events calling = {
-    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed};
+    .head = on_head, .body = on_body, .end = on_end, .failed = on_failed, .lacking = on_lacking};
 
 /* ---- the request ---- */
 
@@ -268,7 +286,7 @@ static void send_request(struct md_passed *passed)
 	passed->call = md_http_call_begin_by(worker->base, &target->way, md_http_exchange_head(exchange)->method,
 					     passed->path, &calling, passed);
 	if (!passed->call) {
-		end_failed(passed, "out of memory for the request");
+		end_lacking(passed, "out of memory for the request");
 		return;
 	}
 	snprintf(via, sizeof(via), "1.1 %s", worker->node_name);
