@@ -253,6 +253,15 @@ static bool is_over(const struct row *row)
 	       (said->left && said->told && !said->most[MD_QUOTA_RUNNING] && !said->most[MD_QUOTA_WAITING]);
 }
 
+/*
+ * The greatest serial stays, or nobody could read the ledger again, and the tenant's quota would stand still on all nodes. The node of that entry takes no other
+ * one in its session, and what it says to have bounds it as before.
+ */
+static void count_change(struct md_quota_entry *entry)
+{
+	entry->serial += entry->serial < MD_QUOTA_SERIAL_MOST;
+}
+
 /* Session and bounds are as the node says; shares are not more than those. */
 static void take_note(struct row *row)
 {
@@ -276,7 +285,7 @@ static void take_note(struct row *row)
 	if (later)
 		entry->serial = said->serial;
 	if (anew || later)
-		entry->serial++;
+		count_change(entry);
 }
 
 static uint64_t sum_held(const struct row *rows, uint32_t count, enum md_quota r, bool there)
@@ -356,7 +365,7 @@ static void count_turns(struct row *rows, const struct dues *dues, enum md_quota
 {
 	uint32_t least = UINT32_MAX;
 	for (uint32_t i = 0; i < dues->count; i++) {
-		rows[i].entry.turns[r] += has_turn(rows, dues, r, i);
+		rows[i].entry.turns[r] += has_turn(rows, dues, r, i) && rows[i].entry.turns[r] < TURNS_MOST;
 		if (dues->wants[i] > dues->level && rows[i].entry.turns[r] < least)
 			least = rows[i].entry.turns[r];
 	}
@@ -474,7 +483,7 @@ bool md_quota_ledger_step(struct md_quota_ledger *ledger, const uint32_t limits[
 		const struct md_quota_entry *was = md_quota_ledger_find(ledger, rows[i].entry.node);
 		if (was && rows[i].entry.serial == was->serial &&
 		    memcmp(was->share, rows[i].entry.share, sizeof(was->share)) != 0)
-			rows[i].entry.serial++;
+			count_change(&rows[i].entry);
 		*changed |= !was || !is_same(was, &rows[i].entry);
 	}
 	while (ledger->room < listed)

@@ -26,7 +26,7 @@ struct md_quota_entry {
 	char identity
 	    [40]; /* of the node (docs/cluster.md): another one that takes its name later proves nothing about it */
 	int64_t session; /* the lease of the node for which the share is; with another one the node does not take it */
-	uint64_t serial; /* each change of share or session has a greater one */
+	uint64_t serial; /* each change of share or session has a greater one, up to MD_QUOTA_SERIAL_MOST */
 	uint32_t share[MD_QUOTAS], held[MD_QUOTAS];
 	uint32_t
 	    turns[MD_QUOTAS]; /* that it has had of what is less than one for each who wants more; the least first */
