@@ -588,11 +588,6 @@ static void *allocate(size_t size)
 	return failing && ++allocations == failing ? NULL : malloc(size);
 }
 
-static void *reallocate(void *memory, size_t size)
-{
-	return failing && ++allocations == failing ? NULL : realloc(memory, size);
-}
-
 /* With headers and a body that need memory of their own. */
 static void ask_long(unsigned fail)
 {
@@ -615,7 +610,7 @@ static void ask_long(unsigned fail)
 Test(worker_http, a_request_that_there_is_no_memory_for_is_not_sent_in_part, .timeout = 60)
 {
 	unsigned fail = 0, told = 0;
-	event_set_mem_functions(allocate, reallocate, free);
+	event_set_mem_functions(allocate, realloc, free);
 	start(NULL);
 	do {
 		ask_long(++fail);
