@@ -430,6 +430,36 @@ Test(worker_quota_ledger, nodes_never_have_more_than_the_quota)
 }
 
 /* All want all of it, all the time: each has its turns, also while nodes and leaders fail. What runs may run long. */
+/* Two nodes, and a quota of 1 by turns: a number of turns that nobody can have had is not waited out. */
+Test(worker_quota_ledger, nobody_waits_for_turns_that_etcd_makes_up)
+{
+	const uint32_t limits[MD_QUOTAS] = {1, MD_QUOTA_ANY};
+	struct md_quota_ledger ledger = {.limits = {1, MD_QUOTA_ANY}};
+	struct md_quota_said said[2] = {{.node = "a"}, {.node = "b"}};
+	unsigned had = 0;
+	bool changed;
+	for (unsigned i = 0; i < 2; i++) {
+		said[i].there = said[i].told = said[i].spare = true;
+		said[i].session = i + 1;
+		said[i].wants[MD_QUOTA_RUNNING] = 3;
+		said[i].hold_s = 60;
+	}
+	for (unsigned turn = 0; turn < 40; turn++) {
+		struct md_quota_turns turns = {.over = {true, false}};
+		cr_assert(md_quota_ledger_step(&ledger, limits, said, 2, &turns, &changed));
+		if (!turn)
+			ledger.entries[0].turns[MD_QUOTA_RUNNING] = 1000000000;
+		for (unsigned i = 0; i < 2; i++) {
+			said[i].serial = ledger.entries[i].serial;
+			said[i].obeys = ledger.entries[i].session;
+			memcpy(said[i].most, ledger.entries[i].share, sizeof(said[i].most));
+		}
+		had += turn && ledger.entries[0].share[MD_QUOTA_RUNNING];
+	}
+	cr_assert_gt(had, 5, "the node has had the share after %u of 39 steps", had);
+	md_quota_ledger_finish(&ledger);
+}
+
 Test(worker_quota_ledger, nodes_have_a_small_quota_by_turns)
 {
 	static struct game game;

@@ -282,6 +282,25 @@ for name in ("mute", "c"):
     check(f"forget {name}", 0, a.ctl("cluster", "forget", name).returncode)
 until("all is well", lambda: a.bill()[0] == 0)
 
+# ---- a copy is put in the place of a ledger to which its daemon still writes ----
+with sqlite3.connect(f"{folder}/b/usage.sqlite") as db, sqlite3.connect(f"{folder}/earlier.sqlite") as copied:
+    db.backup(copied)
+db.close()
+copied.close()
+FILES = [f"{folder}/b/{name}" for name in os.listdir(f"{folder}/b") if name.startswith("usage.sqlite")]
+for path in FILES:
+    os.rename(path, path.replace("usage", "away"))
+os.rename(f"{folder}/earlier.sqlite", f"{folder}/b/usage.sqlite")
+check("b goes on", 200, b.chat("y").status)
+for node in (a, b):
+    check("the copy does not count as the ledger", (7, True), (lambda r: (r[0], "is not the file to which this daemon writes" in missing(r[1]).get("b", "")))(node.bill()))
+for name in os.listdir(f"{folder}/b"):
+    if name.startswith("usage.sqlite"):
+        os.remove(f"{folder}/b/{name}")
+for path in FILES:
+    os.rename(path.replace("usage", "away"), path)
+check("the ledger is back, with what was used meanwhile", (0, []), (lambda r: (r[0], r[1]["missing"]))(a.bill()))
+
 
 # ---- nodes that say anything ----
 class Evil(http.server.BaseHTTPRequestHandler):

@@ -178,7 +178,13 @@ static void answer_question(struct md_ledger *ledger, struct question *question)
 {
 	json_t *sums;
 	bool opened = open_file(ledger, &question->err) == MD_OK;
-	if (opened && question->work)
+	if (opened && question->work && md_ledger_file_has_moved(ledger->file))
+		md_error_set(
+		    &question->err, MD_ERR_CORRUPT,
+		    "%.200s is not the file to which this daemon writes, which was removed, moved or replaced: "
+		    "end the daemon, put the file back, and start it anew",
+		    ledger->path);
+	else if (opened && question->work)
 		question->work(question->context, ledger->path, &question->err);
 	if (!opened || !question->sums ||
 	    md_ledger_file_sum(ledger->file, question->since, &sums, &question->err) != MD_OK)

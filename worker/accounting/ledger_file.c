@@ -93,6 +93,12 @@ enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **fil
 	return status;
 }
 
+bool md_ledger_file_has_moved(const struct md_ledger_file *file)
+{
+	int moved = 0;
+	return sqlite3_file_control(file->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || moved;
+}
+
 static bool add_row(struct md_ledger_file *file, const struct md_ledger_row *row)
 {
 	sqlite3_stmt *add = file->add;

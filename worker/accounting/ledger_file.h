@@ -21,6 +21,8 @@ struct md_ledger_row {
 /* Opens or makes the file. MD_ERR_CORRUPT: it is no ledger; MD_ERR_OUTPUT: it can't be written. */
 enum md_status md_ledger_file_open(const char *path, struct md_ledger_file **file, struct md_error *err);
 void md_ledger_file_close(struct md_ledger_file *file); /* NULL is fine */
+/* Whether the path leads to another file now, or to none: what is read there is not what is written here. */
+bool md_ledger_file_has_moved(const struct md_ledger_file *file);
 
 /* What is written at one time. */
 struct md_ledger_rows {

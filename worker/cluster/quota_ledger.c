@@ -14,8 +14,9 @@
 
 #define NODES_MAX 100000u
 #define TURNS_MOST 1000000000u
-#define CLOCKS 1.05  /* two clocks that run may differ by so much */
-#define MARGIN_S 2.0 /* for what the node does at the end of its time */
+#define TURNS_AHEAD 2u /* of the fewest: whatever etcd says, nobody waits for more turns of others */
+#define CLOCKS 1.05    /* two clocks that run may differ by so much */
+#define MARGIN_S 2.0   /* for what the node does at the end of its time */
 
 static const char *const share_keys[MD_QUOTAS] = {"running", "waiting"};
 static const char *const held_keys[MD_QUOTAS] = {"running_held", "waiting_held"};
@@ -369,8 +370,11 @@ static void count_turns(struct row *rows, const struct dues *dues, enum md_quota
 		if (dues->wants[i] > dues->level && rows[i].entry.turns[r] < least)
 			least = rows[i].entry.turns[r];
 	}
-	for (uint32_t i = 0; i < dues->count; i++)
-		rows[i].entry.turns[r] -= rows[i].entry.turns[r] < least ? rows[i].entry.turns[r] : least;
+	for (uint32_t i = 0; i < dues->count; i++) {
+		uint32_t *turns = &rows[i].entry.turns[r];
+		*turns -= *turns < least ? *turns : least;
+		*turns = *turns > TURNS_AHEAD ? TURNS_AHEAD : *turns;
+	}
 }
 
 static uint32_t divide(struct row *rows, struct dues *dues, enum md_quota r, uint32_t room)
