@@ -332,14 +332,18 @@ for habit in killed _exit=0 _exit=7; do
 done
 
 section "an engine that becomes a daemon"
-HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+rm -f "$work/go" "$work/go.ready" # the daemon works on until it is seen that it is waited for
+HOST_BEFORE="daemon=$work/tmp/daemon" HOST_AFTER="wait=$work/go" run_beside daemon medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+for _ in $(seq 1200); do grep -qs "waiting for them" "$work/daemon.err" && break; sleep 0.05; done
+touch "$work/go"
+await_beside daemon
 assert_exit daemon 0
 assert_contains "$work/daemon.err" "waiting for them"
 assert_contains "$work/daemon.err" "verification: 2 passed, 0 failed, 0 not compared"
 rm -f "$work/tmp/daemon"
 HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-verify "$work/out/one.medusa" -- "${subject[@]}"
 assert_exit daemon 0
-rm -f "$work/tmp/daemon" "$work/out/one.medusa"
+rm -f "$work/tmp/daemon" "$work/out/one.medusa" "$work/go" "$work/go.ready"
 assert_equal "what is left" "$nothing_left" "$(left)"
 
 # ---- rights ----------------------------------------------------------------------------------------------------------
