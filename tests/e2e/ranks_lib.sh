@@ -45,3 +45,16 @@ assert_in_time() { # name
 	[ "$took" -lt $deadline ] || fail "an end of '$1' within $deadline s" "$took s"
 	checks=$((checks + 1))
 }
+
+assert_unhurt() { # name, graph whose results depend on the time: what the engine computes meanwhile is right, and no test went wrong
+	assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out" | grep -v "${2:-^\$}")" "$(sort -u "$work/$1.out" | grep -v "${2:-^\$}")"
+	assert_in_time "$1"
+}
+
+refused_by_both() { # name of a run, reason, graphs...
+	local name=$1 reason=$2 graph
+	shift 2
+	for graph; do
+		assert_count "$work/$name.err" "refused: ($graph, 1): $reason" 2
+	done
+}

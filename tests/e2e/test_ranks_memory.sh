@@ -7,19 +7,6 @@
 export MEDUSA_RANKS_MEMORY=1 MEDUSA_COMMUNICATION_LIBRARIES= # so the library's memory is the engine's own
 nameless="memory that is shared with other ranks and that has no name of its own, "
 
-assert_unhurt() { # name, graph whose results depend on the time: what the engine computes meanwhile is right, and no test went wrong
-	assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out" | grep -v "${2:-^\$}")" "$(sort -u "$work/$1.out" | grep -v "${2:-^\$}")"
-	assert_in_time "$1"
-}
-
-refused() { # name of a run, reason, graphs...
-	local name=$1 reason=$2 graph
-	shift 2
-	for graph; do
-		assert_count "$work/$name.err" "refused: ($graph, 1): $reason" 2
-	done
-}
-
 export COLLECTIVE_PEERS=1 HOSTCUDA_DEVICES=2
 for mapped in '' 1; do # allocations and IPC handles, as vLLM's; or mappings and descriptors, as PyTorch's
 	unset COLLECTIVE_MAPPED
@@ -70,7 +57,7 @@ for mapped in '' 1; do # allocations and IPC handles, as vLLM's; or mappings and
 	section "shared once graphs have been captured${mapped:+, mapped}"
 	capture late SUBJECT_SHARES=pooled
 	assert_unhurt late
-	refused late "a node has an address in @peers.captured, memory that is shared with other ranks, and came to be shared after the first graph was captured" pooled
+	refused_by_both late "a node has an address in @peers.captured, memory that is shared with other ranks, and came to be shared after the first graph was captured" pooled
 	restore late2 "$work/late.medusa"
 	assert_right late2
 	assert_restored late2 holed local reduced
@@ -78,10 +65,10 @@ for mapped in '' 1; do # allocations and IPC handles, as vLLM's; or mappings and
 	section "a bound table, or bound memory that ranks share${mapped:+, mapped}"
 	capture bound SUBJECT_BINDS=state
 	assert_unhurt bound
-	refused bound "binding \"state\" holds (at byte 0) an address in @peers.o" reduced pooled
+	refused_by_both bound "binding \"state\" holds (at byte 0) an address in @peers.o" reduced pooled
 	capture inbox SUBJECT_READS=bound
 	assert_unhurt inbox listed
-	refused inbox "node at index 0 has an address in $nameless" listed
+	refused_by_both inbox "node at index 0 has an address in $nameless" listed
 
 	section "without the poison test${mapped:+, mapped}"
 	capture unproven MEDUSA_PROBE=0
@@ -101,7 +88,7 @@ assert_right swapped
 assert_restored swapped holed local
 capture swapped SUBJECT_SHIFTED=COLLECTIVE_PEERS=swapped
 assert_unhurt swapped
-refused swapped "node 1: its copy destination points into binding @peers.own.1+0 in the first capture and into binding @peers.own.0+0 in the second" reduced
+refused_by_both swapped "node 1: its copy destination points into binding @peers.own.1+0 in the first capture and into binding @peers.own.0+0 in the second" reduced
 
 unset COLLECTIVE_PEERS
 ranked live
@@ -111,7 +98,7 @@ for mapped in '' 1; do # a state that the kernels change, and that has a table
 	section "a table beside what kernels change${mapped:+, mapped}"
 	capture table
 	assert_unhurt table
-	refused table "it communicates with other ranks, and may write unbound memory that other graphs read" reduced pooled
+	refused_by_both table "it communicates with other ranks, and may write unbound memory that other graphs read" reduced pooled
 	[ ! -d "$work/table.medusa" ] || {
 		restore table2 "$work/table.medusa"
 		assert_right table2

@@ -7,19 +7,6 @@
 export MEDUSA_COMMUNICATION_LIBRARIES= # so the library's memory is the engine's own
 shared="memory that is shared with other ranks and that no communication library made: a replay of one rank alone would wait for the others, or change what they rely on"
 
-assert_unhurt() { # name, graph whose results depend on the time: what the engine computes meanwhile is right, and both ranks refuse a graph for that reason, not for a test that went wrong
-	assert_equal "what ranks compute in each run" "$(sort -u "$work/live.out" | grep -v "${2:-^\$}")" "$(sort -u "$work/$1.out" | grep -v "${2:-^\$}")"
-	assert_in_time "$1"
-}
-
-refused() { # name of a run, reason, graphs...
-	local name=$1 reason=$2 graph
-	shift 2
-	for graph; do
-		assert_count "$work/$name.err" "refused: ($graph, 1): $reason" 2
-	done
-}
-
 ranked live
 assert_exit live 0
 for mapped in '' 1; do # allocations and IPC handles, or mappings and descriptors
@@ -29,7 +16,7 @@ for mapped in '' 1; do # allocations and IPC handles, or mappings and descriptor
 	section "a table of other ranks' buffers in unbound memory${mapped:+, mapped}"
 	capture table
 	assert_unhurt table
-	refused table "replay with changed private memory failed: its unbound memory holds an address in $shared" reduced pooled deep listed
+	refused_by_both table "replay with changed private memory failed: its unbound memory holds an address in $shared" reduced pooled deep listed
 	assert_count "$work/table.err" "verification: 2 passed, 0 failed, 0 not compared" 2
 	for turn in 1 2; do
 		restore restored$turn "$work/table.medusa"
@@ -40,7 +27,7 @@ for mapped in '' 1; do # allocations and IPC handles, or mappings and descriptor
 	section "... and in bound memory${mapped:+, mapped}"
 	capture bound SUBJECT_BINDS=state
 	assert_unhurt bound
-	refused bound "replay with changed private memory failed: binding \"state\" holds (at byte 24) an address in $shared" reduced pooled deep
+	refused_by_both bound "replay with changed private memory failed: binding \"state\" holds (at byte 24) an address in $shared" reduced pooled deep
 	section "... without the poison test${mapped:+, mapped}"
 	capture unproven MEDUSA_PROBE=0
 	assert_unhurt unproven
@@ -53,13 +40,13 @@ for mapped in '' 1; do # allocations and IPC handles, or mappings and descriptor
 	for reads in own other bound; do
 		capture $reads SUBJECT_READS=$reads
 		assert_unhurt $reads listed
-		refused $reads "node at index 0 has an address in $shared" listed
+		refused_by_both $reads "node at index 0 has an address in $shared" listed
 	done
 
 	section "a table of a library's buffers in bound memory${mapped:+, mapped}"
 	capture listed MEDUSA_COMMUNICATION_LIBRARIES='libmdcollective.so*' SUBJECT_BINDS=list
 	assert_unhurt listed
-	refused listed 'replay with changed private memory failed: binding "list" holds (at byte 256) an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: ' listed
+	refused_by_both listed 'replay with changed private memory failed: binding "list" holds (at byte 256) an address in @mdcollective.0, memory of the communication library libmdcollective.so.1: ' listed
 	assert_count "$work/listed.err" "verification: 4 passed, 0 failed, 0 not compared" 2
 done
 
@@ -73,5 +60,5 @@ for rank in 0 1; do
 done
 capture multicast SUBJECT_READS=own COLLECTIVE_MULTICAST=1
 assert_unhurt multicast listed
-refused multicast "node at index 0 has an address in $why" listed
+refused_by_both multicast "node at index 0 has an address in $why" listed
 finish
